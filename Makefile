@@ -1,0 +1,112 @@
+# Targets for people and for .ci/run; `make` alone lists them.
+#   PYTHON=...   the Python to make environments with (3.11 or newer; else one is looked for)
+#   ARGS=...     arguments for demo, bench and broker
+#   HEADERWARE_REQUIRE_ALL=   for `make test`: skip what cannot run here, rather than fail
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+
+PYTHON ?=
+ARGS ?=
+BIN := .venv/bin
+PIP_FLAGS := --quiet --disable-pip-version-check
+# Unless told otherwise, a test whose part is missing here fails rather than skips.
+REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
+OLDEST_TESTS := $(wildcard tests/unit tests/vectors tests/property tests/clients)
+
+# With .venv there the demo runs in it; else in a small environment of its own.
+DEMO := $(if $(wildcard .venv/.ready),.venv,.venv-demo)
+
+CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.11 python3.12 python3.13 python3 python)
+ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+# $(call make_environment,FOLDER): make a virtual environment there unless there is one.
+define make_environment
+@found=''; if ! $(1)/bin/python -c '$(ENOUGH)' 2>/dev/null; then \
+	for candidate in $(CANDIDATES); do \
+		if "$$candidate" -c '$(ENOUGH)' >/dev/null 2>&1; then found=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+		echo "Python 3.11 or newer, with its venv module, is missing; tried: $(CANDIDATES)." >&2; \
+		echo "Install it, for instance with 'apt install python3 python3-venv', 'dnf install python3.11' or" >&2; \
+		echo "'brew install python@3.11', or name one: make PYTHON=/path/to/python3 ..." >&2; \
+		exit 1; \
+	fi; \
+	echo "making $(1) with $$found"; \
+	"$$found" -m venv --clear $(1); \
+fi
+endef
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: setup
+setup: .venv/.ready ## make .venv with everything that development and tests need
+
+.venv/.ready: pyproject.toml requirements/dev.txt
+	$(call make_environment,.venv)
+	@echo "installing into .venv (pyspark alone is 400 MB; this can take minutes)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --constraint requirements/dev.txt --editable '.[dev]'
+	@touch $@
+
+.venv-demo/.ready: pyproject.toml requirements/runtime.txt
+	$(call make_environment,.venv-demo)
+	@echo "installing into .venv-demo"
+	@.venv-demo/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/runtime.txt --editable '.[demo]'
+	@touch $@
+
+.venv-oldest/.ready: pyproject.toml requirements/oldest.txt
+	$(call make_environment,.venv-oldest)
+	@echo "installing into .venv-oldest"
+	@.venv-oldest/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/oldest.txt --editable '.[test]'
+	@touch $@
+
+.PHONY: demo
+demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
+	@$(DEMO)/bin/python examples/demo/run.py $(ARGS)
+
+.PHONY: java
+java: .venv/.ready
+	@$(REQUIRE_ALL); if [ -n "$$HEADERWARE_REQUIRE_ALL" ]; then $(BIN)/python -m headerware.testing.java; fi
+
+# pytest itself, not `python -m pytest`, which would put the root on the import path.
+define test_with_oldest
+@.venv-oldest/bin/python -c 'import confluent_kafka as ck; print("== with confluent-kafka", ck.__version__)'
+.venv-oldest/bin/pytest -m 'not broker' $(OLDEST_TESTS)
+endef
+
+.PHONY: test
+test: java .venv-oldest/.ready ## run all tests, then the unit and client tests with the oldest confluent-kafka; needs Java 17
+	$(REQUIRE_ALL) $(BIN)/pytest $(ARGS)
+	$(test_with_oldest)
+
+.PHONY: test-oldest
+test-oldest: .venv-oldest/.ready ## run the unit and client tests with the oldest confluent-kafka
+	$(test_with_oldest)
+
+.PHONY: check
+check: .venv/.ready ## lint, format, types and the five floors
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pyright --verifytypes headerware --ignoreexternal
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: .venv/.ready ## format the code and fix what ruff can fix
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: bench
+bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17
+	@$(BIN)/python bench/run.py $(ARGS)
+
+.PHONY: broker
+broker: .venv/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS='--port 9092'); needs Java 17
+	@exec $(BIN)/python -m headerware.testing.broker $(ARGS)
+
+.PHONY: clean
+clean: ## remove environments, caches and what builds leave
+	@rm -rf .venv .venv-demo .venv-oldest build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,79 @@
+"""Rows of the bench, written as JSON for machines and as Markdown for people."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+_HOLDS = {"at least": operator.ge, "at most": operator.le}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison.
+
+    Attributes:
+        name: what was compared.
+        ours: our figure, in ``unit``.
+        reference: the reference's figure, in ``unit``.
+        unit: such as ``records/s``.
+        ratio: ours to the reference's, by pairs where there are pairs.
+        bar: the ratio to hold, such as ``at least 0.97``; empty for rows that only inform.
+        note: how it was measured.
+    """
+
+    name: str
+    ours: float
+    reference: float
+    unit: str
+    ratio: float
+    bar: str = ""
+    note: str = ""
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the bar holds; None where there is none."""
+        if not self.bar:
+            return None
+        word, _, number = self.bar.rpartition(" ")
+        return bool(_HOLDS[word](self.ratio, float(number)))
+
+
+def write(rows: Sequence[Row]) -> str:
+    """Write ``results.json`` and ``RESULTS.md`` beside this file, and give the table."""
+    found = [{**asdict(row), "holds": row.holds} for row in rows]
+    (FOLDER / "results.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    text = table(rows)
+    (FOLDER / "RESULTS.md").write_text(f"# Bench\n\n{_machine()}\n\n{text}", encoding="utf-8")
+    return text
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Give the rows as a Markdown table."""
+    lines = [
+        "| work | ours | reference | unit | ratio | bar | holds | how |",
+        "| --- | ---: | ---: | --- | ---: | --- | --- | --- |",
+    ]
+    for row in rows:
+        holds = {True: "yes", False: "no", None: ""}[row.holds]
+        lines.append(
+            f"| {row.name} | {row.ours:,.0f} | {row.reference:,.0f} | {row.unit} | {row.ratio:.3f} "
+            f"| {row.bar} | {holds} | {row.note} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _machine() -> str:
+    return (
+        f"Measured on {os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}, confluent-kafka {version('confluent-kafka')}, "
+        f"on a real Apache Kafka 4.3.1 on the same machine. Ratios are medians of pairs of chunks that alternate "
+        f"between two live clients; `make bench` makes this file."
+    )

@@ -1,0 +1,233 @@
+"""Rows for small records: the empty chain, no-op interceptors, and the first real chain against its limit."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import zstandard
+from pairing import Chunk, Paired, compare
+from report import Row
+from vega_datasets import local_data
+
+import headerware
+from headerware import Chain, Record
+from headerware.interceptors import Compress, Sign, Trail
+from headerware.keyring import generate_key
+from headerware.testing import KafkaBroker
+
+CHUNK = 5_000
+HEADERS: list[tuple[str, bytes | None]] = [
+    ("content-type", b"application/json"),
+    ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ("tenant", b"north"),
+]
+
+
+class NoOp:
+    """An interceptor that does nothing, in both directions."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def on_send(self, record: Record) -> Record:
+        return record
+
+    def on_consume(self, record: Record) -> Record:
+        return record
+
+
+def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
+    """Measure all rows for small records."""
+    small = _airports(1)
+    noop = Chain([NoOp(f"noop-{index}") for index in range(4)])
+    raw = confluent_kafka.Producer
+    empty, wrapped = Chain(), noop
+    yield _produced("A/A: raw produce against raw produce", broker, small, pairs, raw, "")
+    yield _produced("produce, empty chain", broker, small, pairs, _with(empty), "at least 0.97")
+    yield _produced("produce, 4 no-op interceptors", broker, small, pairs, _with(wrapped), "at least 0.7")
+    yield _consumed("A/A: raw consume against raw consume", broker, small, pairs, None, "")
+    yield _consumed("consume, empty chain", broker, small, pairs, empty, "at least 0.95")
+    yield _consumed("consume, 4 no-op interceptors", broker, small, pairs, wrapped, "")
+    yield from _first_chain(broker, _airports(10), pairs)
+
+
+def _with(chain: Chain) -> Callable[[dict[str, Any]], confluent_kafka.Producer]:
+    return lambda conf: headerware.Producer(conf, chain=chain)
+
+
+def _airports(together: int) -> list[bytes]:
+    rows = local_data.airports().to_dict("records")
+    groups = [rows[index : index + together] for index in range(0, len(rows) - together, together)]
+    return [json.dumps(group if together > 1 else group[0]).encode() for group in groups]
+
+
+def _producer_conf(broker: KafkaBroker) -> dict[str, Any]:
+    return {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5, "queue.buffering.max.messages": 200_000}
+
+
+def _produced(
+    name: str,
+    broker: KafkaBroker,
+    values: list[bytes],
+    pairs: int,
+    ours: Callable[[dict[str, Any]], Any],
+    bar: str,
+) -> Row:
+    broker.create_topic(topic := f"produce-{abs(hash(name))}")
+    conf = _producer_conf(broker)
+    found = compare(
+        _producing(ours(conf), topic, values), _producing(confluent_kafka.Producer(conf), topic, values), pairs=pairs
+    )
+    size = sum(map(len, values)) // len(values)
+    return _row(name, found, bar, f"{size}-byte values, 3 headers, flush included, {pairs} pairs of {CHUNK:,}")
+
+
+def _producing(producer: Any, topic: str, values: list[bytes]) -> Chunk:
+    produce, flush = producer.produce, producer.flush
+    some = [values[index % len(values)] for index in range(CHUNK)]
+
+    def chunk() -> int:
+        for value in some:
+            produce(topic, value, headers=HEADERS)
+        flush()
+        return CHUNK
+
+    return chunk
+
+
+def _row(name: str, found: Paired, bar: str, note: str) -> Row:
+    return Row(name, found.ours, found.reference, "records/s", found.ratio, bar, note)
+
+
+# Consuming
+
+
+def _consumed(
+    name: str, broker: KafkaBroker, values: list[bytes], pairs: int, chain: Chain | None, bar: str
+) -> Row:
+    broker.create_topic(topic := f"consume-{abs(hash(name))}")
+    chunk = _producing(confluent_kafka.Producer(_producer_conf(broker)), topic, values)
+    for _ in range(pairs + 5):
+        chunk()
+    ours: Any = (
+        confluent_kafka.Consumer(_consumer_conf(broker, "ours"))
+        if chain is None
+        else headerware.Consumer(_consumer_conf(broker, "ours"), chain=chain)
+    )
+    reference = confluent_kafka.Consumer(_consumer_conf(broker, "reference"))
+    for consumer in (ours, reference):
+        _prefetched(consumer, topic)
+    found = compare(_consuming(ours), _consuming(reference), pairs=pairs)
+    ours.close()
+    reference.close()
+    return _row(name, found, bar, f"3 headers, consume(500) of what is prefetched, {pairs} pairs of {CHUNK:,}")
+
+
+def _consumer_conf(broker: KafkaBroker, group: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": f"{group}-{time.monotonic_ns()}",
+        "auto.offset.reset": "earliest",
+        "queued.min.messages": 1_000_000,
+        "queued.max.messages.kbytes": 1_000_000,
+    }
+
+
+def _prefetched(consumer: Any, topic: str) -> None:
+    """Begin reading, and leave librdkafka the time to fetch all of it, so that the bench measures our side."""
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
+    assert consumer.consume(1, timeout=30)
+    time.sleep(3)
+
+
+def _consuming(consumer: Any, each: Callable[[Any], None] | None = None) -> Chunk:
+    def chunk() -> int:
+        seen = 0
+        while seen < CHUNK:
+            messages = consumer.consume(500, 10)
+            if not messages:
+                raise RuntimeError("the topic ran dry in the middle of a chunk")
+            for message in messages:
+                value = message.value()
+                if each is not None:
+                    each(value)
+            seen += len(messages)
+        return seen
+
+    return chunk
+
+
+# The first chain: trail, compression and HMAC against the bare primitives with the same three headers
+
+
+def _first_chain(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        keyring = str(Path(folder) / "keys.json")
+        generate_key(keyring, "bench", "hmac-sha256")
+        chain = Chain(
+            [Trail(service="bench"), Compress(codec="zstd"), Sign(keyring=keyring, key_id="bench", require="enforce")]
+        )
+        wire = chain.open().send([Record(topic="first-chain-ours", value=values[0])])[0]
+        assert wire.headers.names() == ("hw.trail", "hw.compress", "hw.sig"), wire
+        broker.create_topic("first-chain-ours")
+        broker.create_topic("first-chain-limit")
+        conf = _producer_conf(broker)
+        some = [values[index % len(values)] for index in range(CHUNK)]
+        ours = headerware.Producer(conf, chain=chain)
+        mine, limit = _plain_producing(ours, some), _limit_producing(conf, some, list(wire.headers))
+        size = sum(map(len, values)) // len(values)
+        note = f"{size}-byte JSON values; the limit is the raw client with the same headers, hmac.digest and bare zstd"
+        made = compare(mine, limit, pairs=pairs)
+        yield _row("produce, trail + compress + sign (HMAC)", made, "at least 0.5", note)
+
+        for _ in range(8):
+            mine()
+            limit()
+        consumer = headerware.Consumer(_consumer_conf(broker, "ours"), chain=chain)
+        reference = confluent_kafka.Consumer(_consumer_conf(broker, "limit"))
+        _prefetched(consumer, "first-chain-ours")
+        _prefetched(reference, "first-chain-limit")
+        key, unpack = b"k" * 32, zstandard.ZstdDecompressor().decompress
+
+        def verify(value: bytes) -> None:
+            hmac.digest(key, value, "sha256")
+            unpack(value)
+
+        seen = compare(_consuming(consumer), _consuming(reference, verify), pairs=pairs)
+        consumer.close()
+        reference.close()
+        yield _row("consume, trail + compress + sign (HMAC)", seen, "at least 0.5", note)
+
+
+def _plain_producing(producer: Any, values: list[bytes]) -> Chunk:
+    produce, flush = producer.produce, producer.flush
+
+    def chunk() -> int:
+        for value in values:
+            produce("first-chain-ours", value)
+        flush()
+        return len(values)
+
+    return chunk
+
+
+def _limit_producing(conf: dict[str, Any], values: list[bytes], headers: list[Any]) -> Chunk:
+    producer = confluent_kafka.Producer(conf)
+    key, pack = b"k" * 32, zstandard.ZstdCompressor().compress
+
+    def chunk() -> int:
+        for value in values:
+            packed = pack(value)
+            hmac.digest(key, packed, "sha256")
+            producer.produce("first-chain-limit", packed, headers=headers)
+        producer.flush()
+        return len(values)
+
+    return chunk

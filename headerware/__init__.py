@@ -1,0 +1,79 @@
+"""Headers as metadata for Kafka: interceptor chains around every produce and every consume.
+
+Importing this loads nothing heavy; clients come with confluent_kafka when they are first named.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from headerware.core.chain import Chain, load_chain
+from headerware.core.context import Context
+from headerware.core.errors import (
+    CompressionError,
+    ConfigError,
+    DeadLetterError,
+    HeaderError,
+    HeaderwareError,
+    InterceptorError,
+    KeyringError,
+    PluginError,
+    ReassemblyError,
+    RecordError,
+    SignatureError,
+    TransportHeaderError,
+    WireFormatError,
+)
+from headerware.core.headers import Headers
+from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
+from headerware.core.record import Record, RecordMetadata, TimestampType
+
+if TYPE_CHECKING:
+    from headerware.clients import Consumer, Producer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DROP",
+    "Chain",
+    "CompressionError",
+    "ConfigError",
+    "Consumer",
+    "Context",
+    "DeadLetterError",
+    "FanOut",
+    "HeaderError",
+    "Headers",
+    "HeaderwareError",
+    "Interceptor",
+    "InterceptorError",
+    "KeyringError",
+    "Place",
+    "PluginError",
+    "Producer",
+    "ReassemblyError",
+    "Record",
+    "RecordError",
+    "RecordMetadata",
+    "Role",
+    "SignatureError",
+    "Stage",
+    "TimestampType",
+    "TransportHeaderError",
+    "WireFormatError",
+    "load_chain",
+]
+
+_LAZY = {"Consumer": "headerware.clients", "Producer": "headerware.clients"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a client when it is first named."""
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,5 @@
+"""``python -m headerware`` is the ``headerware`` command."""
+
+from headerware.cli import main
+
+main()

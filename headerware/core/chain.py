@@ -1,0 +1,211 @@
+"""A chain: interceptors in order, checked, and ready to be opened for a client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, PluginError
+from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label
+from headerware.core.order import check_order, role_of
+from headerware.core.plan import Step
+from headerware.core.plugins import require_hooks
+from headerware.core.session import Session
+from headerware.core.topics import TopicPatterns
+
+
+class Chain:
+    """Hold interceptors in the order of sending; consuming goes the other way.
+
+    A chain is immutable, holds no state of any client, and may be shared between threads.
+
+    Args:
+        interceptors: :class:`Interceptor` objects, or any objects that have hooks.
+
+    Raises:
+        ConfigError: an order that cannot work, an option of a wrong type, two of one name, or an
+            ``on_error`` that the interceptor's role does not allow.
+        PluginError: an object without any hook.
+    """
+
+    __slots__ = ("_interceptors", "_names")
+
+    def __init__(self, interceptors: Iterable[object] = ()) -> None:
+        found = tuple(interceptors)
+        for interceptor in found:
+            require_hooks(interceptor)
+            _check_options(interceptor)
+            resolved_on_error(interceptor)
+        check_order(found)
+        self._interceptors = found
+        self._names = _unique_names(found)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Chain:
+        """Make a chain from a flat configuration, as it stands in a client's own.
+
+        Args:
+            config: ``interceptors`` (aliases, comma-separated) and ``interceptors.<alias>.<option>``;
+                ``headerware.config`` names a TOML file to start from. Other keys are refused.
+
+        Raises:
+            ConfigError: what is wrong, with its full path.
+        """
+        from headerware.core.config import from_flat  # noqa: PLC0415 - config builds on chain
+
+        return from_flat(config)
+
+    @property
+    def interceptors(self) -> tuple[object, ...]:
+        """The interceptors, in the order of sending."""
+        return self._interceptors
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The interceptors' names, in the same order."""
+        return self._names
+
+    def for_topic(self, topic: str) -> list[str]:
+        """Give the names of the interceptors that work on a topic, in the order of sending."""
+        return [
+            name
+            for name, interceptor in zip(self._names, self._interceptors, strict=True)
+            if _topics(interceptor).matches(topic)
+        ]
+
+    def open(self, context: Context | None = None) -> Session:
+        """Open the chain for one client.
+
+        Args:
+            context: the ports to the world; without one there is a clock and nothing else.
+
+        Raises:
+            HeaderwareError: an interceptor cannot start, such as for a keyring that is missing. Those
+                that have been opened are closed again.
+        """
+        steps = [
+            _opener(position, name, interceptor)
+            for position, (name, interceptor) in enumerate(
+                zip(self._names, self._interceptors, strict=True)
+            )
+        ]
+        return Session(steps, Context() if context is None else context)
+
+    def __len__(self) -> int:
+        """Count the interceptors."""
+        return len(self._interceptors)
+
+    def __iter__(self) -> Iterator[object]:
+        """Go through the interceptors in the order of sending."""
+        return iter(self._interceptors)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another chain has equal interceptors in the same order."""
+        return isinstance(other, Chain) and self._interceptors == other._interceptors
+
+    def __hash__(self) -> int:
+        """Hash the interceptors."""
+        return hash(self._interceptors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Chain, (self._interceptors,)
+
+    def __repr__(self) -> str:
+        """Show the names only, for options may be secret."""
+        return f"Chain({' -> '.join(self._names)})"
+
+
+def load_chain(path: str | os.PathLike[str]) -> Chain:
+    """Make a chain from a TOML file.
+
+    Args:
+        path: the file; files that it includes are found beside it.
+
+    Raises:
+        ConfigError: what is wrong, in which file and where.
+    """
+    from headerware.core.config import from_file  # noqa: PLC0415 - config builds on chain
+
+    return from_file(path)
+
+
+def resolved_on_error(interceptor: object) -> OnError:
+    """Give what happens to a record that an interceptor fails on.
+
+    Raises:
+        ConfigError: the policy is not legal for the interceptor's role.
+    """
+    role = role_of(interceptor)
+    chosen: OnError | None = getattr(interceptor, "on_error", None)
+    if chosen is None:
+        return "skip" if role is Role.OBSERVE else "raise"
+    if chosen not in ("raise", "skip", "drop", "dead_letter"):
+        raise ConfigError(
+            f"expected raise, skip, drop or dead_letter, found {chosen!r}", path=f"{label(interceptor)}.on_error"
+        )
+    if chosen == "skip" and role is Role.PROTECT:
+        raise ConfigError(
+            "'skip' would let an unprotected record pass; use raise, drop or dead_letter",
+            path=f"{label(interceptor)}.on_error",
+        )
+    if chosen == "skip" and role is Role.TRANSFORM and getattr(interceptor, "decodes", ()):
+        raise ConfigError(
+            "'skip' would hand encoded bytes to the application on consume; use raise, drop or dead_letter",
+            path=f"{label(interceptor)}.on_error",
+        )
+    return chosen
+
+
+def _opener(position: int, name: str, interceptor: Any) -> Callable[[Context], Step]:
+    def opened(context: Context) -> Step:
+        opens = getattr(interceptor, "open", None)
+        step = opens(context) if callable(opens) else interceptor
+        step = interceptor if step is None else step
+        if not has_hook(step):
+            raise PluginError(
+                f"opening {name!r} gave a {type(step).__name__}, which has none of the hooks",
+                path=f"interceptors.{name}",
+            )
+        return Step(
+            position=position,
+            name=name,
+            interceptor=interceptor,
+            opened=step,
+            topics=_topics(interceptor),
+            on_error=resolved_on_error(interceptor),
+        )
+
+    return opened
+
+
+def _topics(interceptor: object) -> TopicPatterns:
+    return TopicPatterns(getattr(interceptor, "topics", ("*",)))
+
+
+def _check_options(interceptor: object) -> None:
+    """Hold options that came by code to their types, as configuration does with its own."""
+    if isinstance(interceptor, Interceptor):
+        try:
+            msgspec.convert(msgspec.structs.asdict(interceptor), type(interceptor), strict=True)
+        except msgspec.ValidationError as error:
+            raise ConfigError(str(error), path=label(interceptor)) from error
+
+
+def _unique_names(interceptors: tuple[object, ...]) -> tuple[str, ...]:
+    """Give each its name; the second of one type without a name of its own is numbered."""
+    given = [name for item in interceptors if (name := getattr(item, "name", None))]
+    doubled = next((name for name in given if given.count(name) > 1), None)
+    if doubled is not None:
+        raise ConfigError(f"two interceptors are named {doubled!r}; names are unique in a chain")
+    names: list[str] = []
+    for interceptor in interceptors:
+        word, name, number = label(interceptor), label(interceptor), 1
+        while name in names or (name in given and not getattr(interceptor, "name", None)):
+            number += 1
+            name = f"{word}-{number}"
+        names.append(name)
+    return tuple(names)

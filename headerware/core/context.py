@@ -1,0 +1,57 @@
+"""The ports through which interceptors reach the world: they do no I/O of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from headerware.core.record import Record
+
+
+def wall_clock_ms() -> int:
+    """Give the milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def _no_cluster() -> str | None:
+    return None
+
+
+def _no_partition(record: Record) -> int | None:  # noqa: ARG001 - a port's signature
+    return None
+
+
+def _no_overhead(record: Record) -> int:  # noqa: ARG001 - a port's signature
+    return 0
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session knows of its surroundings; clients, Spark and tests provide it.
+
+    Args:
+        side: which half of a chain will be used, or None for both.
+        client_id: the client's name, or None.
+        group_id: the consumer group, or None.
+        now_ms: the clock, in milliseconds since the epoch; the only one that interceptors read.
+        cluster_id: gives the cluster's id, or None as long as it is unknown; never blocks.
+        publish: sends a finished record past the chain and returns once it is stored; raises
+            otherwise. None where there is nothing to send with.
+        pick_partition: chooses a partition for a record whose key does not decide it, or None.
+        max_message_bytes: the largest message that the client takes, or None where it is unknown.
+        overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
+            session for each step.
+    """
+
+    side: Literal["producer", "consumer"] | None = None
+    client_id: str | None = None
+    group_id: str | None = None
+    now_ms: Callable[[], int] = wall_clock_ms
+    cluster_id: Callable[[], str | None] = _no_cluster
+    publish: Callable[[Record], None] | None = None
+    pick_partition: Callable[[Record], int | None] = _no_partition
+    max_message_bytes: int | None = None
+    overhead_bytes: Callable[[Record], int] = _no_overhead

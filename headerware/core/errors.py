@@ -1,0 +1,145 @@
+"""Everything that Headerware raises on purpose.
+
+    HeaderwareError
+    ├── ConfigError              a configuration that cannot work: where, what was found, what is right
+    │   └── PluginError          a plug-in that is missing, ambiguous or of the wrong shape
+    ├── HeaderError              a header key or value of a wrong type, or a frozen builder changed
+    ├── RecordError              a record whose topic, key or value is of a wrong type
+    ├── WireFormatError          bytes that are not what spec/ says they are
+    ├── KeyringError             a keyring that cannot be read or written, or a key that is not there
+    └── InterceptorError         a record that an interceptor refused, with its step and position
+        ├── SignatureError
+        ├── CompressionError
+        ├── ReassemblyError
+        ├── TransportHeaderError
+        └── DeadLetterError
+
+A message never holds a payload, a header's value or key material.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headerware.core.record import Record
+
+
+class HeaderwareError(Exception):
+    """The root of all errors that Headerware raises on purpose."""
+
+
+class ConfigError(HeaderwareError):
+    """Tell where a configuration is wrong.
+
+    Args:
+        message: what was expected and what was found.
+        path: the option's full path, such as ``interceptors.sign.key_id``; it opens the message.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+
+
+class PluginError(ConfigError):
+    """A plug-in that cannot be found, is there twice, or is not what its entry point promises."""
+
+
+class HeaderError(HeaderwareError, TypeError):
+    """A header whose key is no text or whose value is no bytes, text or None; or a frozen builder changed."""
+
+
+class RecordError(HeaderwareError, TypeError):
+    """A record whose topic, key or value is of a type that cannot be sent."""
+
+
+class WireFormatError(HeaderwareError, ValueError):
+    """Bytes that do not follow the layout in spec/."""
+
+
+class KeyringError(HeaderwareError):
+    """A keyring that cannot be read or written, or a key that it does not hold."""
+
+
+class InterceptorError(HeaderwareError):
+    """A record that an interceptor refused or failed on.
+
+    Args:
+        message: what was expected and what was found, without any payload.
+        step: the interceptor's name in the chain.
+        topic: the record's topic.
+        partition: its partition, or None where it has none yet.
+        offset: its offset, or None where it has none yet.
+
+    The chain fills in the position where an interceptor left it open.
+    """
+
+    last_record: Record | None
+    """The last good record, for acknowledgements; not part of the text, and not pickled."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        step: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.step = step
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.last_record = None
+
+    def at(self, step: str, record: Record) -> InterceptorError:
+        """Fill in the position where it is still open, and give the error itself."""
+        if self.step is None:
+            self.step = step
+        if self.topic is None:
+            self.topic, self.partition, self.offset = record.topic, record.partition, record.offset
+        self.last_record = record
+        return self
+
+    def __str__(self) -> str:
+        where = [] if self.step is None else [self.step]
+        if self.topic is not None:
+            where.append(position(self.topic, self.partition, self.offset))
+        return f"{' at '.join(where)}: {self.message}" if where else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.step, self.topic, self.partition, self.offset)
+
+
+class SignatureError(InterceptorError):
+    """A record whose signature is missing, wrong, replayed, or by a key that is not trusted."""
+
+
+class CompressionError(InterceptorError):
+    """A compressed value that is corrupt, lies about its size, or is larger than the cap."""
+
+
+class ReassemblyError(InterceptorError):
+    """A set of slices that lies about itself, stayed incomplete, or did not fit the caps."""
+
+
+class TransportHeaderError(InterceptorError):
+    """A record that carries an encoding which no interceptor of this chain decodes."""
+
+
+class DeadLetterError(InterceptorError):
+    """A refused record whose dead letter could not be delivered: nothing may move past it yet."""
+
+
+def position(topic: str, partition: int | None, offset: int | None) -> str:
+    """Write a record's place as people read it: ``orders[3]@1042``."""
+    text = topic if partition is None else f"{topic}[{partition}]"
+    return text if offset is None else f"{text}@{offset}"
+
+
+def _rebuild(kind: type[InterceptorError], message: str, *place: Any) -> InterceptorError:
+    step, topic, partition, offset = place
+    return kind(message, step=step, topic=topic, partition=partition, offset=offset)

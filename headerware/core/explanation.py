@@ -1,0 +1,78 @@
+"""Say what a configuration comes to: each interceptor in order, each option with where it came from."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from headerware.core.chain import Chain, resolved_on_error
+from headerware.core.config import built
+from headerware.core.files import read_sources
+from headerware.core.options import explained
+from headerware.core.order import role_of, stage_of
+from headerware.core.topics import TopicPatterns
+
+
+class ExplainedOption(msgspec.Struct, frozen=True):
+    """One option.
+
+    Args:
+        name: the option.
+        value: its value as it was written; the environment's part stays unread.
+        origin: the file that it stands in, or ``default``.
+    """
+
+    name: str
+    value: Any
+    origin: str
+
+
+class ExplainedInterceptor(msgspec.Struct, frozen=True):
+    """One interceptor of a chain.
+
+    Args:
+        name: its name in the chain.
+        type: the word for its class.
+        implementation: the class, by module and name.
+        role: ``observe``, ``transform`` or ``protect``.
+        stage: ``objects`` or ``bytes``.
+        on_error: what happens to a record that it fails on.
+        options: all of its options.
+    """
+
+    name: str
+    type: str
+    implementation: str
+    role: str
+    stage: str
+    on_error: str
+    options: tuple[ExplainedOption, ...]
+
+
+def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[ExplainedInterceptor, ...]:
+    """Give the chain of a TOML file, in the order of sending.
+
+    Args:
+        path: the file.
+        topic: only the interceptors that work on this topic; all of them where it is None.
+
+    Raises:
+        ConfigError: what is wrong with the file.
+    """
+    pairs = built(read_sources(path))
+    chain = Chain([interceptor for _, interceptor in pairs])
+    return tuple(
+        ExplainedInterceptor(
+            name=name,
+            type=declared.type,
+            implementation=f"{type(interceptor).__module__}.{type(interceptor).__qualname__}",
+            role=role_of(interceptor).value,
+            stage=stage_of(interceptor).value,
+            on_error=resolved_on_error(interceptor),
+            options=tuple(ExplainedOption(*row) for row in explained(declared)),
+        )
+        for name, (declared, interceptor) in zip(chain.names, pairs, strict=True)
+        if topic is None or TopicPatterns(interceptor.topics).matches(topic)
+    )

@@ -1,0 +1,149 @@
+"""Configuration in TOML: ``[[interceptors]]`` tables, named stacks, and files that include others.
+
+    include = ["platform.toml"]            # read first, in this order
+
+    [[interceptors]]
+    type = "trail"
+    service = "orders"
+
+    [[interceptors]]
+    stack = "secure"                       # whatever [stacks.secure] holds, here
+
+    [[stacks.secure.interceptors]]
+    type = "sign"
+    keyring = "keys.json"
+
+Later sources override options of the same name, earlier ones keep their place: included files in their
+order, then the file itself, then a client's own flat keys.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from headerware.core.errors import ConfigError
+from headerware.core.options import Declared, setting
+
+_TOP: Final = ("include", "interceptors", "stacks")
+_SPLICE: Final = ("stack",)
+
+
+def read_sources(path: str | os.PathLike[str]) -> list[list[Declared]]:
+    """Read a TOML file and what it includes, each as a source of its own.
+
+    Raises:
+        ConfigError: a file that is missing or no TOML, an include that goes round, an unknown key or
+            stack, or a stack that is defined twice.
+    """
+    return _Reader().sources(Path(path))
+
+
+class _Reader:
+    """Read one tree of files; stacks are known to all that come after them."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[str, tuple[list[Any], Path]] = {}
+        self._open: list[Path] = []
+
+    def sources(self, path: Path) -> list[list[Declared]]:
+        resolved = path.resolve()
+        if resolved in self._open:
+            round_trip = " -> ".join(str(step.name) for step in [*self._open, resolved])
+            raise ConfigError(f"files include one another: {round_trip}", path=str(path))
+        self._open.append(resolved)
+        table = _read(path)
+        sources: list[list[Declared]] = []
+        for name in _texts(table.get("include", []), f"{path}: include"):
+            sources.extend(self.sources(path.parent / name))
+        for name, stack in _table(table.get("stacks", {}), f"{path}: stacks").items():
+            self._define(name, stack, path)
+        sources.append(self._declared(table.get("interceptors", []), path, str(path)))
+        self._open.pop()
+        return sources
+
+    def _define(self, name: str, stack: Any, path: Path) -> None:
+        if name in self._stacks:
+            raise ConfigError(
+                f"{self._stacks[name][1]} defines this stack already; give it a name of its own",
+                path=f"{path}: stacks.{name}",
+            )
+        table = _table(stack, f"{path}: stacks.{name}")
+        _require_known(table, ("interceptors",), f"{path}: stacks.{name}")
+        self._stacks[name] = (table.get("interceptors", []), path)
+
+    def _declared(
+        self, tables: Any, path: Path, where: str, within: tuple[str, ...] = ()
+    ) -> list[Declared]:
+        if not isinstance(tables, list):
+            raise ConfigError("expected [[interceptors]] tables", path=f"{where}: interceptors")
+        found: list[Declared] = []
+        for index, item in enumerate(tables):
+            place = f"{where}: interceptors[{index}]"
+            table = _table(item, place)
+            if "stack" in table:
+                found.extend(self._spliced(table, place, within))
+            else:
+                found.append(_declaration(table, path, place))
+        return found
+
+    def _spliced(self, table: Mapping[str, Any], place: str, within: tuple[str, ...]) -> list[Declared]:
+        _require_known(table, _SPLICE, place)
+        name = table["stack"]
+        if name in within:
+            raise ConfigError(f"stack {name!r} contains itself: {' -> '.join([*within, name])}", path=place)
+        if name not in self._stacks:
+            known = ", ".join(sorted(self._stacks)) or "none"
+            raise ConfigError(f"there is no stack {name!r}; defined: {known}", path=place)
+        tables, path = self._stacks[name]
+        return self._declared(tables, path, f"{path}: stacks.{name}", (*within, name))
+
+
+def _declaration(table: Mapping[str, Any], path: Path, place: str) -> Declared:
+    kind = table.get("type")
+    if not isinstance(kind, str):
+        raise ConfigError("expected type = \"...\" (or stack = \"...\")", path=place)
+    name = table.get("name", kind)
+    where = f"{place} ({name})"
+    settings = {
+        option: setting(value, str(path), path=f"{where}.{option}", folder=str(path.parent))
+        for option, value in table.items()
+        if option not in ("type", "name")
+    }
+    return Declared(str(name), kind, where, settings)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
+    _require_known(table, _TOP, str(path))
+    return table
+
+
+def _require_known(table: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
+    for key in table:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ConfigError(f"unknown key; {hint}known: {', '.join(known)}", path=f"{place}: {key}")
+
+
+def _table(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"expected a table, found {type(value).__name__}", path=place)
+    return value
+
+
+def _texts(value: Any, place: str) -> list[str]:
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise ConfigError("expected a file name or a list of them", path=place)
+    return found

@@ -1,0 +1,288 @@
+"""Fold records through the hooks of one direction, and do what failures ask for.
+
+The loop is plain, with one ``try`` around it: what a hook gives goes to a temporary first, so that in
+the handler the record is still the last good one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Literal
+
+from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
+from headerware.core.hooks import DROP, FanOut, Stage
+from headerware.core.order import stage_of
+from headerware.core.plan import Direction, Plan, Step
+from headerware.core.record import Record
+
+Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # type: ignore[valid-type]
+"""What became of one record: it, several, none yet (an empty list), dropped, or refused."""
+
+_PLANS_LIMIT: Final = 1_000
+_log = logging.getLogger("headerware")
+
+
+class Fold:
+    """Run one direction of a session.
+
+    Args:
+        direction: ``send`` (left to right) or ``consume`` (right to left).
+        steps: the session's steps, in the order of sending.
+        bury: publishes the dead letter of ``(original, error, step)``; raises where it cannot,
+            and gives False for what is a dead letter already.
+    """
+
+    def __init__(
+        self,
+        direction: Direction,
+        steps: Sequence[Step],
+        bury: Callable[[Record, InterceptorError, Step], bool],
+    ) -> None:
+        self._direction = direction
+        self._steps = steps
+        self._bury = bury
+        self._plans: dict[str, Plan] = {}
+        self._forgotten: dict[str, int] = {}
+
+    def one(self, record: Record) -> Outcome:
+        """Take one record through its topic's hooks."""
+        plan = self._plans.get(record.topic) or self.plan(record.topic)
+        plan.records += 1
+        return self._fold(plan, 0, record, record)
+
+    def many(self, records: Sequence[Record]) -> list[Outcome]:
+        """Take records through, whole batches at a time where a hook would rather have them."""
+        outcomes: list[Outcome] = [DROP] * len(records)
+        batches: dict[str, list[int]] = {}
+        for index, record in enumerate(records):
+            plan = self._plans.get(record.topic) or self.plan(record.topic)
+            plan.records += 1
+            if plan.has_batches:
+                batches.setdefault(record.topic, []).append(index)
+            else:
+                outcomes[index] = self._fold(plan, 0, record, record)
+        for topic, indices in batches.items():
+            entries = [(records[index], records[index]) for index in indices]
+            for index, outcome in zip(indices, self._fold_batch(self.plan(topic), 0, entries), strict=True):
+                outcomes[index] = outcome
+        return outcomes
+
+    def onward(self, step: Step, records: Iterable[Any]) -> list[Outcome]:
+        """Take what a step released on its own through the rest of the chain."""
+        outcomes: list[Outcome] = []
+        for item in records:
+            if isinstance(item, Record):
+                plan = self.plan(item.topic)
+                outcomes.append(self._fold(plan, plan.behind(step.position), item, item))
+            else:
+                item.step = item.step or step.name
+                outcomes.append(self._refused(step, item))
+        return outcomes
+
+    def plan(self, topic: str) -> Plan:
+        """Give the plan of a topic, made once."""
+        plan = self._plans.get(topic)
+        if plan is None:
+            if len(self._plans) >= _PLANS_LIMIT:
+                for old in list(self._plans.values()):
+                    for step in old.steps:
+                        self._forgotten[step.name] = self._forgotten.get(step.name, 0) + old.records
+                self._plans.clear()
+            plan = self._plans[topic] = Plan(topic, self._direction, self._steps)
+        return plan
+
+    def records_by_step(self) -> dict[str, int]:
+        """Count the records that each step's plans have taken in."""
+        counts = dict(self._forgotten)
+        for plan in list(self._plans.values()):
+            for step in plan.steps:
+                counts[step.name] = counts.get(step.name, 0) + plan.records
+        return counts
+
+    def _fold(self, plan: Plan, start: int, record: Record, original: Record) -> Outcome:
+        current, topic = record, record.topic
+        hook: Any = None
+        out: Any = None
+        try:
+            for hook in plan.hooks[start:] if start else plan.hooks:
+                out = hook(current)
+                if out.__class__ is not Record or out.topic is not topic:
+                    break
+                current = out
+            else:
+                return current
+        except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+            return self._failed(plan, plan.index(hook), error, current, original)
+        return self._branch(plan, plan.index(hook), out, current, original)
+
+    def _branch(self, plan: Plan, index: int, out: Any, current: Record, original: Record) -> Outcome:
+        """Go on behind a hook that gave anything but the next record of the same topic."""
+        step = plan.steps[index]
+        if out is DROP:
+            step.counts["dropped"] += 1
+            return DROP
+        if isinstance(out, Record):
+            if out.topic == plan.topic:
+                return self._fold(plan, index + 1, out, original)
+            if stage_of(step.interceptor) is not Stage.OBJECTS:
+                problem = "changed the topic; only transforms at the object stage may"
+                return self._failed(plan, index, InterceptorError(problem), current, original)
+            moved = self.plan(out.topic)
+            return self._fold(moved, moved.behind(step.position), out, original)
+        if isinstance(out, FanOut):
+            return FanOut(out.count, lambda: self._lazily(plan, index + 1, out), size_bytes=out.size_bytes)
+        if out is None or isinstance(out, str | bytes) or not isinstance(out, Iterable):
+            error = InterceptorError(
+                f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"
+            )
+            return self._failed(plan, index, error, current, original)
+        return self._eagerly(plan, index, out, current, original)
+
+    def _eagerly(
+        self, plan: Plan, index: int, out: Iterable[Any], current: Record, original: Record
+    ) -> Outcome:
+        try:
+            records = list(out)
+            _require_records(records)
+        except Exception as error:  # noqa: BLE001 - a generator is a hook that runs later
+            return self._failed(plan, index, error, current, original)
+        finished: list[Record] = []
+        for record in records:
+            outcome = self._fold(plan, index + 1, record, record)
+            if isinstance(outcome, HeaderwareError):
+                return outcome
+            finished.extend(_flat(outcome))
+        return finished if finished or not records else DROP
+
+    def _lazily(self, plan: Plan, start: int, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            outcome = self._fold(plan, start, record, record)
+            if isinstance(outcome, HeaderwareError):
+                raise outcome
+            yield from _flat(outcome)
+
+    def _fold_batch(self, plan: Plan, start: int, entries: list[tuple[Record, Record]]) -> list[Outcome]:
+        """Take (current, original) pairs through, a step at a time."""
+        finished: list[Outcome] = [DROP] * len(entries)
+        live = dict(enumerate(entries))
+        for index in range(start, len(plan.steps)):
+            going = list(live.items())
+            for (slot, (current, original)), out in zip(
+                going, self._step_batch(plan, index, [entry[0] for _, entry in going]), strict=True
+            ):
+                if out.__class__ is Record and out.topic == plan.topic:
+                    live[slot] = (out, original)
+                    continue
+                if isinstance(out, Exception):
+                    # A skipped failure stays in the batch: the last good record goes on in its place.
+                    outcome = self._failure(plan, index, out, current, original)
+                else:
+                    outcome = self._branch(plan, index, out, current, original)
+                if outcome is not None:
+                    del live[slot]
+                    finished[slot] = outcome
+        for slot, (current, _) in live.items():
+            finished[slot] = current
+        return finished
+
+    def _step_batch(self, plan: Plan, index: int, records: list[Record]) -> list[Any]:
+        batch, hook = plan.batches[index], plan.hooks[index]
+        if batch is None:
+            return [_attempt(hook, record) for record in records]
+        if not records:
+            return []
+        try:
+            outcomes = list(batch(records))
+            if len(outcomes) != len(records):
+                problem = f"a batch hook gave {len(outcomes)} outcomes for {len(records)} records"
+                raise InterceptorError(problem)  # noqa: TRY301 - one handler for all that a hook does wrong
+        except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+            # An error of its own for each record, for each gets a position of its own.
+            return [_wrapped(error) for _ in records]
+        return outcomes
+
+    def _failed(
+        self, plan: Plan, index: int, error: Exception, current: Record, original: Record
+    ) -> Outcome:
+        """Do what the step's ``on_error`` says; a skipped failure goes on with the last good record."""
+        outcome = self._failure(plan, index, error, current, original)
+        return self._fold(plan, index + 1, current, original) if outcome is None else outcome
+
+    def _failure(
+        self, plan: Plan, index: int, error: Exception, current: Record, original: Record
+    ) -> Outcome | None:
+        """Give what became of a record that a step failed on; None where it was skipped."""
+        step = plan.steps[index]
+        refused = (error if isinstance(error, InterceptorError) else _wrapped(error)).at(step.name, current)
+        if step.on_error == "skip":
+            self._note(step, "skipped", refused)
+            return None
+        return self._refused(step, refused, original)
+
+    def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> Outcome:
+        if step.on_error == "drop":
+            self._note(step, "dropped", error)
+            return DROP
+        if step.on_error == "dead_letter" and original is not None:
+            try:
+                buried = self._bury(original, error, step)
+            except Exception as unburied:  # noqa: BLE001 - any failure to publish holds the record back
+                step.counts["failed"] += 1
+                return _unpublished(unburied, error).at(step.name, original)
+            if buried:
+                self._note(step, "dead_lettered", error)
+                return DROP
+        step.counts["failed"] += 1
+        return error
+
+    def _note(self, step: Step, count: str, error: InterceptorError) -> None:
+        """Count what is passed over, and log it once per cause."""
+        step.counts[count] += 1
+        cause = type(error.__cause__ or error).__name__
+        if cause not in step.warned:
+            step.warned.add(cause)
+            _log.warning("%s (%s; further ones of this kind are only counted)", error, count)
+
+
+def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
+    try:
+        return hook(record)
+    except Exception as error:  # noqa: BLE001 - it becomes this record's outcome
+        return error
+
+
+def _wrapped(error: Exception) -> InterceptorError:
+    """Wrap what a hook raised; its text stays in the cause, for it may quote a payload."""
+    if isinstance(error, InterceptorError):
+        wrapped = type(error)(error.message)
+    elif isinstance(error, HeaderwareError):
+        wrapped = InterceptorError(str(error))
+    else:
+        wrapped = InterceptorError(f"raised {type(error).__name__}; the cause says more")
+    wrapped.__cause__ = error
+    return wrapped.with_traceback(error.__traceback__)
+
+
+def _unpublished(error: Exception, reason: InterceptorError) -> DeadLetterError:
+    failure = DeadLetterError(
+        f"the dead letter could not be stored ({type(error).__name__}: {error}), so the record stays where "
+        f"it is; it was refused because: {reason}"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _require_records(records: list[Any]) -> None:
+    for record in records:
+        if not isinstance(record, Record):
+            raise InterceptorError(f"gave a {type(record).__name__} among its records; expected Records only")
+
+
+def _flat(outcome: Outcome) -> Iterable[Record]:
+    if outcome is DROP:
+        return ()
+    if isinstance(outcome, Record):
+        return (outcome,)
+    assert isinstance(outcome, list | FanOut)  # noqa: S101 - errors were taken out before
+    return outcome

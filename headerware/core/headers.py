@@ -1,0 +1,227 @@
+"""Headers: an immutable ordered multimap of names to bytes (KIP-82).
+
+Order, duplicates, ``None``, empty values, empty names and values that are no text all survive. Each
+change gives new headers, so that what was sent can never be changed afterwards; :class:`HeadersBuilder`
+is the mutable form, which freezes when it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, SupportsIndex, overload
+
+from headerware.core.errors import HeaderError
+
+type_of = type
+HeaderValue = bytes | None
+Pair = tuple[str, HeaderValue]
+HeadersLike = (
+    Mapping[str, str | bytes | bytearray | memoryview | None]
+    | Iterable[tuple[str, str | bytes | bytearray | memoryview | None]]
+    | None
+)
+"""What is taken for headers at every edge: a mapping, pairs in any sequence, or None."""
+
+
+class Headers(tuple[Pair, ...]):
+    """Hold a record's headers, in order, as ``(name, value)`` pairs.
+
+    Args:
+        headers: a mapping, an iterable of pairs, or None. A str value becomes UTF-8; bytearray and
+            memoryview become bytes.
+
+    Raises:
+        HeaderError: a name that is not a str, a value of another type, or an item that is no pair.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, headers: HeadersLike = None) -> Headers:
+        """Normalise whatever an application calls headers, once."""
+        if headers.__class__ is cls:
+            return headers  # type: ignore[return-value]  # its class was just compared
+        return tuple.__new__(cls, _normalised(headers))
+
+    @classmethod
+    def trusted(cls, pairs: Iterable[Pair]) -> Headers:
+        """Take pairs that are known to be ``(str, bytes | None)`` tuples, without looking at them."""
+        return tuple.__new__(cls, pairs)
+
+    @classmethod
+    def builder(cls, headers: HeadersLike = None) -> HeadersBuilder:
+        """Open a mutable copy, for code ported from Java."""
+        return HeadersBuilder(headers)
+
+    def add(self, name: str, value: str | bytes | bytearray | memoryview | None) -> Headers:
+        """Give headers with one more at the end; a header of the same name stays."""
+        return tuple.__new__(Headers, (*self, _pair(name, value)))
+
+    def append(self, pair: Pair) -> Headers:
+        """Give headers with a pair at the end that is known to be right; the fast form of :meth:`add`."""
+        return tuple.__new__(Headers, (*self, pair))
+
+    def put(self, name: str, value: str | bytes | bytearray | memoryview | None) -> Headers:
+        """Give headers in which this is the only one of its name, at the end."""
+        return self.remove(name).add(name, value)
+
+    def remove(self, name: str) -> Headers:
+        """Give headers without any of this name; itself where there was none."""
+        kept = [pair for pair in self if pair[0] != name]
+        return self if len(kept) == len(self) else tuple.__new__(Headers, kept)
+
+    def keep(self, wanted: Callable[[str], bool]) -> Headers:
+        """Give the headers whose names are wanted, in order."""
+        return tuple.__new__(Headers, [pair for pair in self if wanted(pair[0])])
+
+    @overload
+    def last(self, name: str) -> HeaderValue: ...
+    @overload
+    def last(self, name: str, default: bytes) -> HeaderValue: ...
+    def last(self, name: str, default: HeaderValue = None) -> HeaderValue:
+        """Give the value of the last header of this name, or ``default``.
+
+        A null header and a missing one look alike here; ``name in headers`` tells them apart.
+        """
+        for pair in reversed(self):
+            if pair[0] == name:
+                return pair[1]
+        return default
+
+    def all(self, name: str) -> tuple[HeaderValue, ...]:
+        """Give the values of all headers of this name, in order."""
+        return tuple(pair[1] for pair in self if pair[0] == name)
+
+    def names(self) -> tuple[str, ...]:
+        """Give the names in order, duplicates included."""
+        return tuple(pair[0] for pair in self)
+
+    def retain_latest(self) -> Headers:
+        """Give headers in which each name stands once, with its last value, where that stood."""
+        seen: set[str] = set()
+        kept: list[Pair] = []
+        for pair in reversed(self):
+            if pair[0] not in seen:
+                seen.add(pair[0])
+                kept.append(pair)
+        return tuple.__new__(Headers, reversed(kept))
+
+    def __contains__(self, item: object) -> bool:
+        """Whether a header of this name, or exactly this pair, is there."""
+        if item.__class__ is str:
+            return any(pair[0] == item for pair in self)
+        return tuple.__contains__(self, item)
+
+    def __add__(self, other: Any) -> Headers:
+        """Give these headers followed by others."""
+        return tuple.__new__(Headers, (*self, *Headers(other)))
+
+    def __mul__(self, count: SupportsIndex) -> Headers:
+        """Refuse what a tuple would do: repeated headers are never meant."""
+        raise HeaderError("headers cannot be multiplied; add them one by one")
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        """Show names and sizes only, for values may be secret."""
+        shown = ", ".join(f"{name!r}: {'null' if value is None else len(value)}" for name, value in self)
+        return f"Headers({shown})"
+
+
+class HeadersBuilder:
+    """Collect headers in place; after :meth:`build` every change raises :class:`HeaderError`.
+
+    Not safe for use by several threads at once.
+    """
+
+    __slots__ = ("_built", "_pairs")
+
+    def __init__(self, headers: HeadersLike = None) -> None:
+        self._pairs: list[Pair] = list(Headers(headers))
+        self._built = False
+
+    def add(self, name: str, value: str | bytes | bytearray | memoryview | None) -> HeadersBuilder:
+        """Add a header at the end, and give the builder itself."""
+        self._changeable().append(_pair(name, value))
+        return self
+
+    def remove(self, name: str) -> HeadersBuilder:
+        """Remove all headers of this name, and give the builder itself."""
+        pairs = self._changeable()
+        pairs[:] = [pair for pair in pairs if pair[0] != name]
+        return self
+
+    def last(self, name: str) -> HeaderValue:
+        """Give the value of the last header of this name, or None."""
+        return Headers.trusted(self._pairs).last(name)
+
+    def all(self, name: str) -> tuple[HeaderValue, ...]:
+        """Give the values of all headers of this name, in order."""
+        return Headers.trusted(self._pairs).all(name)
+
+    def build(self) -> Headers:
+        """Freeze the builder, and give the headers; calling it again gives the same."""
+        self._built = True
+        return Headers.trusted(self._pairs)
+
+    def _changeable(self) -> list[Pair]:
+        if self._built:
+            raise HeaderError("these headers have been built and sent on; open a new builder from them")
+        return self._pairs
+
+    def __iter__(self) -> Iterator[Pair]:
+        """Go through a snapshot of the pairs."""
+        return iter(tuple(self._pairs))
+
+    def __len__(self) -> int:
+        """Count the headers."""
+        return len(self._pairs)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a header of this name is there."""
+        return name in Headers.trusted(self._pairs)
+
+
+def _normalised(headers: Any) -> list[Pair]:
+    if headers is None:
+        return []
+    items = headers.items() if isinstance(headers, Mapping) else headers
+    if isinstance(items, str | bytes | bytearray | memoryview):
+        raise HeaderError(f"headers are a mapping or (name, value) pairs, not {type_of(items).__name__}")
+    try:
+        found = list(items)
+    except TypeError:
+        raise HeaderError(
+            f"headers are a mapping or (name, value) pairs, not {type_of(items).__name__}"
+        ) from None
+    for index, item in enumerate(found):
+        if item.__class__ is tuple and len(item) == 2:
+            name, value = item
+            if name.__class__ is str and (value.__class__ is bytes or value is None):
+                continue
+        found[index] = _loose_pair(item, index)
+    return found
+
+
+def _loose_pair(item: Any, index: int) -> Pair:
+    if isinstance(item, str | bytes) or not hasattr(item, "__len__") or len(item) != 2:
+        raise HeaderError(f"header {index} is a (name, value) pair, not {type_of(item).__name__}")
+    name, value = item
+    return _pair(name, value, index)
+
+
+def _pair(name: Any, value: Any, index: int | None = None) -> Pair:
+    if not isinstance(name, str):
+        where = "a header" if index is None else f"header {index}"
+        raise HeaderError(f"the name of {where} is a str, not {type_of(name).__name__}")
+    if isinstance(value, str):
+        value = value.encode()
+    elif isinstance(value, bytearray | memoryview):
+        value = bytes(value)
+    elif value is not None and not isinstance(value, bytes):
+        raise HeaderError(
+            f"the value of header {name!r} is bytes, str or None, not {type_of(value).__name__}"
+        )
+    return (str(name) if name.__class__ is not str else name, value)
+
+
+EMPTY: Headers = tuple.__new__(Headers, ())

@@ -1,0 +1,168 @@
+"""What an interceptor is: its hooks, where it stands, and what a hook may return.
+
+An interceptor is one concern in both directions. It has whichever of the hooks it needs:
+
+    on_send(record)                  -> Record | DROP | iterable of Records
+    on_consume(record)               -> Record | DROP | iterable of Records
+    on_send_batch(records)           -> one outcome per record, in order
+    on_consume_batch(records)        -> one outcome per record, in order
+    on_acknowledgement(record, metadata, error)   once per record that the application sent
+    on_processed(record, error)      the application has finished with this record
+    on_commit(offsets)               offsets were committed
+
+Returning None is an error, for a forgotten ``return`` must not lose a record. Several records are
+fan-out, each of them a record in its own right from there on; none at all is waiting. A hook that
+raises is treated as its ``on_error`` says.
+
+Sending hooks run on whichever thread sends, several at once; consuming hooks have one caller at a time.
+Acknowledgements come on the thread that polls, and may overtake one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, IntEnum
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+
+from headerware.core.context import Context
+from headerware.core.record import Record
+
+HOOKS: Final = (
+    "on_send",
+    "on_consume",
+    "on_send_batch",
+    "on_consume_batch",
+    "on_acknowledgement",
+    "on_processed",
+    "on_commit",
+)
+
+OnError = Literal["raise", "skip", "drop", "dead_letter"]
+
+
+class _Drop(Enum):
+    DROP = "DROP"
+
+    def __repr__(self) -> str:
+        return "DROP"
+
+
+DROP: Final = _Drop.DROP
+"""What a hook returns to take a record out of the stream, on purpose."""
+
+
+class Stage(Enum):
+    """Where a hook stands to the serializers."""
+
+    OBJECTS = "objects"
+    BYTES = "bytes"
+
+
+class Role(Enum):
+    """What an interceptor is for; it decides which failures may be passed over."""
+
+    OBSERVE = "observe"
+    TRANSFORM = "transform"
+    PROTECT = "protect"
+
+
+class Place(IntEnum):
+    """Where an interceptor belongs in a chain, left to right on send."""
+
+    TRANSFORM = 10
+    SERIALIZE = 20
+    METRICS = 30
+    AUDIT = 40
+    TRAIL = 50
+    TRACE = 60
+    DEDUP = 70
+    COMPRESS = 80
+    ENCRYPT = 90
+    CLAIM_CHECK = 100
+    EXPIRE = 110
+    SLICE = 120
+    SIGN = 130
+    ADMISSION = 140
+    COMPACT = 150
+
+
+class FanOut:
+    """Several records made from one, cut one by one as they are taken.
+
+    Args:
+        count: how many records there will be.
+        records: called for each pass over them.
+        size_bytes: what they take on the wire together, as far as it is known.
+    """
+
+    __slots__ = ("_records", "count", "size_bytes")
+
+    def __init__(self, count: int, records: Callable[[], Iterator[Record]], *, size_bytes: int = 0) -> None:
+        self.count = count
+        self.size_bytes = size_bytes
+        self._records = records
+
+    def __len__(self) -> int:
+        """Count the records without making them."""
+        return self.count
+
+    def __iter__(self) -> Iterator[Record]:
+        """Make the records, one at a time."""
+        return self._records()
+
+
+HookResult = Record | Iterable[Record] | Literal[_Drop.DROP]
+
+
+class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of an interceptor, which open into its hooks.
+
+    A subclass adds its options as fields, and either has the hooks itself (when it needs no state) or
+    returns an object that has them from :meth:`open`. That object belongs to one session; beside
+    the hooks it may have ``poll(now_ms)``, ``flush()``, ``revoke(partitions)``, ``seek(topic, partition,
+    offset)``, ``safe_offset(topic, partition, position)``, ``safe_offsets()``, ``overhead_bytes(record)``,
+    ``stats()`` and ``close()``: see :class:`Step`.
+
+    Args:
+        name: what it is called in configuration, errors and statistics; its type where it is None.
+        topics: patterns of the topics that it works on; a leading ``!`` excludes.
+        on_error: what happens to a record that it fails on. None means ``raise``, and ``skip`` for
+            interceptors that observe.
+        dead_letter_topic: where ``dead_letter`` publishes; ``{topic}`` is the record's own.
+        dead_letter_headers: whose names the reason gets: Connect's, in decimal text, or Spring's, binary.
+    """
+
+    type: ClassVar[str] = ""
+    """The word for it in configuration."""
+    role: ClassVar[Role] = Role.TRANSFORM
+    stage: ClassVar[Stage] = Stage.BYTES
+    place: ClassVar[Place | None] = None
+    """Where it belongs in a chain; None means anywhere its role allows."""
+    decodes: ClassVar[tuple[str, ...]] = ()
+    """The transport headers that it takes off on consume."""
+
+    name: str | None = None
+    topics: tuple[str, ...] = ("*",)
+    on_error: OnError | None = None
+    dead_letter_topic: str = "{topic}.dead-letter"
+    dead_letter_headers: Literal["connect", "spring"] = "connect"
+
+    def open(self, context: Context) -> Any:  # noqa: ARG002 - a stateless interceptor needs no context
+        """Give the object with the hooks for one session; itself where there is no state."""
+        return self
+
+
+def has_hook(interceptor: object) -> bool:
+    """Whether an object has any hook of its own."""
+    return any(callable(getattr(interceptor, hook, None)) for hook in HOOKS)
+
+
+def label(interceptor: object) -> str:
+    """Give the name that an interceptor goes by."""
+    return (
+        getattr(interceptor, "name", None)
+        or getattr(interceptor, "type", "")
+        or type(interceptor).__name__.lower()
+    )

@@ -1,0 +1,185 @@
+"""Declared options become an interceptor: each with where it came from, converted and checked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headerware.core.errors import ConfigError
+from headerware.core.hooks import Interceptor
+from headerware.core.plugins import interceptor_type
+
+PATH: Final = msgspec.Meta(extra={"path": True})
+"""Marks an option that names a file: ``keyring: Annotated[str, PATH]``; relative to the TOML file it stands in."""
+
+_ENVIRONMENT: Final = re.compile(r"\$\$\{|\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_REFUSED_AT: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
+
+
+class Setting(NamedTuple):
+    """One option as it was written.
+
+    Attributes:
+        value: the value, with the environment put in.
+        origin: the file, or what else it came from.
+        shown: what may be printed: the text before the environment was put in.
+        loose: whether it arrived as text that stands for another type.
+        folder: where relative paths begin, or None for the working directory.
+    """
+
+    value: Any
+    origin: str
+    shown: Any
+    loose: bool = False
+    folder: str | None = None
+
+
+class Declared(NamedTuple):
+    """An interceptor as configuration declares it.
+
+    Attributes:
+        name: its alias.
+        type: the word for its class.
+        path: where it stands, for errors.
+        settings: its options by name.
+    """
+
+    name: str
+    type: str
+    path: str
+    settings: dict[str, Setting]
+
+    def overridden_by(self, later: Declared) -> Declared:
+        """Give this one with a later source's options laid over it.
+
+        Raises:
+            ConfigError: the later one gives the name to another type.
+        """
+        if later.type != self.type:
+            raise ConfigError(
+                f"is of type {later.type!r}, but {self.path} declares {self.name!r} as {self.type!r}; "
+                f"give it a name of its own",
+                path=later.path,
+            )
+        return Declared(self.name, self.type, later.path, {**self.settings, **later.settings})
+
+
+def setting(value: Any, origin: str, *, path: str, loose: bool = False, folder: str | None = None) -> Setting:
+    """Make a setting, with ``${env:NAME}`` and ``${env:NAME:-default}`` replaced in text.
+
+    Raises:
+        ConfigError: the environment has no such variable and there is no default.
+    """
+    filled = _filled(value, path)
+    return Setting(filled, origin, value, loose or filled != value, folder)
+
+
+def build(declared: Declared) -> Interceptor:
+    """Make the interceptor that was declared.
+
+    Raises:
+        PluginError: its type cannot be found.
+        ConfigError: an unknown option, or a value of the wrong type, with its full path.
+    """
+    kind = interceptor_type(declared.type, path=declared.path)
+    hints = get_type_hints(kind, include_extras=True)
+    known = set(kind.__struct_fields__)
+    values: dict[str, Any] = {}
+    for option, given in declared.settings.items():
+        if option not in known:
+            raise _unknown(option, known, declared)
+        values[option] = _converted(given, hints[option], f"{declared.path}.{option}")
+    if declared.name != declared.type:
+        values.setdefault("name", declared.name)
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise _refused(error, declared.path) from error
+    except ConfigError as error:
+        place = f"{declared.path}.{error.path}" if error.path else declared.path
+        raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
+
+
+def explained(declared: Declared) -> list[tuple[str, Any, str]]:
+    """Give every option of an interceptor as ``(option, value to show, origin)``, defaults included."""
+    built = build(declared)
+    rows: list[tuple[str, Any, str]] = []
+    for option in built.__struct_fields__:
+        given = declared.settings.get(option)
+        if given is not None:
+            rows.append((option, given.shown, given.origin))
+        elif option != "name":
+            rows.append((option, getattr(built, option), "default"))
+    return rows
+
+
+def _unknown(option: str, known: set[str], declared: Declared) -> ConfigError:
+    near = get_close_matches(option, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return ConfigError(
+        f"{declared.type!r} has no such option; {hint}it has: {', '.join(sorted(known))}",
+        path=f"{declared.path}.{option}",
+    )
+
+
+def _converted(given: Setting, hint: Any, path: str) -> Any:
+    value, plain = given.value, _bare(hint)
+    if isinstance(value, str) and get_origin(plain) in (tuple, list):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        converted = msgspec.convert(value, hint, strict=not given.loose)
+    except msgspec.ValidationError as error:
+        raise _refused(error, path) from error
+    if given.folder is not None and isinstance(converted, str) and _names_a_file(hint):
+        return os.path.join(given.folder, converted)  # noqa: PTH118 - options are plain text
+    return converted
+
+
+def _refused(error: msgspec.ValidationError, path: str) -> ConfigError:
+    """Say msgspec's refusal with our path, and without the value that was found."""
+    found = _REFUSED_AT.match(str(error))
+    problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
+    return ConfigError(problem.replace("`", "'"), path=path + place)
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _names_a_file(hint: Any) -> bool:
+    found = [extra for extra in get_args(hint)[1:] if isinstance(extra, msgspec.Meta)]
+    found += [
+        meta
+        for part in get_args(_bare(hint))
+        if get_origin(part) is Annotated
+        for meta in get_args(part)[1:]
+        if isinstance(meta, msgspec.Meta)
+    ]
+    return any((meta.extra or {}).get("path") for meta in found)
+
+
+def _filled(value: Any, path: str) -> Any:
+    if isinstance(value, str):
+        return _ENVIRONMENT.sub(lambda found: _from_environment(found, path), value)
+    if isinstance(value, list):
+        return [_filled(item, path) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _filled(item, f"{path}.{key}") for key, item in value.items()}
+    return value
+
+
+def _from_environment(found: re.Match[str], path: str) -> str:
+    if found[0] == "$${":
+        return "${"
+    value = os.environ.get(found[1], found[2])
+    if value is None:
+        raise ConfigError(
+            f"the environment has no variable {found[1]!r}; set it, or write ${{env:{found[1]}:-default}}",
+            path=path,
+        )
+    return value

@@ -1,0 +1,109 @@
+"""What can and cannot work in a chain, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from headerware.core.errors import ConfigError
+from headerware.core.hooks import Interceptor, Place, Role, Stage, label
+
+_CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
+_NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
+    (Place.ENCRYPT, Place.COMPRESS, "what is encrypted does not compress any more"),
+    (Place.SLICE, Place.COMPRESS, "slices would be compressed one by one; compress the whole message first"),
+    (Place.SLICE, Place.ENCRYPT, "a message is encrypted whole, and its slices are cut from that"),
+    (Place.SLICE, Place.CLAIM_CHECK, "a message that is checked in needs no slices"),
+    (Place.SLICE, Place.TRAIL, "only the first slice keeps headers; the trail is written before the cut"),
+    (Place.SLICE, Place.TRACE, "only the first slice keeps headers; the trace is written before the cut"),
+    (Place.SIGN, Place.TRAIL, "the trail would stand outside the signature"),
+    (Place.SIGN, Place.TRACE, "the trace context would stand outside the signature"),
+    (Place.SIGN, Place.COMPRESS, _CHANGES_BYTES),
+    (Place.SIGN, Place.ENCRYPT, _CHANGES_BYTES),
+    (Place.SIGN, Place.CLAIM_CHECK, _CHANGES_BYTES),
+    (Place.SIGN, Place.SLICE, "slices would not be signed; each slice needs a signature of its own"),
+    (Place.COMPACT, Place.SIGN, "compact rewrites header names, so it comes last"),
+)
+"""(left, right, why right may not stand behind left)."""
+
+
+def in_order(sources: Iterable[Sequence[object]]) -> list[object]:
+    """Put interceptors from several sources into their places.
+
+    One without a place stays behind what its own source wrote it behind; where that is nothing, it
+    comes after the serializers, or before them if it works on objects.
+    """
+    ranked: list[tuple[int, object]] = []
+    for source in sources:
+        rank = int(Place.SERIALIZE)
+        for interceptor in source:
+            place = place_of(interceptor)
+            if place is not None:
+                rank = int(place)
+            objects = place is None and stage_of(interceptor) is Stage.OBJECTS
+            ranked.append((int(Place.TRANSFORM) if objects else rank, interceptor))
+    return [interceptor for _, interceptor in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def check_order(interceptors: Sequence[object]) -> None:
+    """Refuse a chain that cannot work.
+
+    Raises:
+        ConfigError: which two stand wrong, and why.
+    """
+    for left_index, left in enumerate(interceptors):
+        for right in interceptors[left_index + 1 :]:
+            if not _share_topics(left, right):
+                continue
+            for first, second, why in _NEVER_BEFORE:
+                if place_of(left) is first and place_of(right) is second:
+                    raise _misplaced(right, left, why)
+            if place_of(left) is Place.SIGN and place_of(right) is None and _transforms(right):
+                raise _misplaced(right, left, _CHANGES_BYTES)
+    for left, right in pairwise(interceptors):
+        if stage_of(left) is Stage.BYTES and stage_of(right) is Stage.OBJECTS:
+            raise _misplaced(right, left, "it works on objects, before they are serialized")
+
+
+def place_of(interceptor: object) -> Place | None:
+    """Give the place that an interceptor claims, or None."""
+    place: Place | None = getattr(interceptor, "place", None)
+    return place
+
+
+def stage_of(interceptor: object) -> Stage:
+    """Give the stage that an interceptor works at."""
+    stage: Stage = getattr(interceptor, "stage", Stage.BYTES)
+    return stage
+
+
+def role_of(interceptor: object) -> Role:
+    """Give an interceptor's role."""
+    role: Role = getattr(interceptor, "role", Role.TRANSFORM)
+    return role
+
+
+def _transforms(interceptor: object) -> bool:
+    return role_of(interceptor) is Role.TRANSFORM
+
+
+def _share_topics(left: object, right: object) -> bool:
+    """Whether two may meet on one topic; literal names that differ never do."""
+    ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
+    return ours is None or theirs is None or bool(ours & theirs)
+
+
+def _literal_topics(interceptor: object) -> set[str] | None:
+    patterns: Sequence[str] = getattr(interceptor, "topics", ("*",))
+    if any(character in pattern for pattern in patterns for character in "*?[!"):
+        return None
+    return set(patterns)
+
+
+def _misplaced(right: object, left: object, why: str) -> ConfigError:
+    return ConfigError(
+        f"{label(right)!r} stands behind {label(left)!r}, which cannot work: {why}. "
+        f"Put {label(right)!r} before {label(left)!r} (chains are written in the order of sending).",
+        path=f"interceptors.{label(right)}" if isinstance(right, Interceptor) else "",
+    )

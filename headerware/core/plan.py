@@ -1,0 +1,102 @@
+"""What a topic's records go through: hooks bound once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from headerware.core.hooks import OnError
+from headerware.core.topics import TopicPatterns
+
+Direction = Literal["send", "consume"]
+
+
+class Step:
+    """One interceptor in one session: what it was configured as, and what it opened into.
+
+    Args:
+        position: where it stands in the chain, from the left.
+        name: what errors and statistics call it.
+        interceptor: the configured interceptor.
+        opened: the object with the hooks.
+        topics: where it works.
+        on_error: what happens to records that it fails on, resolved from its role.
+    """
+
+    __slots__ = ("counts", "interceptor", "name", "on_error", "opened", "position", "topics", "warned")
+
+    def __init__(  # noqa: PLR0913 - a record of what a session knows of one interceptor
+        self,
+        *,
+        position: int,
+        name: str,
+        interceptor: object,
+        opened: Any,
+        topics: TopicPatterns,
+        on_error: OnError,
+    ) -> None:
+        self.position = position
+        self.name = name
+        self.interceptor = interceptor
+        self.opened = opened
+        self.topics = topics
+        self.on_error = on_error
+        self.counts = {"dropped": 0, "failed": 0, "skipped": 0, "dead_lettered": 0}
+        self.warned: set[str] = set()
+
+    def hook(self, name: str) -> Callable[..., Any] | None:
+        """Give a hook or service of the opened object, or None."""
+        found: Callable[..., Any] | None = getattr(self.opened, name, None)
+        return found
+
+
+class Plan:
+    """The hooks of one direction for one topic, in the order in which they run."""
+
+    __slots__ = ("batches", "direction", "hooks", "records", "steps", "topic")
+
+    def __init__(self, topic: str, direction: Direction, steps: Sequence[Step]) -> None:
+        self.topic = topic
+        self.direction = direction
+        self.records = 0
+        self.steps: list[Step] = []
+        self.hooks: list[Callable[[Any], Any]] = []
+        self.batches: list[Callable[[Any], Any] | None] = []
+        for step in steps if direction == "send" else reversed(steps):
+            single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
+            if step.topics.matches(topic) and (single or batch):
+                self.steps.append(step)
+                # A wrapper of its own for each place, so that a failure is found by identity.
+                self.hooks.append(single if single not in self.hooks and single else partial(_call, single, batch))
+                self.batches.append(batch)
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether any step would rather have many records at once."""
+        return any(self.batches)
+
+    def index(self, hook: object) -> int:
+        """Find the place of a hook that is running."""
+        return next(index for index, candidate in enumerate(self.hooks) if candidate is hook)
+
+    def behind(self, position: int) -> int:
+        """Give the first index that runs after the step at a position of the chain."""
+        sending = self.direction == "send"
+        for index, step in enumerate(self.steps):
+            if step.position > position if sending else step.position < position:
+                return index
+        return len(self.steps)
+
+
+def _call(single: Callable[..., Any] | None, batch: Callable[..., Any] | None, record: Any) -> Any:
+    if single is not None:
+        return single(record)
+    assert batch is not None  # noqa: S101 - a plan takes steps that have one of the two
+    outcomes = list(batch([record]))
+    if len(outcomes) != 1:
+        raise ValueError(f"a batch hook gave {len(outcomes)} outcomes for 1 record")
+    outcome = outcomes[0]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome

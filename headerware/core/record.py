@@ -1,0 +1,116 @@
+"""The record: what flows through a chain, and never changes under anyone's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from headerware.core.headers import EMPTY, Headers
+
+
+class TimestampType(IntEnum):
+    """Where a record's timestamp comes from, numbered as confluent-kafka does."""
+
+    NOT_AVAILABLE = 0
+    CREATE_TIME = 1
+    LOG_APPEND_TIME = 2
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One Kafka record, on its way to a topic or from one.
+
+    Args:
+        topic: the topic's name.
+        value: the payload; bytes or None on the wire, anything at the object stage. None is a tombstone.
+        key: the key, likewise.
+        headers: the :class:`Headers`; pass ``Headers(...)`` to normalise a mapping or pairs.
+        partition: the partition, or None where the partitioner is to choose.
+        timestamp_ms: milliseconds since the epoch, or None for the time of sending.
+        timestamp_type: who set the timestamp.
+        offset: the offset in the partition, or None before it is known.
+        leader_epoch: the leader epoch that it was read in, or None.
+        local: an interceptor's own state; it never travels and survives :meth:`replace`.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Headers = EMPTY
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    timestamp_type: int = 0
+    offset: int | None = None
+    leader_epoch: int | None = None
+    local: Mapping[str, Any] | None = None
+
+    def replace(self, **changes: Any) -> Record:
+        """Give a copy with some fields changed."""
+        return msgspec.structs.replace(self, **changes)
+
+    def with_headers(self, headers: Headers) -> Record:
+        """Give a copy with other headers; a third of the cost of :meth:`replace`."""
+        return Record(
+            self.topic,
+            self.value,
+            self.key,
+            headers,
+            self.partition,
+            self.timestamp_ms,
+            self.timestamp_type,
+            self.offset,
+            self.leader_epoch,
+            self.local,
+        )
+
+    def with_value(self, value: Any, headers: Headers) -> Record:
+        """Give a copy with another value and other headers; a third of the cost of :meth:`replace`."""
+        return Record(
+            self.topic,
+            value,
+            self.key,
+            headers,
+            self.partition,
+            self.timestamp_ms,
+            self.timestamp_type,
+            self.offset,
+            self.leader_epoch,
+            self.local,
+        )
+
+    def with_local(self, name: str, state: Any) -> Record:
+        """Give a copy that carries an interceptor's state under a name of its own."""
+        return self.replace(local={**(self.local or {}), name: state})
+
+    def __repr__(self) -> str:
+        """Show the place and the sizes only, for payloads may be secret."""
+        return (
+            f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"key={_size(self.key)}, value={_size(self.value)}, headers={self.headers!r})"
+        )
+
+
+class RecordMetadata(msgspec.Struct, frozen=True):
+    """Where the broker put a record (KIP-42's acknowledgement).
+
+    Args:
+        topic: the topic's name.
+        partition: the partition, or None where none was chosen.
+        offset: the offset, or None where the broker gave none.
+        timestamp_ms: the record's timestamp in milliseconds since the epoch, or None.
+    """
+
+    topic: str
+    partition: int | None = None
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+
+def _size(payload: Any) -> str:
+    if payload is None:
+        return "null"
+    if isinstance(payload, bytes | str):
+        return f"{len(payload)} bytes"
+    return type(payload).__name__

@@ -1,0 +1,321 @@
+"""A session: one chain at work for one client, sans-IO. Records in, records out.
+
+``send`` may be called from several threads at once; ``consume``, ``poll``, ``revoke`` and ``seek`` have
+one caller at a time. A session starts no threads and reads no clock but the context's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+
+from headerware.core.context import Context
+from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
+from headerware.core.edge import admit, admit_bytes, normalised, refuse_encodings, require_bytes
+from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
+from headerware.core.fold import Fold, Outcome
+from headerware.core.headers import Headers
+from headerware.core.hooks import DROP, Place, Stage
+from headerware.core.order import place_of, stage_of
+from headerware.core.plan import Direction, Step
+from headerware.core.record import Record, RecordMetadata
+from headerware.core.topics import TopicPatterns
+
+TopicAndPartition = tuple[str, int]
+_log: Final = logging.getLogger("headerware")
+
+
+class Session:
+    """Run a chain. Made by :meth:`headerware.Chain.open`.
+
+    Args:
+        steps: callables that open each step with its context, from the left.
+        context: what the session knows of its surroundings.
+    """
+
+    def __init__(self, steps: Sequence[Callable[[Context], Step]], context: Context) -> None:
+        self.context: Final = context
+        self._steps: list[Step] = []
+        self._closed = False
+        try:
+            for index, opened in enumerate(steps):
+                self._steps.append(
+                    opened(msgspec.structs.replace(context, overhead_bytes=self._overhead_right_of(index)))
+                )
+        except BaseException:
+            self.close()
+            raise
+        self._serializes = any(stage_of(step.interceptor) is Stage.OBJECTS for step in self._steps)
+        sending, consuming = list(self._steps), list(self._steps)
+        if self._serializes:
+            sending.append(_check("send", require_bytes, len(sending)))
+        consuming.insert(0, _check("consume", refuse_encodings, -1))
+        self._send: Final = Fold("send", sending, self._bury)
+        self._consume: Final = Fold("consume", consuming, self._bury)
+        self._admit: Final = admit if self._serializes else admit_bytes
+        self._acknowledging = self._hooks("on_acknowledgement")
+        self._processing = self._hooks("on_processed")
+        self._committing = self._hooks("on_commit")
+
+    # Records
+
+    def send(self, records: Iterable[Record]) -> list[Record]:
+        """Take records through the chain, left to right, and give what goes on the wire.
+
+        Raises:
+            HeaderwareError: the first that any of them meets.
+        """
+        return _raised(self.send_outcomes(list(records)))
+
+    def consume(self, records: Iterable[Record]) -> list[Record]:
+        """Take records from the wire through the chain, right to left, and give what an application sees.
+
+        Raises:
+            HeaderwareError: the first that any of them meets.
+        """
+        return _raised(self.consume_outcomes(list(records)))
+
+    def send_outcome(self, record: Record) -> Outcome:
+        """Give what became of one record on its way to the wire; never raises for a record."""
+        if not self._steps:
+            return record
+        try:
+            record = self._admit(record)
+        except HeaderwareError as error:
+            return error
+        return self._send.one(record)
+
+    def consume_outcome(self, record: Record) -> Outcome:
+        """Give what became of one record from the wire; never raises for a record."""
+        if not self._steps:
+            return record
+        if record.headers.__class__ is not Headers:
+            try:
+                record = normalised(record)
+            except HeaderwareError as error:
+                return error
+        return self._consume.one(record)
+
+    def send_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
+        """Give one outcome per record, in order, so that a bad one takes no neighbour along."""
+        return self._outcomes(self._send, self._admit, records)
+
+    def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
+        """Give one outcome per record, in order, so that a bad one takes no neighbour along."""
+        return self._outcomes(self._consume, normalised, records)
+
+    # Moments
+
+    def has(self, name: str) -> bool:
+        """Whether any interceptor has this hook or service."""
+        return any(step.hook(name) is not None for step in self._steps)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether any interceptor makes one record of several, so that offsets need care."""
+        return self.has("safe_offset")
+
+    def acknowledge(
+        self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
+    ) -> None:
+        """Tell every interceptor, once, what became of a record that the application sent."""
+        for step, hook in self._acknowledging:
+            if step.topics.matches(record.topic):
+                _guarded(step, hook, record, metadata, error)
+
+    def processed(self, record: Record, error: BaseException | None = None) -> None:
+        """Tell every interceptor that the application has finished with a record."""
+        for step, hook in self._processing:
+            if step.topics.matches(record.topic):
+                _guarded(step, hook, record, error)
+
+    def committed(self, offsets: Sequence[Any]) -> None:
+        """Tell every interceptor which offsets have been committed."""
+        for step, hook in self._committing:
+            _guarded(step, hook, offsets)
+
+    def poll(self, now_ms: int | None = None) -> list[Outcome]:
+        """Give what has expired or has waited long enough on the consuming side.
+
+        Args:
+            now_ms: the time in milliseconds since the epoch; the context's clock where it is None.
+        """
+        now = self.context.now_ms() if now_ms is None else now_ms
+        outcomes: list[Outcome] = []
+        for step in self._steps:
+            poll = step.hook("poll")
+            if poll is not None:
+                outcomes.extend(self._consume.onward(step, poll(now) or ()))
+        return outcomes
+
+    def flush(self) -> list[Outcome]:
+        """Give what interceptors still hold back on the sending side."""
+        outcomes: list[Outcome] = []
+        for step in self._steps:
+            flush = step.hook("flush")
+            if flush is not None:
+                outcomes.extend(self._send.onward(step, flush() or ()))
+        return outcomes
+
+    # Offsets
+
+    def revoke(self, partitions: Iterable[TopicAndPartition]) -> None:
+        """Forget what belongs to partitions that have gone to another consumer."""
+        gone = list(partitions)
+        for _, revoke in self._hooks("revoke"):
+            revoke(gone)
+
+    def seek(self, topic: str, partition: int, offset: int) -> int:
+        """Give the offset at which to begin, so that the record delivered at ``offset`` comes whole."""
+        begin = offset
+        for _, seek in self._hooks("seek"):
+            earlier = seek(topic, partition, offset)
+            begin = begin if earlier is None else min(begin, earlier)
+        return begin
+
+    def safe_offset(self, topic: str, partition: int, position: int) -> int:
+        """Give the largest offset up to ``position`` from which a restart loses nothing."""
+        return min(
+            (safe(topic, partition, position) for _, safe in self._hooks("safe_offset")), default=position
+        )
+
+    def safe_offsets(self) -> dict[TopicAndPartition, int]:
+        """Give, for each partition that holds something incomplete, where that begins."""
+        safest: dict[TopicAndPartition, int] = {}
+        for _, safe_offsets in self._hooks("safe_offsets"):
+            for place, offset in safe_offsets().items():
+                safest[place] = min(offset, safest.get(place, offset))
+        return safest
+
+    # The end
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Give the counters of each interceptor, by name."""
+        sent, consumed = self._send.records_by_step(), self._consume.records_by_step()
+        return {
+            step.name: {
+                "sent": sent.get(step.name, 0),
+                "consumed": consumed.get(step.name, 0),
+                **step.counts,
+                **(stats() if (stats := step.hook("stats")) else {}),
+            }
+            for step in self._steps
+        }
+
+    def close(self) -> None:
+        """Close every interceptor once, whatever the others do; calling it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        for step in self._steps:
+            close = step.hook("close")
+            if close is not None:
+                _guarded(step, close)
+
+    def __enter__(self) -> Session:
+        """Give the session itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the session."""
+        self.close()
+
+    def _outcomes(
+        self, fold: Fold, edge: Callable[[Record], Record], records: Sequence[Record]
+    ) -> list[Outcome]:
+        if not self._steps:
+            return list(records)
+        outcomes: list[Outcome] = [DROP] * len(records)
+        admitted: list[int] = []
+        going: list[Record] = []
+        for index, record in enumerate(records):
+            try:
+                going.append(edge(record))
+                admitted.append(index)
+            except HeaderwareError as error:
+                outcomes[index] = error
+        for index, outcome in zip(admitted, fold.many(going), strict=True):
+            outcomes[index] = outcome
+        return outcomes
+
+    def _hooks(self, name: str) -> list[tuple[Step, Callable[..., Any]]]:
+        return [(step, hook) for step in self._steps if (hook := step.hook(name)) is not None]
+
+    def _overhead_right_of(self, index: int) -> Callable[[Record], int]:
+        def overhead_bytes(record: Record) -> int:
+            right = self._steps[index + 1 :]
+            return sum(
+                bound(record)
+                for step in right
+                if (bound := step.hook("overhead_bytes")) and step.topics.matches(record.topic)
+            )
+
+        return overhead_bytes
+
+    def _bury(self, original: Record, error: InterceptorError, step: Step) -> bool:
+        """Publish a dead letter and return once it is stored, or raise; False for what is one already."""
+        interceptor = step.interceptor
+        topic = str(getattr(interceptor, "dead_letter_topic", "{topic}.dead-letter"))
+        if is_dead_letter_topic(topic, original.topic):
+            return False
+        publish = self.context.publish
+        if publish is None:
+            raise DeadLetterError("this session's context has no publish port to send a dead letter with")
+        letter = dead_letter(
+            original,
+            error,
+            topic=topic,
+            names=str(getattr(interceptor, "dead_letter_headers", "connect")),
+            stage="ON_CONSUME" if original.offset is not None else "ON_SEND",
+            group_id=self.context.group_id,
+        )
+        for piece in self._cut(letter):
+            publish(piece)
+        return True
+
+    def _cut(self, letter: Record) -> Iterable[Record]:
+        """Cut a letter that was glued from slices, for it may be too large to go in one piece."""
+        for step in self._steps:
+            if place_of(step.interceptor) is Place.SLICE and (cut := step.hook("on_send")):
+                pieces = cut(letter)
+                return (pieces,) if isinstance(pieces, Record) else pieces  # type: ignore[no-any-return]
+        return (letter,)
+
+
+def _check(direction: Direction, check: Callable[[Record], Record], position: int) -> Step:
+    """Make the step that stands at the chain's end in one direction."""
+    return Step(
+        position=position,
+        name="chain",
+        interceptor=None,
+        opened=SimpleNamespace(**{f"on_{direction}": check}),
+        topics=TopicPatterns(["*"]),
+        on_error="raise",
+    )
+
+
+def _guarded(step: Step, hook: Callable[..., Any], *arguments: Any) -> None:
+    """Call an observer's hook, whose failure is nobody else's."""
+    try:
+        hook(*arguments)
+    except Exception:
+        step.counts["failed"] += 1
+        if hook.__name__ not in step.warned:
+            step.warned.add(hook.__name__)
+            _log.exception("%s failed in %s (further failures are only counted)", step.name, hook.__name__)
+
+
+def _raised(outcomes: list[Outcome]) -> list[Record]:
+    records: list[Record] = []
+    for outcome in outcomes:
+        if isinstance(outcome, HeaderwareError):
+            raise outcome
+        if isinstance(outcome, Record):
+            records.append(outcome)
+        elif outcome is not DROP:
+            records.extend(outcome)
+    return records

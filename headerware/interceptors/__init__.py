@@ -1,0 +1,55 @@
+"""Interceptors: one concern a file, in both directions; each is loaded when it is first asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headerware.interceptors.compress import Compress
+    from headerware.interceptors.sign import Sign
+    from headerware.interceptors.slice import Slice
+    from headerware.interceptors.trace import Trace, extract_context
+    from headerware.interceptors.trail import Trail
+    from headerware.interceptors.trail_entries import TrailEntry, TrailReading, read_trail
+    from headerware.interceptors.trail_timeline import timeline
+
+__all__ = [
+    "Compress",
+    "Sign",
+    "Slice",
+    "Trace",
+    "Trail",
+    "TrailEntry",
+    "TrailReading",
+    "extract_context",
+    "read_trail",
+    "timeline",
+]
+
+_HOMES: Final = {
+    "Compress": "compress",
+    "Sign": "sign",
+    "Slice": "slice",
+    "Trace": "trace",
+    "Trail": "trail",
+    "TrailEntry": "trail_entries",
+    "TrailReading": "trail_entries",
+    "extract_context": "trace",
+    "read_trail": "trail_entries",
+    "timeline": "trail_timeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    found = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

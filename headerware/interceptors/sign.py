@@ -1,0 +1,259 @@
+"""Sign records on send, and verify them on consume (spec/signature.md).
+
+A signature covers the key, the value and the headers that stand before ``hw.sig``, with their order and
+count, and where the record belongs: the cluster and the topic. It does not cover the partition, nor what
+the broker writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Annotated, ClassVar, Final, Literal
+from weakref import WeakSet
+
+import msgspec
+
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
+from headerware.core.headers import Headers
+from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.record import Record
+from headerware.interceptors.sign_replay import ReplayWindow
+from headerware.interceptors.sign_verify import Require, Verified, Verifying
+from headerware.keyring import Keyring, KeyringFile, Permissions
+from headerware.keyring.signature import (
+    HEADER,
+    STAMP_BYTES,
+    STATEMENT_FIXED_BYTES,
+    Statement,
+    beginning,
+    encode_stamp,
+    rest_of_signed_bytes,
+)
+from headerware.keyring.signing import SIGNATURE_BYTES
+from headerware.keyring.signing import Sign as SignBytes
+from headerware.keyring.signing import signer
+
+__all__ = ["Sign", "SignStep", "Verified"]
+
+_TOPICS_MAX: Final = 1024
+_TEXT_MAX_BYTES: Final = 255
+_FRAMING_BYTES: Final = 10
+"""What the record format spends on a header's two lengths, at most."""
+_REQUIRE: Final[dict[bool | str, Require]] = {
+    "off": "off",
+    "warn": "warn",
+    "enforce": "enforce",
+    False: "off",
+    True: "enforce",
+    "false": "off",
+    "true": "enforce",
+}
+
+
+class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sign each record, and refuse records whose signature is missing, wrong or out of place.
+
+    Verification ends with the removal of ``hw.sig``. Headers that were added behind it later pass when
+    they neither repeat a signed name nor begin with ``hw.``; ``record.local["sign"]`` is then a
+    :class:`Verified` that names them. A bad signature is refused even where none is required.
+
+    Args:
+        keyring: path of the keyring file (spec/keyring.md); any ``os.PathLike`` is taken.
+        key_id: the key to sign with. Consumers need none: a record names its key.
+        require: what happens to records without a signature: ``off`` passes them, ``warn`` counts them and
+            logs each topic once, ``enforce`` refuses them. False and True mean off and enforce.
+        cluster: this cluster's id; None asks the client.
+        accept_origins: ``cluster/topic`` globs of other places whose records may also stand here, copied
+            byte for byte by a mirror.
+        keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
+            that the group can read.
+        replay_window: how many records to remember for each producer, to refuse copies of them that
+            stand elsewhere; 0 is off.
+
+    Raises:
+        ConfigError: an option that cannot work.
+    """
+
+    type: ClassVar[str] = "sign"
+    role: ClassVar[Role] = Role.PROTECT
+    place: ClassVar[Place | None] = Place.SIGN
+    decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+
+    keyring: Annotated[str, msgspec.Meta(min_length=1)]
+    key_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    require: bool | Literal["off", "warn", "enforce", "true", "false"] = "enforce"
+    cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    accept_origins: tuple[str, ...] = ()
+    keyring_permissions: Permissions = "owner"
+    replay_window: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        """Bring the options to one form, and refuse what cannot work."""
+        msgspec.structs.force_setattr(self, "keyring", os.fspath(self.keyring))
+        require = _REQUIRE.get(self.require)
+        if require is None:
+            raise ConfigError(f"off, warn or enforce, not {self.require!r}", path="require")
+        msgspec.structs.force_setattr(self, "require", require)
+        for origin in self.accept_origins:
+            if not all(origin.rpartition("/")):
+                raise ConfigError(
+                    f'"cluster/topic", such as "*/orders", not {origin!r}', path="accept_origins"
+                )
+
+    def open(self, context: Context) -> SignStep:
+        """Read the keyring, and give the hooks of one session.
+
+        Raises:
+            ConfigError: a producer's chain without a ``key_id``.
+            KeyringError: a keyring that cannot be read, or no such key to sign with.
+        """
+        now_ms = context.now_ms()
+        file = KeyringFile(self.keyring, permissions=self.keyring_permissions, now_ms=now_ms)
+        if context.side == "producer":
+            if self.key_id is None:
+                raise ConfigError("sending takes the id of a key to sign with", path="key_id")
+            file.current(now_ms).signing_key(self.key_id)
+        return SignStep(self, context, file)
+
+
+class SignStep:
+    """The hooks of one session; sending is safe for several threads, consuming has one caller.
+
+    Args:
+        options: the interceptor.
+        context: the session's surroundings.
+        file: the keyring that both halves follow.
+        producer: the session's producer id, 8 bytes; None draws one.
+        sequence: the number of the session's first record.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_cluster",
+        "_file",
+        "_options",
+        "_producer",
+        "_sequences",
+        "_verifying",
+        "on_consume",
+        "on_send",
+    )
+
+    def __init__(
+        self,
+        options: Sign,
+        context: Context,
+        file: KeyringFile,
+        *,
+        producer: bytes | None = None,
+        sequence: int = 0,
+    ) -> None:
+        self._options = options
+        self._file = file
+        self._cluster = _cluster_port(options, context)
+        self._producer = producer or os.urandom(8)
+        self._sequences = count(sequence)
+        self._verifying = Verifying(
+            file,
+            now_ms=context.now_ms,
+            own_cluster=self._cluster,
+            require=_REQUIRE[options.require],
+            origins=options.accept_origins,
+            window=ReplayWindow(options.replay_window) if options.replay_window else None,
+        )
+        self.on_send: Callable[[Record], Record] = self._sending_hook(context.now_ms)
+        self.on_consume: Callable[[Record], Record] = self._verifying.on_consume
+        _open_steps.add(self)
+
+    def overhead_bytes(self, record: Record) -> int:
+        """Give an upper bound of what the signature adds to a record on the wire, in bytes."""
+        cluster = self._cluster()
+        return (
+            len(HEADER)
+            + _FRAMING_BYTES
+            + STATEMENT_FIXED_BYTES
+            + len((self._options.key_id or "").encode())
+            + (_TEXT_MAX_BYTES if cluster is None else len(cluster.encode()))
+            + len(record.topic.encode())
+            + STAMP_BYTES
+            + max(SIGNATURE_BYTES.values())
+        )
+
+    def stats(self) -> dict[str, int]:
+        """Count the records without a signature and with uncovered headers, and the keyring's reloads."""
+        return {
+            "unsigned": self._verifying.unsigned,
+            "uncovered": self._verifying.uncovered,
+            "keyring_reloads": self._file.reloads,
+            "keyring_failures": self._file.failures,
+        }
+
+    def renew_producer(self) -> None:
+        """Become another producer, as after a fork, so that no sequence is used twice."""
+        self._producer = os.urandom(8)
+
+    def _sending_hook(self, now_ms: Callable[[], int]) -> Callable[[Record], Record]:
+        current, cluster_of, prepare = self._file.current, self._cluster, self._prepare
+        rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
+        # Keyring, cluster and what was prepared with them change together, so that a thread which still
+        # holds the old ones cannot put a retired key among the new.
+        state = self._fresh(now_ms())
+
+        def on_send(record: Record) -> Record:
+            nonlocal state
+            now = now_ms()
+            keyring, cluster, prepared = state
+            if current(now) is not keyring or (cluster is None and cluster_of() is not None):
+                keyring, cluster, prepared = state = self._fresh(now)
+            statement, sign = prepared.get(record.topic) or prepare(keyring, cluster, prepared, record.topic)
+            headers = record.headers
+            stamp = stamped(now, self._producer, next(sequences))
+            signature = sign(rest(stamp, record.key, record.value, headers))
+            return record.with_headers(headers.append((HEADER, statement + stamp + signature)))
+
+        return on_send
+
+    def _fresh(self, now_ms: int) -> tuple[Keyring, str | None, dict[str, tuple[bytes, SignBytes]]]:
+        return self._file.current(now_ms), self._cluster(), {}
+
+    def _prepare(
+        self,
+        keyring: Keyring,
+        cluster: str | None,
+        prepared: dict[str, tuple[bytes, SignBytes]],
+        topic: str,
+    ) -> tuple[bytes, SignBytes]:
+        if self._options.key_id is None:
+            raise SignatureError("sending takes a key_id to sign with, and none is configured")
+        try:
+            key = keyring.signing_key(self._options.key_id)
+            statement = Statement(key.id, key.version, cluster or "", topic).encode()
+        except (KeyringError, WireFormatError) as error:
+            raise SignatureError(f"cannot sign: {error}") from error
+        if len(prepared) >= _TOPICS_MAX:
+            prepared.clear()
+        ready = prepared[topic] = (statement, signer(key, beginning(key.algorithm, statement)))
+        return ready
+
+
+def _cluster_port(options: Sign, context: Context) -> Callable[[], str | None]:
+    cluster = options.cluster
+    return context.cluster_id if cluster is None else lambda: cluster
+
+
+_open_steps: WeakSet[SignStep] = WeakSet()
+
+
+def _renew_producers() -> None:
+    for step in _steps():
+        step.renew_producer()
+
+
+def _steps() -> Iterator[SignStep]:
+    return iter(tuple(_open_steps))
+
+
+os.register_at_fork(after_in_child=_renew_producers)

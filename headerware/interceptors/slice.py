@@ -1,0 +1,257 @@
+"""Slice: cut messages that are too large for one record, and glue them on the other side.
+
+A record that fits passes untouched. One that does not becomes several, cut lazily: all have its key,
+timestamp, topic and partition, the first has its headers, and each has ``hw.slice`` (slice_wire.py, and
+spec/slice.md). On consume the slices wait until their message is whole (slice_glue.py).
+
+Not for compacted topics: slices of one message share its key, so compaction would leave only the last.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from threading import Lock
+from typing import Annotated, Any, ClassVar, Final
+
+from msgspec import Meta
+
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, InterceptorError
+from headerware.core.headers import EMPTY, Headers, Pair
+from headerware.core.hooks import FanOut, Interceptor, Place, Role
+from headerware.core.record import Record
+from headerware.interceptors.slice_glue import Glue
+from headerware.interceptors.slice_wire import COUNT_LIMIT, HEADER, HEADER_BYTES, ID_BYTES, SliceHeader
+
+DEFAULT_MAX_BYTES: Final = 900_000
+
+# A record batch of one: 61 bytes of batch header; then length, timestamp delta, offset delta, the lengths
+# of key and value and the count of headers as the longest varints that they can be, and the attributes.
+_FRAME_BYTES: Final = 61 + 5 + 10 + 5 + 5 + 5 + 5 + 1
+_HEADER_FRAME_BYTES: Final = 10
+_SLICE_HEADER_BYTES: Final = _HEADER_FRAME_BYTES + len(HEADER) + HEADER_BYTES
+_UTF8_LIMIT: Final = 4
+
+
+class Slice(Interceptor, frozen=True, kw_only=True):
+    """Cut large messages into slices on send, and glue them on consume.
+
+    Slices of different partitions never mix. A set that contradicts itself is refused at once and
+    dropped; one that stays incomplete is given up, with a ``ReassemblyError`` from ``poll``. Whole
+    sets that come twice are delivered twice, as unsliced records are: that is for ``dedup`` to see.
+
+    Args:
+        max_bytes: the largest record on the wire, in bytes, with key, headers and framing, and with what
+            the steps to the right add. None means 900,000, or less where the client takes less. The
+            steps to the right may add up to half of it.
+        max_message_bytes: the largest message that is cut or glued, in bytes.
+        max_pending_bytes: how many bytes incomplete messages may hold together.
+        max_pending_messages: how many messages may be incomplete at a time; the oldest gives way.
+        expire_ms: how long an incomplete message waits for its next slice, in milliseconds.
+        max_gap: how many offsets an incomplete message waits for its next slice.
+
+    Raises:
+        ConfigError: ``max_pending_bytes`` is smaller than ``max_message_bytes``; on opening, ``max_bytes``
+            is larger than what the client takes.
+    """
+
+    type: ClassVar[str] = "slice"
+    role: ClassVar[Role] = Role.TRANSFORM
+    place: ClassVar[Place | None] = Place.SLICE
+    decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+
+    max_bytes: Annotated[int, Meta(ge=1_000, le=1_000_000_000)] | None = None
+    max_message_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
+    max_pending_bytes: Annotated[int, Meta(ge=1)] = 512 * 1024 * 1024
+    max_pending_messages: Annotated[int, Meta(ge=1)] = 1_000
+    expire_ms: Annotated[int, Meta(ge=1)] = 300_000
+    max_gap: Annotated[int, Meta(ge=1)] = 20_000
+
+    def __post_init__(self) -> None:
+        """Compare the options with one another."""
+        if self.max_pending_bytes < self.max_message_bytes:
+            raise ConfigError(
+                f"is {self.max_pending_bytes}, less than max_message_bytes ({self.max_message_bytes}), so "
+                f"that the largest message could never be glued",
+                path="max_pending_bytes",
+            )
+
+    def open(self, context: Context) -> SliceStep:
+        """Give the session's cutter and its pool of incomplete messages.
+
+        Raises:
+            ConfigError: ``max_bytes`` is larger than what the client takes.
+        """
+        return SliceStep(Cutter(self, _limit(self.max_bytes, context), context), Glue(self, context))
+
+
+class SliceStep:
+    """Both directions of one session: a cutter and a glue that share nothing but the statistics."""
+
+    __slots__ = (
+        "_cutter",
+        "_glue",
+        "close",
+        "on_consume",
+        "on_send",
+        "poll",
+        "revoke",
+        "safe_offset",
+        "safe_offsets",
+        "seek",
+    )
+
+    def __init__(self, cutter: Cutter, glue: Glue) -> None:
+        self._cutter = cutter
+        self._glue = glue
+        self.on_send: Final = cutter.on_send
+        self.on_consume: Final = glue.on_consume
+        self.poll: Final = glue.poll
+        self.revoke: Final = glue.revoke
+        self.seek: Final = glue.seek
+        self.safe_offset: Final = glue.safe_offset
+        self.safe_offsets: Final = glue.safe_offsets
+        self.close: Final = glue.close
+
+    def stats(self) -> dict[str, int]:
+        """Give the counters of both directions."""
+        return {**self._cutter.stats(), **self._glue.stats()}
+
+
+class Cutter:
+    """Cut what does not fit into one record. Safe for several threads at once.
+
+    Args:
+        options: the interceptor.
+        max_bytes: the largest record on the wire.
+        context: the session's; it picks partitions and knows what steps to the right add.
+    """
+
+    __slots__ = ("_context", "_light", "_lock", "_max_bytes", "_max_message_bytes", "_sliced", "_slices")
+
+    def __init__(self, options: Slice, max_bytes: int, context: Context) -> None:
+        self._max_bytes = max_bytes
+        self._max_message_bytes = options.max_message_bytes
+        self._context = context
+        self._lock = Lock()
+        self._sliced = 0
+        self._slices = 0
+        # What is this light fits without being asked for: names count one byte a character below, and
+        # the steps to the right have half of the limit.
+        self._light = max_bytes // (2 * _UTF8_LIMIT) - _FRAME_BYTES
+
+    def on_send(self, record: Record) -> Record | FanOut:
+        """Give the record itself where it fits, else its slices.
+
+        Raises:
+            InterceptorError: the value is larger than ``max_message_bytes``, or key and headers leave no
+                room for a value.
+        """
+        value = record.value
+        if value is None:
+            return record
+        size = len(value)
+        for name, header in record.headers:
+            size += len(name) + 10
+            if header:
+                size += len(header)
+        key = record.key
+        if key:
+            size += len(key)
+        return record if size <= self._light else self._weighed(record)
+
+    def stats(self) -> dict[str, int]:
+        """Count the messages that were cut, and their slices."""
+        return {"sliced": self._sliced, "slices": self._slices}
+
+    def _weighed(self, record: Record) -> Record | FanOut:
+        frame = _frame_bytes(record.key, record.headers)
+        if frame + len(record.value) <= self._max_bytes - self._context.overhead_bytes(record):
+            return record
+        # A slice is never cut again; one comes back here as the dead letter of a set that was refused.
+        return record if HEADER in record.headers else self._cut(record, frame)
+
+    def _cut(self, record: Record, frame: int) -> FanOut:
+        total = len(record.value)
+        first = frame + _SLICE_HEADER_BYTES
+        beside = self._context.overhead_bytes(
+            record.with_headers(record.headers.append((HEADER, bytes(HEADER_BYTES))))
+        )
+        room = self._max_bytes - first - beside
+        count = self._count(total, room, first, beside)
+        later = _frame_bytes(record.key, EMPTY) + _SLICE_HEADER_BYTES
+        with self._lock:
+            self._sliced += 1
+            self._slices += count
+        whole = SliceHeader(os.urandom(ID_BYTES), 0, count, total, room)
+        pieces = _Pieces(self._placed(record), whole)
+        return FanOut(
+            count, pieces.cut, size_bytes=total + first + (count - 1) * later + count * beside
+        )
+
+    def _count(self, total: int, room: int, frame: int, beside: int) -> int:
+        if total > self._max_message_bytes:
+            raise InterceptorError(
+                f"the value has {total} bytes; max_message_bytes is {self._max_message_bytes}"
+            )
+        taken = f"key, headers and framing take {frame} bytes and the steps to the right {beside}"
+        if room < 1:
+            raise InterceptorError(f"{taken}, which leaves no room for a value: max_bytes is {self._max_bytes}")
+        count = -(-total // room)
+        if count > COUNT_LIMIT:
+            raise InterceptorError(
+                f"{taken}, so that {total} bytes would need {count} slices of {room}; "
+                f"at most {COUNT_LIMIT} are permitted (max_bytes is {self._max_bytes})"
+            )
+        return count
+
+    def _placed(self, record: Record) -> Record:
+        """Give all slices one partition where the key does not decide it."""
+        if record.partition is not None:
+            return record
+        partition = self._context.pick_partition(record)
+        return record if partition is None else record.replace(partition=partition)
+
+
+class _Pieces:
+    """A message and how it is cut; each pass over it cuts again."""
+
+    __slots__ = ("_record", "_whole")
+
+    def __init__(self, record: Record, whole: SliceHeader) -> None:
+        self._record = record
+        self._whole = whole
+
+    def cut(self) -> Iterator[Record]:
+        """Make the slices one at a time, so that only one copy is alive."""
+        record, whole = self._record, self._whole
+        headers: Iterable[Pair] = record.headers
+        step = whole.slice_bytes
+        for index in range(whole.count):
+            header = SliceHeader(whole.message_id, index, whole.count, whole.total_bytes, step)
+            piece: Any = record.value[index * step : (index + 1) * step]
+            yield record.with_value(piece, Headers.trusted((*headers, (HEADER, header.encode()))))
+            headers = ()
+
+
+def _limit(max_bytes: int | None, context: Context) -> int:
+    """Give the largest record, which may not be larger than the client's largest message."""
+    client = None if context.side == "consumer" else context.max_message_bytes
+    if client is None:
+        return DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
+    if max_bytes is not None and max_bytes > client:
+        raise ConfigError(
+            f"is {max_bytes}, more than the client's message.max.bytes ({client}), so that slices would be "
+            f"refused as too large",
+            path="max_bytes",
+        )
+    return min(DEFAULT_MAX_BYTES, client) if max_bytes is None else max_bytes
+
+
+def _frame_bytes(key: bytes | None, headers: Headers) -> int:
+    """Give an upper bound of what a record takes on the wire beside its value."""
+    size = _FRAME_BYTES + len(key or b"")
+    for name, value in headers:
+        size += _HEADER_FRAME_BYTES + len(name.encode()) + len(value or b"")
+    return size

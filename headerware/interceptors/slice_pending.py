@@ -1,0 +1,182 @@
+"""What the glue knows: one incomplete message, and the offsets of one partition.
+
+Nothing here is allocated from what a header declares; memory grows with the bytes that came.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from io import BytesIO
+from math import inf
+from typing import Final
+
+from headerware.core.record import Record
+from headerware.interceptors.slice_wire import HEADER, SliceHeader
+
+SPANS_LIMIT: Final = 10_000
+_MESSAGE_BYTES: Final = 1_500
+_EARLY_BYTES: Final = 200
+_HEADER_BYTES: Final = 200
+
+Place = tuple[str, int | None]
+"""A topic and a partition."""
+Key = tuple[str, int | None, bytes]
+"""A topic, a partition and a message id."""
+
+
+class Pending:
+    """One message of which slices are missing.
+
+    Args:
+        key: where it is and its id.
+        header: that of the slice which came first.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_early",
+        "arrived_ms",
+        "first",
+        "header",
+        "held_bytes",
+        "key",
+        "last_offset",
+        "next_index",
+        "received",
+        "start",
+    )
+
+    def __init__(self, key: Key, header: SliceHeader) -> None:
+        self.key: Final = key
+        self.header: Final = header
+        self.first: Record | None = None
+        """Slice 0 without its value, once it has come."""
+        self.received = 0
+        self.next_index = 0
+        self.start: int | None = None
+        """The smallest offset of its slices."""
+        self.last_offset: int | None = None
+        self.arrived_ms = 0
+        self.held_bytes = _MESSAGE_BYTES
+        """An upper bound of the memory that it holds."""
+        self._buffer = BytesIO()
+        self._early: dict[int, bytes] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all slices have come."""
+        return self.received == self.header.count
+
+    def has(self, index: int) -> bool:
+        """Whether a slice has come before."""
+        return index < self.next_index or index in self._early
+
+    def cost(self, index: int, record: Record) -> int:
+        """Give an upper bound of the memory that one more slice takes."""
+        size = len(record.value) + (0 if index == self.next_index else _EARLY_BYTES)
+        if index == 0:
+            size += len(record.key or b"")
+            for name, value in record.headers:
+                size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
+        return size
+
+    def add(self, index: int, record: Record, now_ms: int) -> None:
+        """Take one more slice; those that come early wait beside the buffer."""
+        self.held_bytes += self.cost(index, record)
+        self.received += 1
+        self.arrived_ms = now_ms
+        self._move(record.offset)
+        if index == 0:
+            self.first = record.with_value(None, record.headers.remove(HEADER))
+        if index != self.next_index:
+            self._early[index] = record.value
+            return
+        self._buffer.write(record.value)
+        self.next_index += 1
+        while self._early and (following := self._early.pop(self.next_index, None)) is not None:
+            self._buffer.write(following)
+            self.next_index += 1
+
+    def message(self, last: Record) -> Record:
+        """Give the whole message, which has the position of the slice that came last."""
+        first = self.first
+        assert first is not None  # noqa: S101 - a complete message has its first slice
+        return Record(
+            first.topic,
+            self._buffer.getvalue(),
+            first.key,
+            first.headers,
+            last.partition,
+            first.timestamp_ms,
+            first.timestamp_type,
+            last.offset,
+            last.leader_epoch,
+            first.local,
+        )
+
+    def _move(self, offset: int | None) -> None:
+        if offset is None:
+            return
+        self.start = offset if self.start is None else min(self.start, offset)
+        self.last_offset = offset if self.last_offset is None else max(self.last_offset, offset)
+
+
+class PartitionOffsets:
+    """What is incomplete in one partition, and where messages that were delivered begin and end.
+
+    Args:
+        max_gap: how many offsets an incomplete message waits for its next slice.
+    """
+
+    __slots__ = ("_ends", "_max_gap", "_starts", "floor", "gap_at", "highest", "pending")
+
+    def __init__(self, max_gap: int) -> None:
+        self.pending: Final[dict[bytes, Pending]] = {}
+        self.floor: float = inf
+        """The smallest offset at which anything incomplete begins."""
+        self.gap_at: float = inf
+        """No message expires by gap up to this offset."""
+        self.highest = -1
+        """The largest offset seen while anything was incomplete."""
+        self._max_gap = max_gap
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def watch(self, pending: Pending) -> None:
+        """Take notice that a slice was added to an incomplete message."""
+        assert pending.start is not None  # noqa: S101 - only messages with offsets come here
+        assert pending.last_offset is not None  # noqa: S101 - as above
+        self.pending[pending.key[2]] = pending
+        self.floor = min(self.floor, pending.start)
+        self.gap_at = min(self.gap_at, pending.last_offset + self._max_gap)
+        self.highest = max(self.highest, pending.last_offset)
+
+    def unwatch(self, pending: Pending) -> None:
+        """Forget a message that is complete or given up."""
+        if self.pending.pop(pending.key[2], None) is not None and pending.start == self.floor:
+            starts = (other.start for other in self.pending.values() if other.start is not None)
+            self.floor = min(starts, default=inf)
+        if not self.pending:
+            self.gap_at = inf
+
+    def behind(self, offset: int) -> list[Pending]:
+        """Give the messages whose last slice lies too far before an offset."""
+        limits = [(other, (other.last_offset or 0) + self._max_gap) for other in self.pending.values()]
+        self.gap_at = min((limit for _, limit in limits if limit >= offset), default=inf)
+        return [other for other, limit in limits if limit < offset]
+
+    def delivered(self, start: int, end: int) -> None:
+        """Remember where a message began and ended, for the latest 10,000."""
+        at = bisect_left(self._ends, end)
+        if at < len(self._ends) and self._ends[at] == end:
+            self._starts[at] = min(start, self._starts[at])
+            return
+        self._ends.insert(at, end)
+        self._starts.insert(at, start)
+        if len(self._ends) > SPANS_LIMIT:
+            del self._ends[: SPANS_LIMIT // 10], self._starts[: SPANS_LIMIT // 10]
+
+    def covering(self, position: int) -> int:
+        """Give the first slice of the delivered messages that a position cuts through, or the position."""
+        at = bisect_left(self._ends, position)
+        return min(position, *self._starts[at:]) if at < len(self._ends) else position

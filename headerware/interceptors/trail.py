@@ -1,0 +1,173 @@
+"""Trail: the paper trail of a record, from its first producer through every mirror (seed 004).
+
+Wire format: header ``hw.trail``, laid out in :mod:`headerware.interceptors.trail_entries`.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+
+import msgspec
+
+from headerware.core.headers import Headers, Pair
+from headerware.core.hooks import Interceptor, Place, Role
+from headerware.interceptors.trail_entries import (
+    MAX_ENTRY_BYTES,
+    MAX_TRAIL_BYTES,
+    START,
+    TRAIL_HEADER,
+    TrailEntry,
+    appended,
+    completed,
+    encode_entry,
+    encode_texts,
+    entry_starts,
+    present,
+)
+
+if TYPE_CHECKING:
+    from headerware.core.context import Context
+    from headerware.core.record import Record
+
+MIN_BOUND_BYTES: Final = len(START) + 2 * (2 + MAX_ENTRY_BYTES)
+"""Two entries of the largest size: below that the first and the latest might not fit."""
+
+_MAX_TOPICS: Final = 1024
+_new_headers: Final = tuple.__new__
+"""Headers of pairs that are known to be right, without a further call."""
+
+_pack_when = struct.Struct(">q").pack
+
+
+class Trail(Interceptor, frozen=True, kw_only=True):
+    """Write down by whom, when, from where and into where a record went, in ``hw.trail``.
+
+    On consume an entry is added: by whom, when, read from. On send the latest entry is completed when it
+    was read but not yet produced, as in a mirror; otherwise an entry is added: by whom, when, produced
+    into. The trail stays on consumed records, so that an application that sends their headers on
+    continues it. Over a bound the first entry and the latest ones stay; the others are counted.
+
+    Args:
+        service: by whom; the client's id where it is None, and the host's name where that is None too.
+        cluster: a readable name of the cluster; its id, once it is known, where this is None.
+        max_entries: the bound on entries.
+        max_bytes: the bound on the header's value.
+
+    Safe for use by several threads at once.
+    """
+
+    type: ClassVar[str] = "trail"
+    role: ClassVar[Role] = Role.OBSERVE
+    place: ClassVar[Place | None] = Place.TRAIL
+
+    service: str | None = None
+    cluster: str | None = None
+    max_entries: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 32
+    max_bytes: Annotated[int, msgspec.Meta(ge=MIN_BOUND_BYTES, le=MAX_TRAIL_BYTES)] = 4096
+
+    def open(self, context: Context) -> _TrailStep:
+        """Give the hooks for one session."""
+        return _TrailStep(self, context)
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    """What is the same for every entry about one topic; only the time goes between."""
+
+    head: bytes
+    fresh: bytes
+    """The head of an entry that opens a trail."""
+    tail: bytes
+    completes: bool
+    """Whether such an entry may rather complete the latest one."""
+    flags: int
+    place: bytes
+    """The flags and texts of cluster and topic alone, which complete an entry."""
+
+
+_Verb = Literal["produced_into", "read_from"]
+
+
+class _TrailStep:
+    """The hooks of one session."""
+
+    __slots__ = ("_bounds", "_by_whom", "_cluster", "_find_cluster", "_now_ms", "_produced", "_read")
+
+    def __init__(self, options: Trail, context: Context) -> None:
+        self._now_ms = context.now_ms
+        self._find_cluster = context.cluster_id
+        self._cluster = options.cluster
+        self._by_whom = options.service or context.client_id or socket.gethostname() or None
+        self._bounds = (options.max_entries, options.max_bytes)
+        self._produced: dict[str, _Parts] = {}
+        self._read: dict[str, _Parts] = {}
+
+    def on_send(self, record: Record) -> Record:
+        """Complete the latest entry, or add one."""
+        topic, headers = record.topic, record.headers
+        if self._cluster is None:
+            self._look_for_cluster()
+        parts = self._produced.get(topic) or self._new_parts(topic, self._produced, "produced_into")
+        for pair in headers:
+            if pair[0] == TRAIL_HEADER:
+                return self._continued(record, parts)
+        fresh = parts.fresh + _pack_when(self._now_ms()) + parts.tail
+        return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
+
+    def on_consume(self, record: Record) -> Record:
+        """Add an entry."""
+        topic, headers = record.topic, record.headers
+        if self._cluster is None:
+            self._look_for_cluster()
+        parts = self._read.get(topic) or self._new_parts(topic, self._read, "read_from")
+        for pair in headers:
+            if pair[0] == TRAIL_HEADER:
+                return self._continued(record, parts)
+        fresh = parts.fresh + _pack_when(self._now_ms()) + parts.tail
+        return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
+
+    def _continued(self, record: Record, parts: _Parts) -> Record:
+        """Go on with the trail that is there: the last one, where there are several."""
+        found: bytes | None = None
+        others: list[Pair] = []
+        for pair in record.headers:
+            if pair[0] == TRAIL_HEADER:
+                found = pair[1]
+            else:
+                others.append(pair)
+        value = present(found)
+        starts = entry_starts(value)
+        entry = None
+        if starts and parts.completes:
+            entry = completed(value[starts[-1] :], parts.flags, parts.place)
+        if entry is None:
+            entry = parts.head + _pack_when(self._now_ms()) + parts.tail
+        else:
+            value = value[: starts.pop()]
+        others.append((TRAIL_HEADER, appended(value, starts, entry, *self._bounds)))
+        return record.with_headers(_new_headers(Headers, others))
+
+    def _look_for_cluster(self) -> None:
+        """Take the cluster's id once it is known; what was prepared without it is made anew."""
+        self._cluster = self._find_cluster()
+        if self._cluster is not None:
+            self._produced.clear()
+            self._read.clear()
+
+    def _new_parts(self, topic: str, known: dict[str, _Parts], verb: _Verb) -> _Parts:
+        """Prepare what is the same for every entry about a topic."""
+        if len(known) >= _MAX_TOPICS:
+            known.clear()
+        place = {f"{verb}_cluster": self._cluster, f"{verb}_topic": topic}
+        flags, texts = encode_texts(TrailEntry(when_ms=0, **place))
+        whole = encode_entry(TrailEntry(when_ms=0, by_whom=self._by_whom, **place))
+        parts = known[topic] = _Parts(
+            head=whole[:3],
+            fresh=START + whole[:3],
+            tail=whole[11:],
+            completes=verb == "produced_into",
+            flags=flags,
+            place=texts,
+        )
+        return parts

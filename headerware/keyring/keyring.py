@@ -1,0 +1,217 @@
+"""The keyring: named keys in versions, as a value that never changes.
+
+A key's id is a name that lives on through rotation: its newest version signs, older ones still verify,
+revoked ones do not, save for what stood in a partition before the offset from which they are revoked.
+The file's layout is in spec/keyring.md. What is shown of a key never holds its material.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from headerware.core.errors import KeyringError
+
+Algorithm = Literal["hmac-sha256", "ed25519"]
+Status = Literal["active", "retired", "revoked"]
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+HMAC_SECRET_MIN_BYTES: Final = 32
+HMAC_SECRET_MAX_BYTES: Final = 1024
+ED25519_BYTES: Final = 32
+KEY_ID_MAX_BYTES: Final = 255
+KEY_VERSION_MAX: Final = 0xFFFF
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Hold one version of a key.
+
+    Args:
+        id: the key's name, 1 to 255 bytes of UTF-8.
+        version: 1 to 65535; rotation counts it up.
+        algorithm: what it signs with; a record never chooses it.
+        status: ``active`` signs and verifies, ``retired`` verifies, ``revoked`` does neither.
+        created: when this version was made.
+        rotated: when the next version took over, or None.
+        revoked: when it was revoked, or None.
+        secret: HMAC's key, 32 to 1024 bytes.
+        private: Ed25519's private half, 32 bytes.
+        public: Ed25519's public half, 32 bytes.
+        revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still verify
+            although the key is revoked.
+        reason: why it was revoked, for people.
+
+    Raises:
+        ValueError: material that does not fit the algorithm, or an id or version out of range.
+    """
+
+    id: str
+    version: int
+    algorithm: Algorithm
+    status: Status
+    created: Moment
+    rotated: Moment | None = None
+    revoked: Moment | None = None
+    secret: bytes | None = None
+    private: bytes | None = None
+    public: bytes | None = None
+    revoked_from: dict[str, int] = {}
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a key that could not work."""
+        if not 1 <= len(self.id.encode()) <= KEY_ID_MAX_BYTES or not self.id.isprintable():
+            raise ValueError(f"a key's id is 1 to {KEY_ID_MAX_BYTES} bytes of printable text")
+        if not 1 <= self.version <= KEY_VERSION_MAX:
+            raise ValueError(f"a key's version is 1 to {KEY_VERSION_MAX}, not {self.version}")
+        wrong = _wrong_hmac(self) if self.algorithm == "hmac-sha256" else _wrong_ed25519(self)
+        if wrong:
+            raise ValueError(f"key {self.id!r} version {self.version} is {self.algorithm}: {wrong}")
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it holds material that only its owner may read."""
+        return self.secret is not None or self.private is not None
+
+    def verifies_at(self, topic: str, partition: int | None, offset: int | None) -> bool:
+        """Whether a record in this place may be verified with the key, revoked or not."""
+        if self.status != "revoked":
+            return True
+        limit = self.revoked_from.get(f"{topic}[{partition}]")
+        return limit is not None and offset is not None and offset < limit
+
+    def __repr__(self) -> str:
+        """Show everything but the material."""
+        return (
+            f"Key(id={self.id!r}, version={self.version}, algorithm={self.algorithm!r}, "
+            f"status={self.status!r})"
+        )
+
+
+class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hold the keys of one file.
+
+    Args:
+        keys: the keys, in the file's order.
+        format: what the file is.
+        version: the layout's version.
+
+    Raises:
+        ValueError: two keys of the same id and version, or two active versions of one id.
+    """
+
+    keys: tuple[Key, ...] = ()
+    format: Literal["headerware-keyring"] = "headerware-keyring"
+    version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a keyring in which a name could mean two keys."""
+        seen: set[tuple[str, int]] = set()
+        active: set[str] = set()
+        for key in self.keys:
+            if (key.id, key.version) in seen:
+                raise ValueError(f"key {key.id!r} version {key.version} stands twice")
+            if key.status == "active" and key.id in active:
+                raise ValueError(f"key {key.id!r} has two active versions")
+            seen.add((key.id, key.version))
+            if key.status == "active":
+                active.add(key.id)
+
+    def signing_key(self, key_id: str) -> Key:
+        """Give the version that signs now.
+
+        Raises:
+            KeyringError: no such key, none of its versions active, or only its public half here.
+        """
+        versions = self.versions(key_id)
+        active = next((key for key in versions if key.status == "active"), None)
+        if active is None:
+            states = ", ".join(f"version {key.version} {key.status}" for key in versions)
+            raise KeyringError(f"key {key_id!r} has no active version ({states}): rotate it to sign again")
+        if not active.is_secret:
+            raise KeyringError(
+                f"key {key_id!r} version {active.version} has only its public half here: it verifies, "
+                "but cannot sign"
+            )
+        return active
+
+    def verifying_key(self, key_id: str, version: int) -> Key:
+        """Give one version of a key, whatever its status: :meth:`Key.verifies_at` tells where it counts.
+
+        Raises:
+            KeyringError: no such key or version.
+        """
+        for key in self.keys:
+            if key.version == version and key.id == key_id:
+                return key
+        raise KeyringError(f"there is no version {version} of a key {key_id!r} in the keyring")
+
+    def versions(self, key_id: str) -> tuple[Key, ...]:
+        """Give all versions of a key, oldest first.
+
+        Raises:
+            KeyringError: no such key.
+        """
+        found = sorted((key for key in self.keys if key.id == key_id), key=lambda key: key.version)
+        if not found:
+            raise KeyringError(f"there is no key {key_id!r} in the keyring: {self._names()}")
+        return tuple(found)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it holds material that only its owner may read."""
+        return any(key.is_secret for key in self.keys)
+
+    def _names(self) -> str:
+        names = sorted({key.id for key in self.keys})
+        return f"it has {', '.join(map(repr, names))}" if names else "it is empty"
+
+
+def decode_keyring(text: bytes, *, source: str = "keyring") -> Keyring:
+    """Read a keyring from JSON, as spec/keyring.md lays it out.
+
+    Args:
+        text: the JSON.
+        source: what to call it in errors, such as its path.
+
+    Raises:
+        KeyringError: JSON that is broken or describes no keyring.
+    """
+    try:
+        return msgspec.json.decode(text, type=Keyring)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise KeyringError(f"{source} is no keyring: {error}") from error
+
+
+def encode_keyring(keyring: Keyring) -> bytes:
+    """Write a keyring as JSON for people and machines to read."""
+    fields: Mapping[str, object] = {
+        "format": keyring.format,
+        "version": keyring.version,
+        "keys": keyring.keys,
+    }
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+
+
+def _wrong_hmac(key: Key) -> str | None:
+    if key.private is not None or key.public is not None:
+        return "it has a secret, neither a private nor a public half"
+    if key.secret is None:
+        return "its secret is missing"
+    if not HMAC_SECRET_MIN_BYTES <= len(key.secret) <= HMAC_SECRET_MAX_BYTES:
+        return f"its secret has {HMAC_SECRET_MIN_BYTES} to {HMAC_SECRET_MAX_BYTES} bytes, not {len(key.secret)}"
+    return None
+
+
+def _wrong_ed25519(key: Key) -> str | None:
+    if key.secret is not None:
+        return "it has a private and a public half, no secret"
+    if key.private is None and key.public is None:
+        return "its private and public half are both missing"
+    for name, half in (("private", key.private), ("public", key.public)):
+        if half is not None and len(half) != ED25519_BYTES:
+            return f"its {name} half has {ED25519_BYTES} bytes, not {len(half)}"
+    return None

@@ -1,0 +1,152 @@
+"""What happens to keys in their lives: made, rotated, revoked, published.
+
+Each step takes a keyring and gives a new one; nothing here reads or writes files.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from headerware.core.errors import KeyringError
+from headerware.keyring.keyring import HMAC_SECRET_MIN_BYTES, KEY_VERSION_MAX, Algorithm, Key, Keyring
+
+
+def with_new_key(
+    keyring: Keyring, key_id: str, algorithm: Algorithm, *, now: datetime | None = None
+) -> Keyring:
+    """Add a new key, active in version 1.
+
+    Args:
+        keyring: the keyring so far.
+        key_id: the key's name.
+        algorithm: ``hmac-sha256`` or ``ed25519``.
+        now: when it is made, with a time zone; None is now.
+
+    Raises:
+        KeyringError: a key of this name is there already, or the name cannot be one.
+    """
+    if any(key.id == key_id for key in keyring.keys):
+        raise KeyringError(f"there is a key {key_id!r} already: rotate it for a new version")
+    made = _key(key_id, 1, algorithm, now or datetime.now(UTC))
+    return Keyring(keys=(*keyring.keys, made))
+
+
+def with_rotation(keyring: Keyring, key_id: str, *, now: datetime | None = None) -> Keyring:
+    """Let a new version of a key sign from now on; the old one still verifies.
+
+    Args:
+        keyring: the keyring so far.
+        key_id: the key's name.
+        now: when it happens, with a time zone; None is now.
+
+    Raises:
+        KeyringError: no such key, or its versions are used up.
+    """
+    at = now or datetime.now(UTC)
+    newest = keyring.versions(key_id)[-1]
+    if newest.version == KEY_VERSION_MAX:
+        raise KeyringError(f"key {key_id!r} has used up its {KEY_VERSION_MAX} versions: generate another")
+    kept = tuple(
+        _changed(key, status="retired", rotated=at) if key.id == key_id and key.status == "active" else key
+        for key in keyring.keys
+    )
+    return Keyring(keys=(*kept, _key(key_id, newest.version + 1, newest.algorithm, at)))
+
+
+def with_revocation(
+    keyring: Keyring,
+    key_id: str,
+    *,
+    version: int | None = None,
+    revoked_from: Mapping[str, int] | None = None,
+    reason: str | None = None,
+    now: datetime | None = None,
+) -> Keyring:
+    """Trust a key no more.
+
+    Args:
+        keyring: the keyring so far.
+        key_id: the key's name.
+        version: the version; None is all of them.
+        revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still
+            verify. Offsets and not times, for a signer writes his own times. It replaces what an earlier
+            revocation said; None leaves that.
+        reason: why, for people.
+        now: when it happens, with a time zone; None is now.
+
+    Raises:
+        KeyringError: no such key or version.
+    """
+    chosen = keyring.versions(key_id) if version is None else (keyring.verifying_key(key_id, version),)
+    at = now or datetime.now(UTC)
+    numbers = {key.version for key in chosen}
+
+    def revoked(key: Key) -> Key:
+        return _changed(
+            key,
+            status="revoked",
+            revoked=key.revoked or at,
+            revoked_from=key.revoked_from if revoked_from is None else dict(revoked_from),
+            reason=reason or key.reason,
+        )
+
+    return Keyring(
+        keys=tuple(
+            revoked(key) if key.id == key_id and key.version in numbers else key for key in keyring.keys
+        )
+    )
+
+
+def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
+    """Give a keyring that everyone may read, and the keys that had to stay behind.
+
+    It holds the public halves of Ed25519 keys, with their status. HMAC keys have no public half: whoever
+    can verify with one can sign with it.
+    """
+    public = tuple(_public_key(key) for key in keyring.keys if key.algorithm == "ed25519")
+    left_out = tuple(key for key in keyring.keys if key.algorithm != "ed25519")
+    return Keyring(keys=public), left_out
+
+
+def _key(key_id: str, version: int, algorithm: Algorithm, at: datetime) -> Key:
+    try:
+        return Key(
+            id=key_id,
+            version=version,
+            algorithm=algorithm,
+            status="active",
+            created=_whole_seconds(at),
+            **_material(algorithm),
+        )
+    except ValueError as error:
+        raise KeyringError(str(error)) from error
+
+
+def _material(algorithm: Algorithm) -> dict[str, Any]:
+    if algorithm == "hmac-sha256":
+        return {"secret": secrets.token_bytes(HMAC_SECRET_MIN_BYTES)}
+    from headerware.keyring.signing import public_half  # noqa: PLC0415 - cryptography only where it is used
+
+    private = secrets.token_bytes(32)
+    return {"private": private, "public": public_half(private)}
+
+
+def _public_key(key: Key) -> Key:
+    from headerware.keyring.signing import public_half  # noqa: PLC0415 - cryptography only where it is used
+
+    public = key.public if key.private is None else public_half(key.private)
+    return _changed(key, private=None, public=public)
+
+
+def _changed(key: Key, **changes: Any) -> Key:
+    times = {name: _whole_seconds(at) for name, at in changes.items() if isinstance(at, datetime)}
+    return msgspec.structs.replace(key, **{**changes, **times})
+
+
+def _whole_seconds(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(microsecond=0)

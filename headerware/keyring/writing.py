@@ -1,0 +1,133 @@
+"""Writing keyring files: whole or not at all, and one writer after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from headerware.core.errors import KeyringError
+from headerware.keyring.file import FORBIDDEN, Permissions, read_keyring
+from headerware.keyring.keyring import Keyring, encode_keyring
+
+_SECRET_MODE: Final = 0o600
+_PUBLIC_MODE: Final = 0o644
+
+
+def edit_keyring(
+    path: str | os.PathLike[str],
+    change: Callable[[Keyring], Keyring],
+    *,
+    permissions: Permissions = "owner",
+    create: bool = False,
+) -> Keyring:
+    """Change a keyring file under its lock, and give the new keyring.
+
+    Writers wait for each other at a lock file beside it, so that none undoes another's change. The new
+    file takes the old one's place at once, with its owner and mode; a reader sees one or the other.
+
+    Args:
+        path: the file.
+        change: gives the new keyring from the present one.
+        permissions: who may read the file, as in :func:`headerware.keyring.read_keyring`.
+        create: begin with an empty keyring where there is no file.
+
+    Raises:
+        KeyringError: a file that cannot be read or written, or whatever ``change`` raises.
+    """
+    target = Path(os.fspath(path))
+    with _write_errors(target):
+        # A link's target is what changes, or else the link would be replaced by a file.
+        target = target.resolve() if permissions == "kubernetes" else target
+        with _locked(target):
+            fresh = create and not target.exists() and not target.is_symlink()
+            before = Keyring() if fresh else read_keyring(target, permissions=permissions)
+            after = change(before)
+            _replace(target, after, permissions)
+    return after
+
+
+def write_public_keyring(path: str | os.PathLike[str], keyring: Keyring) -> None:
+    """Write a keyring of public halves, readable by everyone.
+
+    Args:
+        path: the file; an older public keyring there is replaced.
+        keyring: what to write.
+
+    Raises:
+        KeyringError: the keyring holds secrets, the file there does, or it cannot be written.
+    """
+    target = Path(os.fspath(path))
+    if keyring.is_secret:
+        raise KeyringError("a keyring with secrets is not written where everyone can read it")
+    with _write_errors(target), _locked(target):
+        if target.exists() and read_keyring(target, permissions="owner").is_secret:
+            raise KeyringError(f"{target} is a keyring with secrets, and is not overwritten")
+        _replace(target, keyring, "owner")
+
+
+@contextlib.contextmanager
+def _write_errors(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise KeyringError(f"keyring {target} cannot be written: {reason}") from error
+
+
+@contextlib.contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    lock = target.with_name(f"{target.name}.lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _SECRET_MODE)
+    try:
+        _keep_owner(descriptor, target)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(target: Path, keyring: Keyring, permissions: Permissions) -> None:
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _SECRET_MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(encode_keyring(keyring))
+            _keep_owner(file.fileno(), target)
+            os.fchmod(file.fileno(), _mode(target, keyring, permissions))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+def _mode(target: Path, keyring: Keyring, permissions: Permissions) -> int:
+    if not target.exists():
+        return _SECRET_MODE if keyring.is_secret else _PUBLIC_MODE
+    mode = stat.S_IMODE(target.stat().st_mode)
+    # A secret may just have come into a file that everyone could read so far.
+    return mode & ~FORBIDDEN[permissions] if keyring.is_secret else mode
+
+
+def _keep_owner(descriptor: int, target: Path) -> None:
+    # When root edits another user's keyring, that user must still be able to read and lock it.
+    if not target.exists():
+        return
+    wanted, found = target.stat(), os.fstat(descriptor)
+    if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+        os.fchown(descriptor, wanted.st_uid, wanted.st_gid)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

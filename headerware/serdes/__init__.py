@@ -1,0 +1,1 @@
+"""Serializers and deserializers that see headers live here; none is written yet."""

@@ -1,0 +1,1 @@
+"""The chains over Spark DataFrames live here; nothing is written yet."""

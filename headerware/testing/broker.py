@@ -1,0 +1,274 @@
+"""A real broker: Apache Kafka in KRaft mode, one node, started and stopped with this process.
+
+``python -m headerware.testing.broker`` runs one in the foreground.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import click
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headerware.testing.errors import BrokerError
+from headerware.testing.jars import BROKER_JARS, find_jars
+from headerware.testing.java import find_java, write_logging_file
+from headerware.testing.kraft import HOST, cluster_id, free_port, server_properties
+from headerware.testing.process import WatchedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import FrameType, TracebackType
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_REQUEST_SECONDS = 5.0
+_PAUSE_SECONDS = 0.05
+_WATCH_SECONDS = 0.5
+_ATTEMPTS = 3
+_TAIL_LINES = 40
+_PORT_TAKEN = "Address already in use"
+
+
+class KafkaBroker:
+    """Run Apache Kafka in a process of its own, with its own ports and folder.
+
+    Args:
+        config: broker properties, over the defaults for a single node.
+        port: the port of its listener; a free one where None.
+        data_dir: where it keeps its data, which then stays there; a temporary folder where None.
+        heap_mib: the most memory that Java may take for its heap.
+
+    ``with KafkaBroker() as broker`` starts it and waits until it answers; `stop`, `kill` and `restart` keep
+    its ports and its data; the end of the block stops it for good. It also ends when this process ends,
+    killed or not. Its methods are for one thread at a time.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, str | int | bool] | None = None,
+        port: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        heap_mib: int = 512,
+    ) -> None:
+        self._config = dict(config or {})
+        self._fixed_port = port
+        self._heap = f"-Xmx{heap_mib}m"
+        self._work = Path(tempfile.mkdtemp(prefix="headerware-kafka-"))
+        self._data = Path(data_dir).resolve() if data_dir is not None else self._work / "data"
+        self._log = self._work / "broker.log"
+        self._ports: tuple[int, int] | None = None
+        self._process: WatchedProcess | None = None
+        self._finalizer = weakref.finalize(self, _remove, self._work, os.getpid())
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker's address, for ``bootstrap.servers``; known once it has been started.
+
+        Raises:
+            BrokerError: it has not been started yet.
+        """
+        if self._ports is None:
+            message = "the broker has no address yet: it has not been started"
+            raise BrokerError(message)
+        return f"{HOST}:{self._ports[0]}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of its Java, or None while it does not run."""
+        running = self._process is not None and self._process.exit_code() is None
+        return self._process.pid if running and self._process is not None else None
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers; nothing if it runs already.
+
+        Raises:
+            MissingPartError: Java or Kafka's jars are not to be had.
+            BrokerError: it ended or did not answer in time; the message ends with the tail of its log.
+        """
+        if self.pid is not None:
+            return
+        if not self._finalizer.alive:
+            message = "the broker is closed"
+            raise BrokerError(message)
+        for attempt in range(1, _ATTEMPTS + 1):
+            ports = self._ports or (self._fixed_port or free_port(), free_port())
+            try:
+                self._launch(ports)
+                self._wait_until_ready(ports[0])
+            except BrokerError:
+                self.kill()
+                retry = self._ports is None and _PORT_TAKEN in self.logs() and attempt < _ATTEMPTS
+                if not retry:
+                    raise
+            else:
+                self._ports = ports
+                return
+
+    def stop(self) -> None:
+        """Stop the broker in good order, and keep its ports and data for the next `start`."""
+        if self._process is not None:
+            self._process.end(grace_seconds=_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End the broker at once, as a crash would, and keep its ports and data."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Stop the broker and start it again, at the same address and with the same data.
+
+        Raises:
+            BrokerError: it did not come back.
+        """
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop the broker for good and remove its temporary folder; a second call does nothing."""
+        self.stop()
+        self._finalizer()
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic and wait until each partition has its leader.
+
+        Args:
+            name: its name.
+            partitions: how many partitions.
+            config: topic properties, such as ``{"cleanup.policy": "compact"}``.
+
+        Raises:
+            BrokerError: the broker refused, or did not answer in time.
+        """
+        admin = _admin(self.bootstrap_servers)
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        try:
+            admin.create_topics([topic])[name].result(_START_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            message = f"cannot create topic {name!r} with {partitions} partitions: {error}"
+            raise BrokerError(message) from error
+        deadline = time.monotonic() + _START_SECONDS
+        while not _has_leaders(admin, name, partitions):
+            if time.monotonic() > deadline:
+                message = f"topic {name!r} has no leaders for its partitions after {_START_SECONDS:.0f} s"
+                raise BrokerError(message)
+            time.sleep(_PAUSE_SECONDS)
+
+    def logs(self) -> str:
+        """Give what the broker has written to its log since it was first started."""
+        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _launch(self, ports: tuple[int, int]) -> None:
+        logging = write_logging_file(self._work, target="SYSTEM_OUT", level="INFO")
+        java = [str(find_java()), self._heap, logging, "-cp", f"{find_jars(BROKER_JARS)}/*"]
+        properties = self._work / "server.properties"
+        properties.write_text(server_properties(ports, self._data, self._config), encoding="utf-8")
+        if not (self._data / "meta.properties").exists():
+            self._format(java, properties)
+        with self._log.open("ab") as output:
+            command = [*java, "kafka.Kafka", str(properties)]
+            self._process = WatchedProcess(command, output, temporary=self._work)
+
+    def _format(self, java: list[str], properties: Path) -> None:
+        command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(properties)]
+        with self._log.open("ab") as output:
+            done = subprocess.run(  # noqa: S603 - the command is the library's own
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+            )
+        if done.returncode:
+            raise self._failure(f"its storage could not be formatted (exit code {done.returncode})")
+
+    def _wait_until_ready(self, port: int) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(port):
+            if self._process is not None and (code := self._process.exit_code()) is not None:
+                raise self._failure(f"it ended with exit code {code}")
+            if time.monotonic() > deadline:
+                raise self._failure(f"it did not answer within {_START_SECONDS:.0f} s")
+            time.sleep(_PAUSE_SECONDS)
+
+    def _failure(self, reason: str) -> BrokerError:
+        tail = "\n".join(self.logs().splitlines()[-_TAIL_LINES:]) or "(empty)"
+        return BrokerError(f"the broker did not start: {reason}; the end of its log:\n{tail}")
+
+
+def _admin(bootstrap_servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+        return bool(_admin(f"{HOST}:{port}").list_topics(timeout=_REQUEST_SECONDS).brokers)
+    except (OSError, KafkaException):
+        return False
+
+
+def _has_leaders(admin: AdminClient, name: str, partitions: int) -> bool:
+    try:
+        topic = admin.list_topics(timeout=_REQUEST_SECONDS).topics.get(name)
+    except KafkaException:
+        return False
+    return topic is not None and sum(each.leader >= 0 for each in topic.partitions.values()) == partitions
+
+
+def _remove(folder: Path, owner_pid: int) -> None:
+    if os.getpid() == owner_pid:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@click.command(name="python -m headerware.testing.broker")
+@click.option("--port", type=int, help="The listener's port; a free one unless given.")
+@click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Keep the data here.")
+@click.option("--config", "pairs", multiple=True, metavar="KEY=VALUE", help="A broker property; repeatable.")
+def main(port: int | None, data_dir: Path | None, pairs: tuple[str, ...]) -> None:
+    """Run Apache Kafka in the foreground until Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    config = dict(pair.split("=", 1) for pair in pairs)
+    try:
+        with KafkaBroker(config, port, data_dir) as broker:
+            click.echo(f"Apache Kafka is up; Ctrl-C stops it\nbootstrap.servers={broker.bootstrap_servers}")
+            while broker.pid is not None:
+                time.sleep(_WATCH_SECONDS)
+            click.echo(f"the broker ended by itself; its log:\n{broker.logs()}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        click.echo("stopped")
+    except BrokerError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""An embedded cluster: the mock brokers inside librdkafka.
+
+They listen on real ports of 127.0.0.1, so that any librdkafka client in any process can use them; Java
+clients cannot. They keep about 5 MiB a partition, show aborted records, and answer no admin requests, so
+topics are created through librdkafka's C interface. A topic that a client merely names has four partitions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import weakref
+from functools import cache
+from typing import TYPE_CHECKING, Final, Self
+
+from confluent_kafka import cimpl
+
+from headerware.testing.errors import BrokerError, MissingPartError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+AUTO_CREATED_PARTITIONS: Final = 4
+_MAX_REPLICAS = 3
+_PRODUCER = 0
+_ERROR_BYTES = 512
+
+_POINTER, _TEXT, _INT = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+_SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
+    "rd_kafka_conf_new": (_POINTER, []),
+    "rd_kafka_conf_set": (_INT, [_POINTER, _TEXT, _TEXT, _TEXT, ctypes.c_size_t]),
+    "rd_kafka_new": (_POINTER, [_INT, _POINTER, _TEXT, ctypes.c_size_t]),
+    "rd_kafka_destroy": (None, [_POINTER]),
+    "rd_kafka_err2str": (_TEXT, [_INT]),
+    "rd_kafka_mock_cluster_new": (_POINTER, [_POINTER, _INT]),
+    "rd_kafka_mock_cluster_destroy": (None, [_POINTER]),
+    "rd_kafka_mock_cluster_bootstraps": (_TEXT, [_POINTER]),
+    "rd_kafka_mock_topic_create": (_INT, [_POINTER, _TEXT, _INT, _INT]),
+}
+
+
+class EmbeddedCluster:
+    """Run librdkafka's mock brokers in this process, from construction until `close`.
+
+    Args:
+        brokers: how many brokers, one or more.
+        topics: topics to create at once, by name, with their number of partitions.
+
+    Raises:
+        MissingPartError: this confluent-kafka does not show librdkafka's mock.
+        BrokerError: the brokers did not start, or a topic could not be created.
+
+    It may be shared between threads; a forked child must not use or close it.
+    """
+
+    def __init__(self, brokers: int = 1, topics: Mapping[str, int] | None = None) -> None:
+        if brokers < 1:
+            message = f"expected one broker or more, found {brokers}"
+            raise BrokerError(message)
+        self._brokers = brokers
+        self._lib = _librdkafka()
+        self._client = _new_client(self._lib)
+        self._cluster = self._lib.rd_kafka_mock_cluster_new(self._client, brokers)
+        if not self._cluster:
+            self._lib.rd_kafka_destroy(self._client)
+            message = f"librdkafka could not start {brokers} mock brokers"
+            raise BrokerError(message)
+        self._finalizer = weakref.finalize(self, _destroy, self._lib, self._cluster, self._client, os.getpid())
+        self.bootstrap_servers: str = self._lib.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        """The brokers' addresses, for ``bootstrap.servers``."""
+        try:
+            for name, partitions in (topics or {}).items():
+                self.create_topic(name, partitions=partitions)
+        except BrokerError:
+            self.close()
+            raise
+
+    def create_topic(self, name: str, *, partitions: int = 1) -> None:
+        """Create a topic.
+
+        Args:
+            name: its name.
+            partitions: how many partitions, one or more.
+
+        Raises:
+            BrokerError: the topic is there already, the number is refused, or the cluster is closed.
+        """
+        if not self._finalizer.alive:
+            message = f"cannot create topic {name!r}: the embedded cluster is closed"
+            raise BrokerError(message)
+        if partitions < 1:
+            message = f"cannot create topic {name!r}: expected one partition or more, found {partitions}"
+            raise BrokerError(message)
+        replicas = min(self._brokers, _MAX_REPLICAS)
+        code = self._lib.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, replicas)
+        if code:
+            reason = self._lib.rd_kafka_err2str(code).decode()
+            message = f"cannot create topic {name!r} with {partitions} partitions: {reason}"
+            raise BrokerError(message)
+
+    def close(self) -> None:
+        """Stop the brokers and forget all records; a second call does nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@cache
+def _librdkafka() -> ctypes.CDLL:
+    # Symbols are found through the extension module, so this is the very library the clients run on, wherever
+    # the wheel or the system keeps it.
+    lib = ctypes.CDLL(cimpl.__file__)
+    try:
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(lib, name)
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        message = f"this build of confluent-kafka does not show librdkafka's mock cluster: {error}"
+        raise MissingPartError(message) from error
+    return lib
+
+
+def _new_client(lib: ctypes.CDLL) -> int:
+    reason = ctypes.create_string_buffer(_ERROR_BYTES)
+    config = lib.rd_kafka_conf_new()
+    # This client only houses the brokers: that it has no bootstrap.servers is no news to anybody.
+    lib.rd_kafka_conf_set(config, b"log_level", b"3", reason, _ERROR_BYTES)
+    client: int | None = lib.rd_kafka_new(_PRODUCER, config, reason, _ERROR_BYTES)
+    if not client:
+        message = f"librdkafka could not make a client: {reason.value.decode()}"
+        raise BrokerError(message)
+    return client
+
+
+def _destroy(lib: ctypes.CDLL, cluster: int, client: int, owner_pid: int) -> None:
+    # librdkafka's threads do not survive a fork: a child that frees the handle would wait for them for ever.
+    if os.getpid() != owner_pid:
+        return
+    with contextlib.ExitStack() as stack:
+        stack.callback(lib.rd_kafka_destroy, client)
+        stack.callback(lib.rd_kafka_mock_cluster_destroy, cluster)
