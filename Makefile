@@ -15,6 +15,9 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 OLDEST_TESTS := $(wildcard tests/unit tests/vectors tests/property tests/clients)
 
+# The editable install answers to import hooks, which pyright does not run: it needs the root on its path.
+STATIC := PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH="$(CURDIR)"
+
 # With .venv there the demo runs in it; else in a small environment of its own.
 DEMO := $(if $(wildcard .venv/.ready),.venv,.venv-demo)
 
@@ -91,7 +94,7 @@ check: .venv/.ready ## lint, format, types and the five floors
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pyright --verifytypes headerware --ignoreexternal
+	$(STATIC) $(BIN)/pyright --verifytypes headerware --ignoreexternal
 	$(BIN)/lint-imports
 
 .PHONY: format

@@ -22,7 +22,7 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != RO
 
 
 def cannot_run(reason: str) -> NoReturn:
-    """Skip what needs a part that is missing here, or fail where HEADERWARE_REQUIRE_ALL asks for all parts."""
+    """Skip what needs a part that is missing here, or fail where HEADERWARE_REQUIRE_ALL is set."""
     if os.environ.get("HEADERWARE_REQUIRE_ALL"):
         pytest.fail(f"HEADERWARE_REQUIRE_ALL is set, and a part is missing: {reason}", pytrace=False)
     pytest.skip(reason)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from headerware.core.chain import load_chain
@@ -51,7 +52,7 @@ def explain(config: str, topic: str | None, as_json: bool) -> None:  # noqa: FBT
         return
     console = Console(highlight=False, soft_wrap=True)
     names = [interceptor.name for interceptor in interceptors]
-    console.print(f"[bold]{config}[/]{f', topic [bold]{topic}[/]' if topic else ''}")
+    console.print(f"[bold]{escape(config)}[/]{f', topic [bold]{escape(topic)}[/]' if topic else ''}")
     if not names:
         console.print("No interceptor works here: records pass as they are.")
         return
@@ -63,12 +64,14 @@ def explain(config: str, topic: str | None, as_json: bool) -> None:  # noqa: FBT
 
 def _print(console: Console, number: int, interceptor: ExplainedInterceptor) -> None:
     console.print(
-        f"[bold]{number}. {interceptor.name}[/]  {interceptor.role}, {interceptor.stage}, "
+        f"[bold]{number}. {escape(interceptor.name)}[/]  {interceptor.role}, {interceptor.stage}, "
         f"on_error={interceptor.on_error}  [dim]{interceptor.implementation}[/]"
     )
     table = Table(box=None, padding=(0, 2), show_header=False)
+    for _ in ("option", "value", "origin"):
+        table.add_column(overflow="fold")
     for option in interceptor.options:
         style = "dim" if option.origin == "default" else ""
         shown = msgspec.json.encode(option.value).decode()
-        table.add_row(f"   {option.name}", shown, option.origin, style=style)
+        table.add_row(f"   {option.name}", escape(shown), escape(option.origin), style=style)
     console.print(table)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label
+from headerware.core.options import refused
 from headerware.core.order import check_order, role_of
 from headerware.core.plan import Step
 from headerware.core.plugins import require_hooks
 from headerware.core.session import Session
 from headerware.core.topics import TopicPatterns
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 class Chain:
@@ -29,7 +32,7 @@ class Chain:
     Raises:
         ConfigError: an order that cannot work, an option of a wrong type, two of one name, or an
             ``on_error`` that the interceptor's role does not allow.
-        PluginError: an object without any hook.
+        PluginError: an object without any hook, or a class instead of an object.
     """
 
     __slots__ = ("_interceptors", "_names")
@@ -37,6 +40,7 @@ class Chain:
     def __init__(self, interceptors: Iterable[object] = ()) -> None:
         found = tuple(interceptors)
         for interceptor in found:
+            _require_instance(interceptor)
             require_hooks(interceptor)
             _check_options(interceptor)
             resolved_on_error(interceptor)
@@ -89,9 +93,7 @@ class Chain:
         """
         steps = [
             _opener(position, name, interceptor)
-            for position, (name, interceptor) in enumerate(
-                zip(self._names, self._interceptors, strict=True)
-            )
+            for position, (name, interceptor) in enumerate(zip(self._names, self._interceptors, strict=True))
         ]
         return Session(steps, Context() if context is None else context)
 
@@ -145,14 +147,15 @@ def resolved_on_error(interceptor: object) -> OnError:
         return "skip" if role is Role.OBSERVE else "raise"
     if chosen not in ("raise", "skip", "drop", "dead_letter"):
         raise ConfigError(
-            f"expected raise, skip, drop or dead_letter, found {chosen!r}", path=f"{label(interceptor)}.on_error"
+            f"expected raise, skip, drop or dead_letter, found {chosen!r}",
+            path=f"{label(interceptor)}.on_error",
         )
     if chosen == "skip" and role is Role.PROTECT:
         raise ConfigError(
             "'skip' would let an unprotected record pass; use raise, drop or dead_letter",
             path=f"{label(interceptor)}.on_error",
         )
-    if chosen == "skip" and role is Role.TRANSFORM and getattr(interceptor, "decodes", ()):
+    if chosen == "skip" and role is Role.TRANSFORM and getattr(interceptor, "decodes", None):
         raise ConfigError(
             "'skip' would hand encoded bytes to the application on consume; use raise, drop or dead_letter",
             path=f"{label(interceptor)}.on_error",
@@ -186,13 +189,19 @@ def _topics(interceptor: object) -> TopicPatterns:
     return TopicPatterns(getattr(interceptor, "topics", ("*",)))
 
 
+def _require_instance(interceptor: object) -> None:
+    if isinstance(interceptor, type):
+        name = interceptor.__name__
+        raise PluginError(f"expected an interceptor, found the class {name}; write {name}(...)")
+
+
 def _check_options(interceptor: object) -> None:
     """Hold options that came by code to their types, as configuration does with its own."""
     if isinstance(interceptor, Interceptor):
         try:
             msgspec.convert(msgspec.structs.asdict(interceptor), type(interceptor), strict=True)
         except msgspec.ValidationError as error:
-            raise ConfigError(str(error), path=label(interceptor)) from error
+            raise refused(error, label(interceptor)) from error
 
 
 def _unique_names(interceptors: tuple[object, ...]) -> tuple[str, ...]:

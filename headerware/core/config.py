@@ -7,9 +7,8 @@ The flat form is KIP-66's manner: ``interceptors`` lists aliases in the order of
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError
@@ -17,6 +16,9 @@ from headerware.core.files import read_sources
 from headerware.core.hooks import Interceptor
 from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FILE: Final = "headerware.config"
 ALIASES: Final = "interceptors"
@@ -67,7 +69,7 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}
     for key in rest:
-        if isinstance(key, str) and key.startswith("headerware.") and not key.startswith(DEAD_LETTER):
+        if key.startswith("headerware.") and not key.startswith(DEAD_LETTER):
             raise ConfigError(f"unknown key; known: {FILE}, {DEAD_LETTER}<producer key>", path=key)
     if os.environ.get("HEADERWARE_DISABLED", "").lower() in _ON:
         return Chain(), rest
@@ -160,7 +162,9 @@ def _declared(alias: str, given: Mapping[str, Any], sources: list[list[Declared]
 
 
 def _aliases(value: Any) -> list[str]:
-    found = value.split(",") if isinstance(value, str) else list(value)
+    found = value.split(",") if isinstance(value, str) else value
+    if not isinstance(found, list | tuple) or not all(isinstance(alias, str) for alias in found):
+        raise ConfigError(f"expected aliases, comma-separated, found {type(value).__name__}", path=ALIASES)
     aliases = [alias.strip() for alias in found if alias.strip()]
     for alias in aliases:
         if aliases.count(alias) > 1:

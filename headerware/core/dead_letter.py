@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 import traceback
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headerware.core.errors import InterceptorError
 from headerware.core.headers import Headers, Pair
 from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from headerware.core.errors import InterceptorError
 
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
@@ -48,7 +50,10 @@ def dead_letter(
 def is_dead_letter_topic(pattern: str, topic: str) -> bool:
     """Whether a topic is one that dead letters of this pattern go to, so that none goes round twice."""
     before, variable, after = pattern.partition("{topic}")
-    return topic.startswith(before) and topic.endswith(after) if variable else topic == pattern
+    if not variable:
+        return topic == pattern
+    longer = len(topic) > len(before) + len(after)
+    return longer and topic.startswith(before) and topic.endswith(after)
 
 
 def _connect(record: Record, error: InterceptorError, stage: str) -> list[Pair]:
@@ -94,6 +99,6 @@ def _stacktrace(error: InterceptorError) -> str:
     """Give where it happened, without the causes' texts, which may quote a payload."""
     frames = traceback.extract_tb(error.__traceback__)
     cause = error.__cause__
-    if cause is not None:
+    if cause is not None and cause.__traceback__ is not error.__traceback__:
         frames.extend(traceback.extract_tb(cause.__traceback__))
     return "".join(frames.format())[-_STACKTRACE_LIMIT:]

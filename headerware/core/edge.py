@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import HeaderError, RecordError, TransportHeaderError
 from headerware.core.headers import Headers
-from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from headerware.core.record import Record
 
 RESERVED: Final = "hw."
 LINEAGE: Final = frozenset({"hw.trail", "hw.owner"})
 """Headers of ours that stay on a record, and so may come back from an application."""
-ENCODINGS: Final = frozenset({"hw.compress", "hw.encrypt", "hw.slice", "hw.claim", "hw.ids"})
-"""Headers that say that the value is not what the other application sent."""
+ENCODINGS: Final = MappingProxyType(
+    {
+        "hw.compress": "compress",
+        "hw.encrypt": "encrypt",
+        "hw.slice": "slice",
+        "hw.claim": "claim_check",
+        "hw.ids": "compact",
+    }
+)
+"""Headers that say that the value is not what the other application sent, and who takes them off."""
 
-_WIRE_TYPES: Final = frozenset({bytes, type(None)})
+WIRE_TYPES: Final = frozenset({bytes, type(None)})
+"""What a key or value on the wire is."""
 
 
 def admit(record: Record) -> Record:
@@ -25,8 +37,11 @@ def admit(record: Record) -> Record:
         RecordError: a topic that is no text.
     """
     headers = record.headers
-    if headers.__class__ is not Headers or record.value.__class__ not in _WIRE_TYPES or (
-        record.key.__class__ not in _WIRE_TYPES
+    if (
+        headers.__class__ is not Headers
+        or record.value.__class__ not in WIRE_TYPES
+        or record.key.__class__ not in WIRE_TYPES
+        or record.topic.__class__ is not str
     ):
         record = normalised(record)
         headers = record.headers
@@ -47,17 +62,32 @@ def admit_bytes(record: Record) -> Record:
         RecordError: a topic that is no text, or a value or key that is neither bytes nor text.
     """
     record = admit(record)
-    if record.value.__class__ is bytes and record.key.__class__ in _WIRE_TYPES:
+    if record.value.__class__ is bytes and record.key.__class__ in WIRE_TYPES:
         return record
     return require_bytes(record)
 
 
 def normalised(record: Record) -> Record:
-    """Give the record with plain headers, and text and buffers as bytes; objects stay as they are."""
+    """Give the record with plain headers, and text and buffers as bytes; objects stay as they are.
+
+    Raises:
+        HeaderError: a header of a wrong type.
+        RecordError: a topic that is no text, or a value or key that is text without a form in UTF-8.
+    """
+    if (
+        record.headers.__class__ is Headers
+        and record.value.__class__ in WIRE_TYPES
+        and record.key.__class__ in WIRE_TYPES
+        and record.topic.__class__ is str
+    ):
+        return record
     if not isinstance(record.topic, str):
         raise RecordError(f"a topic is a str, not {type(record.topic).__name__}")
     return record.replace(
-        headers=Headers(record.headers), value=_plain(record.value), key=_plain(record.key)
+        topic=str.__str__(record.topic),
+        headers=Headers(record.headers),
+        value=_plain(record.value, "value"),
+        key=_plain(record.key, "key"),
     )
 
 
@@ -68,7 +98,7 @@ def require_bytes(record: Record) -> Record:
         RecordError: what it is instead.
     """
     for name, part in (("value", record.value), ("key", record.key)):
-        if part.__class__ not in _WIRE_TYPES:
+        if part.__class__ not in WIRE_TYPES:
             raise RecordError(
                 f"the {name} of a record for topic {record.topic!r} is bytes, str or None, "
                 f"not {type(part).__name__}; serialize it first"
@@ -84,17 +114,19 @@ def refuse_encodings(record: Record) -> Record:
     """
     for pair in record.headers:
         if pair[0] in ENCODINGS:
-            word = pair[0].removeprefix(RESERVED)
             raise TransportHeaderError(
                 f"header {pair[0]!r} says that the value is encoded, and nothing in this chain decodes it; "
-                f"add the {word!r} interceptor to the consumer's chain"
+                f"add the {ENCODINGS[pair[0]]!r} interceptor to the consumer's chain"
             )
     return record
 
 
-def _plain(part: Any) -> Any:
+def _plain(part: Any, name: str) -> Any:
     if isinstance(part, str):
-        return part.encode()
-    if isinstance(part, bytearray | memoryview):
-        return bytes(part)
-    return bytes(part) if isinstance(part, bytes) else part
+        try:
+            return part.encode()
+        except UnicodeEncodeError:  # its text quotes the payload
+            raise RecordError(f"the {name} is text that UTF-8 cannot express") from None
+    if isinstance(part, bytes | bytearray | memoryview):
+        return part if part.__class__ is bytes else bytes(memoryview(part))
+    return part

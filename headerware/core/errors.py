@@ -104,6 +104,13 @@ class InterceptorError(HeaderwareError):
         self.last_record = record
         return self
 
+    def again(self) -> InterceptorError:
+        """Give the same error without a position, for one of several records that it meets."""
+        again = type(self).__new__(type(self), *self.args)
+        again.__dict__.update(self.__dict__)
+        again.step = again.topic = again.partition = again.offset = again.last_record = None
+        return again
+
     def __str__(self) -> str:
         where = [] if self.step is None else [self.step]
         if self.topic is not None:

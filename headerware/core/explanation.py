@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +12,9 @@ from headerware.core.files import read_sources
 from headerware.core.options import explained
 from headerware.core.order import role_of, stage_of
 from headerware.core.topics import TopicPatterns
+
+if TYPE_CHECKING:
+    import os
 
 
 class ExplainedOption(msgspec.Struct, frozen=True):

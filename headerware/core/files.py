@@ -19,15 +19,17 @@ order, then the file itself, then a client's own flat keys.
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import ConfigError
 from headerware.core.options import Declared, setting
+
+if TYPE_CHECKING:
+    import os
 
 _TOP: Final = ("include", "interceptors", "stacks")
 _SPLICE: Final = ("stack",)
@@ -49,12 +51,16 @@ class _Reader:
     def __init__(self) -> None:
         self._stacks: dict[str, tuple[list[Any], Path]] = {}
         self._open: list[Path] = []
+        self._known: set[Path] = set()
 
     def sources(self, path: Path) -> list[list[Declared]]:
         resolved = path.resolve()
         if resolved in self._open:
             round_trip = " -> ".join(str(step.name) for step in [*self._open, resolved])
             raise ConfigError(f"files include one another: {round_trip}", path=str(path))
+        if resolved in self._known:  # two files may share a third, which counts where it stands first
+            return []
+        self._known.add(resolved)
         self._open.append(resolved)
         table = _read(path)
         sources: list[list[Declared]] = []
@@ -76,9 +82,7 @@ class _Reader:
         _require_known(table, ("interceptors",), f"{path}: stacks.{name}")
         self._stacks[name] = (table.get("interceptors", []), path)
 
-    def _declared(
-        self, tables: Any, path: Path, where: str, within: tuple[str, ...] = ()
-    ) -> list[Declared]:
+    def _declared(self, tables: Any, path: Path, where: str, within: tuple[str, ...] = ()) -> list[Declared]:
         if not isinstance(tables, list):
             raise ConfigError("expected [[interceptors]] tables", path=f"{where}: interceptors")
         found: list[Declared] = []
@@ -94,11 +98,15 @@ class _Reader:
     def _spliced(self, table: Mapping[str, Any], place: str, within: tuple[str, ...]) -> list[Declared]:
         _require_known(table, _SPLICE, place)
         name = table["stack"]
+        if not isinstance(name, str):
+            raise ConfigError(f"expected a stack's name, found {type(name).__name__}", path=f"{place}.stack")
         if name in within:
             raise ConfigError(f"stack {name!r} contains itself: {' -> '.join([*within, name])}", path=place)
         if name not in self._stacks:
             known = ", ".join(sorted(self._stacks)) or "none"
-            raise ConfigError(f"there is no stack {name!r}; defined: {known}", path=place)
+            near = get_close_matches(name, self._stacks, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ConfigError(f"there is no stack {name!r}; {hint}defined: {known}", path=place)
         tables, path = self._stacks[name]
         return self._declared(tables, path, f"{path}: stacks.{name}", (*within, name))
 
@@ -106,15 +114,17 @@ class _Reader:
 def _declaration(table: Mapping[str, Any], path: Path, place: str) -> Declared:
     kind = table.get("type")
     if not isinstance(kind, str):
-        raise ConfigError("expected type = \"...\" (or stack = \"...\")", path=place)
+        raise ConfigError('expected type = "..." (or stack = "...")', path=place)
     name = table.get("name", kind)
+    if not isinstance(name, str):
+        raise ConfigError(f"expected text, found {type(name).__name__}", path=f"{place}.name")
     where = f"{place} ({name})"
     settings = {
         option: setting(value, str(path), path=f"{where}.{option}", folder=str(path.parent))
         for option, value in table.items()
         if option not in ("type", "name")
     }
-    return Declared(str(name), kind, where, settings)
+    return Declared(name, kind, where, settings)
 
 
 def _read(path: Path) -> dict[str, Any]:

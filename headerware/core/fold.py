@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
@@ -68,16 +69,20 @@ class Fold:
                 outcomes[index] = outcome
         return outcomes
 
-    def onward(self, step: Step, records: Iterable[Any]) -> list[Outcome]:
-        """Take what a step released on its own through the rest of the chain."""
+    def onward(
+        self, step: Step, release: Callable[..., Iterable[Any] | None], *arguments: Any
+    ) -> list[Outcome]:
+        """Take what a step releases on its own through the rest of the chain."""
         outcomes: list[Outcome] = []
-        for item in records:
-            if isinstance(item, Record):
-                plan = self.plan(item.topic)
-                outcomes.append(self._fold(plan, plan.behind(step.position), item, item))
-            else:
-                item.step = item.step or step.name
-                outcomes.append(self._refused(step, item))
+        try:
+            for item in release(*arguments) or ():
+                if isinstance(item, Record):
+                    plan = self.plan(item.topic)
+                    outcomes.append(self._fold(plan, plan.behind(step.position), item, item))
+                else:
+                    outcomes.extend(self._unreleased(step, item))
+        except Exception as error:  # noqa: BLE001 - what was released before it is not lost
+            outcomes.extend(self._unreleased(step, error))
         return outcomes
 
     def plan(self, topic: str) -> Plan:
@@ -123,15 +128,14 @@ class Fold:
             step.counts["dropped"] += 1
             return DROP
         if isinstance(out, Record):
-            if out.topic == plan.topic:
-                return self._fold(plan, index + 1, out, original)
-            if stage_of(step.interceptor) is not Stage.OBJECTS:
-                problem = "changed the topic; only transforms at the object stage may"
-                return self._failed(plan, index, InterceptorError(problem), current, original)
-            moved = self.plan(out.topic)
-            return self._fold(moved, moved.behind(step.position), out, original)
+            try:
+                _require_record(out, plan, step)
+            except InterceptorError as moved:
+                return self._failed(plan, index, moved, current, original)
+            return self._next(plan, index, out, original)
         if isinstance(out, FanOut):
-            return FanOut(out.count, lambda: self._lazily(plan, index + 1, out), size_bytes=out.size_bytes)
+            lazily = partial(self._lazily, plan, index, out, current)
+            return FanOut(out.count, lazily, size_bytes=out.size_bytes)
         if out is None or isinstance(out, str | bytes) or not isinstance(out, Iterable):
             error = InterceptorError(
                 f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"
@@ -144,23 +148,43 @@ class Fold:
     ) -> Outcome:
         try:
             records = list(out)
-            _require_records(records)
+            for record in records:
+                _require_record(record, plan, plan.steps[index])
         except Exception as error:  # noqa: BLE001 - a generator is a hook that runs later
             return self._failed(plan, index, error, current, original)
         finished: list[Record] = []
+        dropped = 0
         for record in records:
-            outcome = self._fold(plan, index + 1, record, record)
-            if isinstance(outcome, HeaderwareError):
-                return outcome
-            finished.extend(_flat(outcome))
-        return finished if finished or not records else DROP
+            outcome = self._next(plan, index, record, record)
+            dropped += outcome is DROP
+            try:
+                finished.extend(_flat(outcome))
+            except HeaderwareError as error:
+                return error
+        # Where one of them waits further on, so does the whole.
+        return DROP if records and dropped == len(records) else finished
 
-    def _lazily(self, plan: Plan, start: int, records: Iterable[Record]) -> Iterator[Record]:
-        for record in records:
-            outcome = self._fold(plan, start, record, record)
-            if isinstance(outcome, HeaderwareError):
-                raise outcome
-            yield from _flat(outcome)
+    def _lazily(self, plan: Plan, index: int, records: Iterable[Any], current: Record) -> Iterator[Record]:
+        step = plan.steps[index]
+        made: Iterator[Any] | None = None
+        while True:
+            try:
+                made = iter(records) if made is None else made
+                record = next(made)
+                _require_record(record, plan, step)
+            except StopIteration:
+                return
+            except Exception as error:  # noqa: BLE001 - cutting is a hook that runs later
+                step.counts["failed"] += 1
+                raise _placed(error, step, current) from error.__cause__
+            yield from _flat(self._next(plan, index, record, record))
+
+    def _next(self, plan: Plan, index: int, record: Record, original: Record) -> Outcome:
+        """Go on behind a step with a record that may have moved to another topic."""
+        if record.topic == plan.topic:
+            return self._fold(plan, index + 1, record, original)
+        moved = self.plan(record.topic)
+        return self._fold(moved, moved.behind(plan.steps[index].position), record, original)
 
     def _fold_batch(self, plan: Plan, start: int, entries: list[tuple[Record, Record]]) -> list[Outcome]:
         """Take (current, original) pairs through, a step at a time."""
@@ -202,9 +226,7 @@ class Fold:
             return [_wrapped(error) for _ in records]
         return outcomes
 
-    def _failed(
-        self, plan: Plan, index: int, error: Exception, current: Record, original: Record
-    ) -> Outcome:
+    def _failed(self, plan: Plan, index: int, error: Exception, current: Record, original: Record) -> Outcome:
         """Do what the step's ``on_error`` says; a skipped failure goes on with the last good record."""
         outcome = self._failure(plan, index, error, current, original)
         return self._fold(plan, index + 1, current, original) if outcome is None else outcome
@@ -214,7 +236,7 @@ class Fold:
     ) -> Outcome | None:
         """Give what became of a record that a step failed on; None where it was skipped."""
         step = plan.steps[index]
-        refused = (error if isinstance(error, InterceptorError) else _wrapped(error)).at(step.name, current)
+        refused = _placed(error, step, current)
         if step.on_error == "skip":
             self._note(step, "skipped", refused)
             return None
@@ -236,6 +258,17 @@ class Fold:
         step.counts["failed"] += 1
         return error
 
+    def _unreleased(self, step: Step, error: Any) -> list[Outcome]:
+        """Answer an error among what a step releases; it belongs to no record that is at hand."""
+        if not isinstance(error, Exception):
+            error = InterceptorError(f"released a {type(error).__name__}; expected Records and errors only")
+        refused = error if isinstance(error, InterceptorError) else _wrapped(error)
+        refused.step = refused.step or step.name
+        if step.on_error == "skip":
+            self._note(step, "skipped", refused)
+            return []
+        return [self._refused(step, refused)]
+
     def _note(self, step: Step, count: str, error: InterceptorError) -> None:
         """Count what is passed over, and log it once per cause."""
         step.counts[count] += 1
@@ -255,7 +288,7 @@ def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
 def _wrapped(error: Exception) -> InterceptorError:
     """Wrap what a hook raised; its text stays in the cause, for it may quote a payload."""
     if isinstance(error, InterceptorError):
-        wrapped = type(error)(error.message)
+        wrapped = error.again()
     elif isinstance(error, HeaderwareError):
         wrapped = InterceptorError(str(error))
     else:
@@ -264,19 +297,29 @@ def _wrapped(error: Exception) -> InterceptorError:
     return wrapped.with_traceback(error.__traceback__)
 
 
+def _placed(error: Exception, step: Step, record: Record) -> InterceptorError:
+    """Give an error its position; one that has met a record before is another's, and is made again."""
+    if isinstance(error, InterceptorError) and error.last_record is None:
+        return error.at(step.name, record)
+    return _wrapped(error).at(step.name, record)
+
+
 def _unpublished(error: Exception, reason: InterceptorError) -> DeadLetterError:
+    # Only the texts of our own errors are known to quote no payload.
+    said = f": {error}" if isinstance(error, HeaderwareError) else "; the cause says more"
     failure = DeadLetterError(
-        f"the dead letter could not be stored ({type(error).__name__}: {error}), so the record stays where "
+        f"the dead letter could not be stored ({type(error).__name__}{said}), so the record stays where "
         f"it is; it was refused because: {reason}"
     )
     failure.__cause__ = error
     return failure
 
 
-def _require_records(records: list[Any]) -> None:
-    for record in records:
-        if not isinstance(record, Record):
-            raise InterceptorError(f"gave a {type(record).__name__} among its records; expected Records only")
+def _require_record(record: Any, plan: Plan, step: Step) -> None:
+    if not isinstance(record, Record):
+        raise InterceptorError(f"gave a {type(record).__name__} among its records; expected Records only")
+    if record.topic != plan.topic and stage_of(step.interceptor) is not Stage.OBJECTS:
+        raise InterceptorError("changed the topic; only transforms at the object stage may")
 
 
 def _flat(outcome: Outcome) -> Iterable[Record]:
@@ -284,5 +327,7 @@ def _flat(outcome: Outcome) -> Iterable[Record]:
         return ()
     if isinstance(outcome, Record):
         return (outcome,)
-    assert isinstance(outcome, list | FanOut)  # noqa: S101 - errors were taken out before
+    if isinstance(outcome, HeaderwareError):
+        raise outcome
+    assert isinstance(outcome, list | FanOut)  # noqa: S101 - nothing else is left
     return outcome

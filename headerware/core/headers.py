@@ -7,8 +7,8 @@ is the mutable form, which freezes when it is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, SupportsIndex, overload
 
 from headerware.core.errors import HeaderError
 
@@ -36,10 +36,10 @@ class Headers(tuple[Pair, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, headers: HeadersLike = None) -> Headers:
+    def __new__(cls, headers: HeadersLike = None) -> Self:
         """Normalise whatever an application calls headers, once."""
         if headers.__class__ is cls:
-            return headers  # type: ignore[return-value]  # its class was just compared
+            return headers
         return tuple.__new__(cls, _normalised(headers))
 
     @classmethod
@@ -107,7 +107,7 @@ class Headers(tuple[Pair, ...]):
 
     def __contains__(self, item: object) -> bool:
         """Whether a header of this name, or exactly this pair, is there."""
-        if item.__class__ is str:
+        if isinstance(item, str):
             return any(pair[0] == item for pair in self)
         return tuple.__contains__(self, item)
 
@@ -203,7 +203,7 @@ def _normalised(headers: Any) -> list[Pair]:
 
 
 def _loose_pair(item: Any, index: int) -> Pair:
-    if isinstance(item, str | bytes) or not hasattr(item, "__len__") or len(item) != 2:
+    if isinstance(item, str | bytes) or not isinstance(item, Sequence) or len(item) != 2:
         raise HeaderError(f"header {index} is a (name, value) pair, not {type_of(item).__name__}")
     name, value = item
     return _pair(name, value, index)
@@ -214,14 +214,22 @@ def _pair(name: Any, value: Any, index: int | None = None) -> Pair:
         where = "a header" if index is None else f"header {index}"
         raise HeaderError(f"the name of {where} is a str, not {type_of(name).__name__}")
     if isinstance(value, str):
-        value = value.encode()
-    elif isinstance(value, bytearray | memoryview):
-        value = bytes(value)
-    elif value is not None and not isinstance(value, bytes):
+        value = _encoded(name, value)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        value = value if value.__class__ is bytes else bytes(memoryview(value))
+    elif value is not None:
         raise HeaderError(
             f"the value of header {name!r} is bytes, str or None, not {type_of(value).__name__}"
         )
-    return (str(name) if name.__class__ is not str else name, value)
+    # Not str(name): an enumeration of texts would give its member's name there.
+    return (name if name.__class__ is str else str.__str__(name), value)
+
+
+def _encoded(name: str, value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError:  # its text quotes the value
+        raise HeaderError(f"the value of header {name!r} is text that UTF-8 cannot express") from None
 
 
 EMPTY: Headers = tuple.__new__(Headers, ())

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, IntEnum
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from headerware.core.context import Context
 from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from headerware.core.context import Context
 
 HOOKS: Final = (
     "on_send",

@@ -6,16 +6,21 @@ import os
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from headerware.core.errors import ConfigError
-from headerware.core.hooks import Interceptor
 from headerware.core.plugins import interceptor_type
 
+if TYPE_CHECKING:
+    from headerware.core.hooks import Interceptor
+
 PATH: Final = msgspec.Meta(extra={"path": True})
-"""Marks an option that names a file: ``keyring: Annotated[str, PATH]``; relative to the TOML file it stands in."""
+"""Marks an option that names a file, as in ``keyring: Annotated[str, PATH]``.
+
+Such a file is found beside the TOML file that names it.
+"""
 
 _ENVIRONMENT: Final = re.compile(r"\$\$\{|\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _REFUSED_AT: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
@@ -99,7 +104,7 @@ def build(declared: Declared) -> Interceptor:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise _refused(error, declared.path) from error
+        raise refused(error, declared.path) from error
     except ConfigError as error:
         place = f"{declared.path}.{error.path}" if error.path else declared.path
         raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
@@ -128,23 +133,28 @@ def _unknown(option: str, known: set[str], declared: Declared) -> ConfigError:
 
 
 def _converted(given: Setting, hint: Any, path: str) -> Any:
-    value, plain = given.value, _bare(hint)
-    if isinstance(value, str) and get_origin(plain) in (tuple, list):
+    value = given.value
+    if isinstance(value, str) and _is_a_list(hint):
         value = [part.strip() for part in value.split(",") if part.strip()]
     try:
         converted = msgspec.convert(value, hint, strict=not given.loose)
     except msgspec.ValidationError as error:
-        raise _refused(error, path) from error
+        raise refused(error, path) from error
     if given.folder is not None and isinstance(converted, str) and _names_a_file(hint):
         return os.path.join(given.folder, converted)  # noqa: PTH118 - options are plain text
     return converted
 
 
-def _refused(error: msgspec.ValidationError, path: str) -> ConfigError:
+def refused(error: msgspec.ValidationError, path: str) -> ConfigError:
     """Say msgspec's refusal with our path, and without the value that was found."""
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
     return ConfigError(problem.replace("`", "'"), path=path + place)
+
+
+def _is_a_list(hint: Any) -> bool:
+    plain = _bare(hint)
+    return any(get_origin(_bare(part)) in (tuple, list) for part in (plain, *get_args(plain)))
 
 
 def _bare(hint: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role, Stage, label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 _CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
 _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
@@ -96,8 +98,8 @@ def _share_topics(left: object, right: object) -> bool:
 
 def _literal_topics(interceptor: object) -> set[str] | None:
     patterns: Sequence[str] = getattr(interceptor, "topics", ("*",))
-    if any(character in pattern for pattern in patterns for character in "*?[!"):
-        return None
+    if not patterns or any(character in pattern for pattern in patterns for character in "*?[!"):
+        return None  # no patterns at all are all topics
     return set(patterns)
 
 

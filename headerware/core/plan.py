@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from headerware.core.hooks import OnError
-from headerware.core.topics import TopicPatterns
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headerware.core.hooks import OnError
+    from headerware.core.topics import TopicPatterns
 
 Direction = Literal["send", "consume"]
 
@@ -26,7 +28,7 @@ class Step:
 
     __slots__ = ("counts", "interceptor", "name", "on_error", "opened", "position", "topics", "warned")
 
-    def __init__(  # noqa: PLR0913 - a record of what a session knows of one interceptor
+    def __init__(
         self,
         *,
         position: int,
@@ -68,7 +70,8 @@ class Plan:
             if step.topics.matches(topic) and (single or batch):
                 self.steps.append(step)
                 # A wrapper of its own for each place, so that a failure is found by identity.
-                self.hooks.append(single if single not in self.hooks and single else partial(_call, single, batch))
+                own = single is not None and single not in self.hooks
+                self.hooks.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
 
     @property

@@ -7,15 +7,14 @@ one caller at a time. A session starts no threads and reads no clock but the con
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import traceback
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from headerware.core.context import Context
 from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
-from headerware.core.edge import admit, admit_bytes, normalised, refuse_encodings, require_bytes
+from headerware.core.edge import WIRE_TYPES, admit, admit_bytes, normalised, refuse_encodings, require_bytes
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
 from headerware.core.fold import Fold, Outcome
 from headerware.core.headers import Headers
@@ -24,6 +23,11 @@ from headerware.core.order import place_of, stage_of
 from headerware.core.plan import Direction, Step
 from headerware.core.record import Record, RecordMetadata
 from headerware.core.topics import TopicPatterns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from headerware.core.context import Context
 
 TopicAndPartition = tuple[str, int]
 _log: Final = logging.getLogger("headerware")
@@ -93,7 +97,12 @@ class Session:
         """Give what became of one record from the wire; never raises for a record."""
         if not self._steps:
             return record
-        if record.headers.__class__ is not Headers:
+        if (
+            record.headers.__class__ is not Headers
+            or record.value.__class__ is not bytes
+            or record.key.__class__ not in WIRE_TYPES
+            or record.topic.__class__ is not str
+        ):
             try:
                 record = normalised(record)
             except HeaderwareError as error:
@@ -125,18 +134,18 @@ class Session:
         """Tell every interceptor, once, what became of a record that the application sent."""
         for step, hook in self._acknowledging:
             if step.topics.matches(record.topic):
-                _guarded(step, hook, record, metadata, error)
+                _guarded(step, "on_acknowledgement", hook, record, metadata, error)
 
     def processed(self, record: Record, error: BaseException | None = None) -> None:
         """Tell every interceptor that the application has finished with a record."""
         for step, hook in self._processing:
             if step.topics.matches(record.topic):
-                _guarded(step, hook, record, error)
+                _guarded(step, "on_processed", hook, record, error)
 
     def committed(self, offsets: Sequence[Any]) -> None:
         """Tell every interceptor which offsets have been committed."""
         for step, hook in self._committing:
-            _guarded(step, hook, offsets)
+            _guarded(step, "on_commit", hook, offsets)
 
     def poll(self, now_ms: int | None = None) -> list[Outcome]:
         """Give what has expired or has waited long enough on the consuming side.
@@ -149,7 +158,7 @@ class Session:
         for step in self._steps:
             poll = step.hook("poll")
             if poll is not None:
-                outcomes.extend(self._consume.onward(step, poll(now) or ()))
+                outcomes.extend(self._consume.onward(step, poll, now))
         return outcomes
 
     def flush(self) -> list[Outcome]:
@@ -158,7 +167,7 @@ class Session:
         for step in self._steps:
             flush = step.hook("flush")
             if flush is not None:
-                outcomes.extend(self._send.onward(step, flush() or ()))
+                outcomes.extend(self._send.onward(step, flush))
         return outcomes
 
     # Offsets
@@ -214,9 +223,9 @@ class Session:
         for step in self._steps:
             close = step.hook("close")
             if close is not None:
-                _guarded(step, close)
+                _guarded(step, "close", close)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         """Give the session itself."""
         return self
 
@@ -282,7 +291,7 @@ class Session:
         for step in self._steps:
             if place_of(step.interceptor) is Place.SLICE and (cut := step.hook("on_send")):
                 pieces = cut(letter)
-                return (pieces,) if isinstance(pieces, Record) else pieces  # type: ignore[no-any-return]
+                return (pieces,) if isinstance(pieces, Record) else pieces
         return (letter,)
 
 
@@ -298,15 +307,24 @@ def _check(direction: Direction, check: Callable[[Record], Record], position: in
     )
 
 
-def _guarded(step: Step, hook: Callable[..., Any], *arguments: Any) -> None:
+def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
     """Call an observer's hook, whose failure is nobody else's."""
     try:
         hook(*arguments)
-    except Exception:
+    except Exception as error:  # noqa: BLE001 - it is logged and counted
         step.counts["failed"] += 1
-        if hook.__name__ not in step.warned:
-            step.warned.add(hook.__name__)
-            _log.exception("%s failed in %s (further failures are only counted)", step.name, hook.__name__)
+        if name not in step.warned:
+            step.warned.add(name)
+            # The error's own text may quote a payload, so only its type and place are told.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            _log.warning(
+                "%s failed in %s: %s at %s:%s (further failures are only counted)",
+                step.name,
+                name,
+                type(error).__name__,
+                frame.filename,
+                frame.lineno,
+            )
 
 
 def _raised(outcomes: list[Outcome]) -> list[Record]:

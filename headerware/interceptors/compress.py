@@ -13,6 +13,7 @@ before encryption lets the length tell of the content where an attacker chooses 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -22,7 +23,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.compress_codecs import CODECS
-from headerware.interceptors.compressed_formats import COMPRESSED_CONTENT_TYPES, is_compressed
+from headerware.interceptors.compressed_formats import COMPRESSED_CONTENT_TYPES, FIRST_BYTES, is_compressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +38,10 @@ VERSION: Final = 1
 
 _HEADER_BYTES: Final = 1 + len(COMPRESS_HEADER) + 1 + 2
 """What the header takes in a record: both lengths, its name and its value."""
-_CONTENT_TYPE: Final = "content-type"
+_TELLING: Final = frozenset({COMPRESS_HEADER, "content-type", "Content-Type"})
+"""Headers that tell whether to try; Kafka's names have case, and bridges from HTTP keep HTTP's."""
 _MAX_CONTENT_TYPES: Final = 256
+_REASONS: Final[tuple[str, ...]] = ("empty", "small", "encoded", "content_type", "format", "incompressible")
 _new_headers: Final = tuple.__new__
 
 
@@ -80,7 +83,9 @@ class Compress(Interceptor, frozen=True, kw_only=True):
         """Refuse a level that the codec does not have."""
         levels = CODECS[self.codec].levels
         if self.level is not None and (self.level not in levels or self.level == 0):
-            message = f"expected a level of {self.codec}, {levels[0]} to {levels[-1]} without 0, found {self.level}"
+            message = (
+                f"expected a level of {self.codec}, {levels[0]} to {levels[-1]} without 0, found {self.level}"
+            )
             raise ConfigError(message, path="level")
 
     def open(self, context: Context) -> _CompressStep:  # noqa: ARG002 - it needs nothing of the session's
@@ -88,25 +93,22 @@ class Compress(Interceptor, frozen=True, kw_only=True):
         return _CompressStep(self)
 
 
-class _Pool:
-    """Codecs that are idle: each is used by one thread at a time, for sharing one crashes the process."""
+def _pooled(make: Callable[[], Codec]) -> Codec:
+    """Give a codec for all threads: each call takes an idle one, for sharing one crashes the process."""
+    idle: deque[Codec] = deque()
+    take, put_back = idle.pop, idle.append
 
-    __slots__ = ("_idle", "_make")
-
-    def __init__(self, make: Callable[[], Codec]) -> None:
-        self._make = make
-        self._idle: deque[Codec] = deque()
-
-    def run(self, value: bytes) -> bytes:
-        """Run a value through a codec that no other thread has."""
+    def run(value: bytes) -> bytes:
         try:
-            codec = self._idle.pop()
+            codec = take()
         except IndexError:
-            codec = self._make()
+            codec = make()
         try:
             return codec(value)
         finally:
-            self._idle.append(codec)
+            put_back(codec)
+
+    return run
 
 
 class _CompressStep:
@@ -116,10 +118,14 @@ class _CompressStep:
     """
 
     __slots__ = (
+        "_bytes_in",
+        "_bytes_out",
         "_compress",
-        "_counts",
+        "_compressed",
         "_decompress",
+        "_decompressed",
         "_keep",
+        "_left_alone",
         "_mark",
         "_min_bytes",
         "_skips",
@@ -130,10 +136,9 @@ class _CompressStep:
         kind = CODECS[options.codec]
         level = kind.default_level if options.level is None else options.level
         cap = options.max_decompressed_bytes
-        self._compress = _Pool(lambda: kind.compressor(level)).run
+        self._compress = _pooled(partial(kind.compressor, level))
         self._decompress = {
-            bytes((VERSION, known.id)): _Pool(lambda known=known: known.decompressor(cap)).run  # type: ignore[misc]
-            for known in CODECS.values()
+            bytes((VERSION, known.id)): _pooled(partial(known.decompressor, cap)) for known in CODECS.values()
         }
         self._mark: Pair = (COMPRESS_HEADER, bytes((VERSION, kind.id)))
         self._min_bytes = options.min_bytes
@@ -141,4 +146,90 @@ class _CompressStep:
         patterns = [pattern.lower() for pattern in options.skip_content_types]
         self._skips = TopicPatterns(patterns) if patterns else None
         self._skips_known: dict[bytes, bool] = {}
-        self._counts = _Counts()
+        self._bytes_in = self._bytes_out = self._compressed = self._decompressed = 0
+        self._left_alone = dict.fromkeys(_REASONS, 0)
+
+    def on_send(self, record: Record) -> Record:
+        """Compress the value where that pays."""
+        value = record.value
+        if not value:
+            return self._leave(record, "empty")
+        size = len(value)
+        if size < self._min_bytes:
+            return self._leave(record, "small")
+        headers = record.headers
+        content_type: HeaderValue = None
+        for name, content in headers:
+            if name in _TELLING:
+                if name == COMPRESS_HEADER:
+                    return self._leave(record, "encoded")
+                content_type = content
+        if content_type is not None and self._is_skipped(content_type):
+            return self._leave(record, "content_type")
+        if value[0] in FIRST_BYTES and is_compressed(value):
+            return self._leave(record, "format")
+        smaller = self._compress(value)
+        if len(smaller) + _HEADER_BYTES > size * self._keep:
+            return self._leave(record, "incompressible")
+        self._compressed += 1
+        self._bytes_in += size
+        self._bytes_out += len(smaller)
+        return record.with_value(smaller, _new_headers(Headers, (*headers, self._mark)))
+
+    def on_consume(self, record: Record) -> Record:
+        """Decompress the value where ``hw.compress`` says so, and take that header off."""
+        headers = record.headers
+        for pair in headers:
+            if pair[0] == COMPRESS_HEADER:
+                break
+        else:
+            return record
+        decompress = self._decompress.get(pair[1])  # type: ignore[arg-type]  # null is in no table
+        kept = [pair for pair in headers if pair[0] != COMPRESS_HEADER]
+        if decompress is None or record.value is None or len(kept) + 1 != len(headers):
+            raise CompressionError(_why_not(record))
+        plain = decompress(record.value)
+        self._decompressed += 1
+        return record.with_value(plain, _new_headers(Headers, kept))
+
+    def stats(self) -> dict[str, int]:
+        """Count what was compressed, decompressed and left alone, by reason; bytes are those of values."""
+        return {
+            "bytes_in": self._bytes_in,
+            "bytes_out": self._bytes_out,
+            "compressed": self._compressed,
+            "decompressed": self._decompressed,
+            **{f"left_alone_{reason}": count for reason, count in self._left_alone.items()},
+        }
+
+    def _leave(self, record: Record, reason: str) -> Record:
+        self._left_alone[reason] += 1
+        return record
+
+    def _is_skipped(self, content_type: bytes) -> bool:
+        """Whether values of a content type are not tried; known types are remembered."""
+        known = self._skips_known.get(content_type)
+        if known is None:
+            if len(self._skips_known) >= _MAX_CONTENT_TYPES:
+                self._skips_known.clear()
+            essence = content_type.partition(b";")[0].strip().lower().decode("utf-8", "replace")
+            known = self._skips is not None and self._skips.matches(essence)
+            self._skips_known[content_type] = known
+        return known
+
+
+def _why_not(record: Record) -> str:
+    """Tell what is wrong with a record whose ``hw.compress`` cannot be followed."""
+    marks = record.headers.all(COMPRESS_HEADER)
+    mark = marks[-1]
+    if len(marks) > 1:
+        return f"{COMPRESS_HEADER} stands {len(marks)} times, expected once"
+    if mark is None:
+        return f"{COMPRESS_HEADER} is null, expected 2 bytes"
+    if len(mark) != 2:
+        return f"{COMPRESS_HEADER} has {len(mark)} bytes, expected 2"
+    if mark[0] != VERSION:
+        return f"{COMPRESS_HEADER} has version {mark[0]}, expected {VERSION}"
+    if mark[1] not in {kind.id for kind in CODECS.values()}:
+        return f"{COMPRESS_HEADER} names codec {mark[1]}, which is unknown"
+    return f"{COMPRESS_HEADER} on a null value: there is nothing to decompress"

@@ -24,6 +24,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MAX_RATIO = 32_768
 """The most that a byte of zstd can mean: blocks of 128 KiB take four bytes at least."""
 _MIN_PIECE_BYTES = 16
+_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP = 31
 """zlib's window bits for a gzip member, of any window."""
 _GZIP_SIZE = slice(-4, None)
@@ -68,7 +69,7 @@ def _zstd_decompressor(cap: int) -> Codec:
             if size <= 0:
                 return _streamed(decompressor, value, cap)
             if size > cap or size > len(value) * _MAX_RATIO:
-                raise CompressionError(_excess(size, cap))
+                raise CompressionError(_excess(cap, size, len(value)))
             return whole(value, 0, False, False)  # noqa: FBT003 - keywords cost; one frame, nothing after it
         except zstandard.ZstdError as error:
             message = f"a zstd frame that is corrupt, cut or followed by other bytes: {error}"
@@ -91,7 +92,7 @@ def _streamed(decompressor: zstandard.ZstdDecompressor, value: bytes, cap: int) 
         at = end
         total += len(pieces[-1])
         if total > cap:
-            raise CompressionError(_excess(None, cap))
+            raise CompressionError(_excess(cap))
     if not stream.eof or stream.unused_data or at < len(value):
         raise CompressionError(_not_whole("zstd frame", ended=stream.eof))
     return b"".join(pieces)
@@ -99,9 +100,13 @@ def _streamed(decompressor: zstandard.ZstdDecompressor, value: bytes, cap: int) 
 
 def _gzip_decompressor(cap: int) -> Codec:
     def decompress(value: bytes) -> bytes:
+        if not value.startswith(_GZIP_MAGIC):
+            message = "a value that is no gzip member"
+            raise CompressionError(message)
         # A member ends with its size; an honest one that is too large is refused without any work.
-        if int.from_bytes(value[_GZIP_SIZE], "little") > cap:
-            raise CompressionError(_excess(None, cap))
+        stated = int.from_bytes(value[_GZIP_SIZE], "little")
+        if stated > cap:
+            raise CompressionError(_excess(cap, stated, len(value)))
         stream = zlib.decompressobj(_GZIP)
         try:
             plain = stream.decompress(value, cap + 1)
@@ -109,7 +114,7 @@ def _gzip_decompressor(cap: int) -> Codec:
             message = f"a gzip member that is corrupt: {error}"
             raise CompressionError(message) from error
         if len(plain) > cap:
-            raise CompressionError(_excess(None, cap))
+            raise CompressionError(_excess(cap))
         if not stream.eof or stream.unused_data:
             raise CompressionError(_not_whole("gzip member", ended=stream.eof))
         return plain
@@ -117,9 +122,12 @@ def _gzip_decompressor(cap: int) -> Codec:
     return decompress
 
 
-def _excess(size: int | None, cap: int) -> str:
-    claim = "" if size is None else f"claims {size} bytes, which "
-    return f"the decompressed value {claim}would pass the cap of {cap} bytes or what its frame can hold"
+def _excess(cap: int, stated: int | None = None, held: int = 0) -> str:
+    if stated is None:
+        return f"the decompressed value passes the cap of {cap} bytes"
+    if stated > cap:
+        return f"the value states {stated} bytes when decompressed, above the cap of {cap}"
+    return f"the value states {stated} bytes when decompressed, more than {held} bytes can hold"
 
 
 def _not_whole(what: str, *, ended: bool) -> str:

@@ -66,10 +66,11 @@ _BY_FIRST_BYTE: Final[dict[int, list[_Marks]]] = {}
 for _marks in _FORMATS.values():
     _BY_FIRST_BYTE.setdefault(_marks[0][1][0], []).append(_marks)
 
+FIRST_BYTES: Final = frozenset(_BY_FIRST_BYTE)
+"""What a compressed value may begin with: a look at one byte tells most others."""
+
 
 def is_compressed(value: bytes) -> bool:
     """Whether a value that is not empty begins as a compressed format does."""
-    formats = _BY_FIRST_BYTE.get(value[0])
-    if formats is None:
-        return False
+    formats = _BY_FIRST_BYTE.get(value[0], ())
     return any(all(value.startswith(mark, at) for at, mark in marks) for marks in formats)

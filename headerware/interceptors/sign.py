@@ -8,18 +8,15 @@ the broker writes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from weakref import WeakSet
 
 import msgspec
 
-from headerware.core.context import Context
 from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
-from headerware.core.record import Record
 from headerware.interceptors.sign_replay import ReplayWindow
 from headerware.interceptors.sign_verify import Require, Verified, Verifying
 from headerware.keyring import Keyring, KeyringFile, Permissions
@@ -32,9 +29,14 @@ from headerware.keyring.signature import (
     encode_stamp,
     rest_of_signed_bytes,
 )
-from headerware.keyring.signing import SIGNATURE_BYTES
+from headerware.keyring.signing import SIGNATURE_BYTES, signer
 from headerware.keyring.signing import Sign as SignBytes
-from headerware.keyring.signing import signer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.core.context import Context
+    from headerware.core.record import Record
 
 __all__ = ["Sign", "SignStep", "Verified"]
 
@@ -198,6 +200,7 @@ class SignStep:
     def _sending_hook(self, now_ms: Callable[[], int]) -> Callable[[Record], Record]:
         current, cluster_of, prepare = self._file.current, self._cluster, self._prepare
         rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
+        new = tuple.__new__
         # Keyring, cluster and what was prepared with them change together, so that a thread which still
         # holds the old ones cannot put a retired key among the new.
         state = self._fresh(now_ms())
@@ -212,7 +215,7 @@ class SignStep:
             headers = record.headers
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
-            return record.with_headers(headers.append((HEADER, statement + stamp + signature)))
+            return record.with_headers(new(Headers, (*headers, (HEADER, statement + stamp + signature))))
 
         return on_send
 
@@ -248,12 +251,8 @@ _open_steps: WeakSet[SignStep] = WeakSet()
 
 
 def _renew_producers() -> None:
-    for step in _steps():
+    for step in tuple(_open_steps):
         step.renew_producer()
-
-
-def _steps() -> Iterator[SignStep]:
-    return iter(tuple(_open_steps))
 
 
 os.register_at_fork(after_in_child=_renew_producers)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import SignatureError, position
-from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from headerware.core.record import Record
 
 PRODUCERS_MAX: Final = 1024
 
@@ -52,7 +54,7 @@ class ReplayWindow:
                 del places[next(iter(places))]
         elif before != place or record.offset is None:
             raise SignatureError(
-                f"replayed: sequence {sequence} of producer {producer.hex()} stands at {position(*before)} too"
+                f"replayed: sequence {sequence} of producer {producer.hex()} was seen at {position(*before)}"
             )
 
     def _places(self, producer: tuple[str, bytes]) -> dict[int, _Place]:

@@ -13,22 +13,25 @@ seen (``orphans``: a start in mid-message), and stray repeats of a message that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import OrderedDict
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from headerware.core.context import Context
 from headerware.core.errors import ReassemblyError, WireFormatError
-from headerware.core.record import Record
 from headerware.interceptors.slice_pending import Key, PartitionOffsets, Pending, Place
 from headerware.interceptors.slice_wire import HEADER, SliceHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headerware.core.context import Context
+    from headerware.core.record import Record
     from headerware.interceptors.slice import Slice
 
 CLOSED_LIMIT: Final = 10_000
 """How many messages are remembered as delivered or given up."""
 
+_COUNTS: Final[tuple[str, ...]] = ("glued", "duplicates", "orphans", "late", "expired", "evicted")
 _log: Final = logging.getLogger("headerware")
 
 
@@ -43,13 +46,13 @@ class Glue:
     def __init__(self, options: Slice, context: Context) -> None:
         self._options = options
         self._now_ms = context.now_ms
-        self._pending: dict[Key, Pending] = {}
+        self._pending: OrderedDict[Key, Pending] = OrderedDict()
         self._partitions: dict[Place, PartitionOffsets] = {}
-        self._closed: dict[Key, bool] = {}
+        self._closed: OrderedDict[Key, bool] = OrderedDict()
         self._failures: list[tuple[int | None, ReassemblyError]] = []
         self._pending_bytes = 0
         self._expiry_due: float = inf
-        self._counts = dict.fromkeys(("glued", "duplicates", "orphans", "late", "expired", "evicted"), 0)
+        self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
 
     def on_consume(self, record: Record) -> Record | list[Record]:
         """Give a record that is no slice; of slices nothing, and with the last one the message.
@@ -98,20 +101,17 @@ class Glue:
     def seek(self, topic: str, partition: int, offset: int) -> int:
         """Give the offset at which to begin, and forget what will be read again or has been skipped.
 
-        Inside of a message that was delivered in this session, that is its first slice. Messages that
-        began before are kept on the way back, for their first slices will not come again; on the way
-        forward they are skipped, as the application wants.
+        Inside of a message that was delivered in this session, that is its first slice. A message that
+        began before is kept, for its first slices will not come again, unless more than ``max_gap``
+        offsets are skipped.
         """
         self._reopen({(topic, partition)})
         offsets = self._partitions.get((topic, partition))
         if offsets is None:
             return offset
         begin = offsets.covering(offset)
-        is_skip = begin > offsets.highest + 1
-        for pending in list(offsets.pending.values()):
-            if is_skip or (pending.start or 0) >= begin:
-                self._forget(pending)
-        offsets.highest = begin - 1
+        for pending in offsets.unneeded(begin):
+            self._forget(pending)
         return begin
 
     def revoke(self, partitions: Iterable[Place]) -> None:
@@ -162,8 +162,7 @@ class Glue:
         return [self._finish(pending, record)] if pending.is_complete else []
 
     def _problem(self, header: SliceHeader, record: Record, pending: Pending | None) -> str | None:
-        problem = header.problem()
-        if problem is not None:
+        if problem := header.problem():
             return f"hw.slice states {problem}"
         if header.total_bytes > self._options.max_message_bytes:
             return (
@@ -174,11 +173,7 @@ class Glue:
         if found != header.payload_bytes:
             return f"slice {header.index} has {found} bytes; hw.slice states {header.payload_bytes}"
         if pending is not None and not pending.header.same_message(header):
-            known = pending.header
-            return (
-                f"hw.slice states {header.count} slices and {header.total_bytes} bytes; slices of this "
-                f"message that came before stated {known.count} and {known.total_bytes}"
-            )
+            return f"hw.slice states {header.terms}; slices that came before stated {pending.header.terms}"
         return None
 
     def _refused(self, key: Key, problem: str) -> ReassemblyError:
@@ -230,7 +225,6 @@ class Glue:
         offsets = self._partitions.get((record.topic, record.partition))
         if offsets is None or record.offset is None:
             return
-        offsets.highest = max(offsets.highest, record.offset)
         if record.offset > offsets.gap_at:
             for pending in offsets.behind(record.offset):
                 why = f"none came for more than {self._options.max_gap} offsets (max_gap)"
@@ -254,9 +248,7 @@ class Glue:
         else:
             self._counts[count] += 1
             text = f"{pending.received} of {pending.header.count} slices came: {why}"
-            error = ReassemblyError(
-                text, topic=first.topic, partition=first.partition, offset=first.offset
-            )
+            error = ReassemblyError(text, topic=first.topic, partition=first.partition, offset=first.offset)
             self._failures.append((pending.start, error))
         self._close(pending.key, is_delivered=False)
 
@@ -282,7 +274,7 @@ class Glue:
         self._closed.pop(key, None)
         self._closed[key] = is_delivered
         if len(self._closed) > CLOSED_LIMIT:
-            del self._closed[next(iter(self._closed))]
+            self._closed.popitem(last=False)
 
     def _reopen(self, places: set[Place]) -> None:
         for key in [key for key in self._closed if key[:2] in places]:

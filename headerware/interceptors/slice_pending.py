@@ -128,34 +128,38 @@ class PartitionOffsets:
         max_gap: how many offsets an incomplete message waits for its next slice.
     """
 
-    __slots__ = ("_ends", "_max_gap", "_starts", "floor", "gap_at", "highest", "pending")
+    __slots__ = ("_ends", "_floor", "_max_gap", "_starts", "gap_at", "pending")
 
     def __init__(self, max_gap: int) -> None:
         self.pending: Final[dict[bytes, Pending]] = {}
-        self.floor: float = inf
-        """The smallest offset at which anything incomplete begins."""
+        self._floor: float | None = inf
         self.gap_at: float = inf
         """No message expires by gap up to this offset."""
-        self.highest = -1
-        """The largest offset seen while anything was incomplete."""
         self._max_gap = max_gap
         self._starts: list[int] = []
         self._ends: list[int] = []
+
+    @property
+    def floor(self) -> float:
+        """The smallest offset at which anything incomplete begins; infinite where nothing is."""
+        if self._floor is None:
+            starts = (other.start for other in self.pending.values() if other.start is not None)
+            self._floor = min(starts, default=inf)
+        return self._floor
 
     def watch(self, pending: Pending) -> None:
         """Take notice that a slice was added to an incomplete message."""
         assert pending.start is not None  # noqa: S101 - only messages with offsets come here
         assert pending.last_offset is not None  # noqa: S101 - as above
         self.pending[pending.key[2]] = pending
-        self.floor = min(self.floor, pending.start)
+        if self._floor is not None:
+            self._floor = min(self._floor, pending.start)
         self.gap_at = min(self.gap_at, pending.last_offset + self._max_gap)
-        self.highest = max(self.highest, pending.last_offset)
 
     def unwatch(self, pending: Pending) -> None:
         """Forget a message that is complete or given up."""
-        if self.pending.pop(pending.key[2], None) is not None and pending.start == self.floor:
-            starts = (other.start for other in self.pending.values() if other.start is not None)
-            self.floor = min(starts, default=inf)
+        if self.pending.pop(pending.key[2], None) is not None and pending.start == self._floor:
+            self._floor = None
         if not self.pending:
             self.gap_at = inf
 
@@ -164,6 +168,15 @@ class PartitionOffsets:
         limits = [(other, (other.last_offset or 0) + self._max_gap) for other in self.pending.values()]
         self.gap_at = min((limit for _, limit in limits if limit >= offset), default=inf)
         return [other for other, limit in limits if limit < offset]
+
+    def unneeded(self, begin: int) -> list[Pending]:
+        """Give the messages that a start at an offset reads again in full, or has left far behind."""
+        gap = self._max_gap
+        return [
+            other
+            for other in self.pending.values()
+            if (other.start or 0) >= begin or (other.last_offset or 0) + gap < begin
+        ]
 
     def delivered(self, start: int, end: int) -> None:
         """Remember where a message began and ended, for the latest 10,000."""

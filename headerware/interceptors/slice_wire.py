@@ -54,6 +54,11 @@ class SliceHeader(msgspec.Struct, frozen=True):
             return self.total_bytes - self.index * self.slice_bytes
         return self.slice_bytes
 
+    @property
+    def terms(self) -> str:
+        """What must be the same in all slices of a message, in words."""
+        return f"{self.count} slices, {self.total_bytes} bytes in slices of {self.slice_bytes}"
+
     def problem(self) -> str | None:
         """Say what cannot be true of these numbers, or give None."""
         if self.total_bytes < 1 or self.slice_bytes < 1:
@@ -83,7 +88,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
         Raises:
             WireFormatError: numbers that :meth:`problem` objects to, or that do not fit their fields.
         """
-        self._check()
+        _require_sense(self)
         if len(self.message_id) != ID_BYTES:
             raise WireFormatError(f"a message id of {len(self.message_id)} bytes; expected {ID_BYTES}")
         try:
@@ -101,7 +106,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
             WireFormatError: another length or version, or numbers that contradict one another.
         """
         header = cls.unpack(value)
-        header._check()
+        _require_sense(header)
         return header
 
     @classmethod
@@ -120,7 +125,8 @@ class SliceHeader(msgspec.Struct, frozen=True):
         _, message_id, index, count, total_bytes, slice_bytes = _LAYOUT.unpack(value)
         return cls(message_id, index, count, total_bytes, slice_bytes)
 
-    def _check(self) -> None:
-        problem = self.problem()
-        if problem is not None:
-            raise WireFormatError(f"hw.slice states {problem}")
+
+def _require_sense(header: SliceHeader) -> None:
+    problem = header.problem()
+    if problem is not None:
+        raise WireFormatError(f"hw.slice states {problem}")

@@ -22,7 +22,8 @@ FORBIDDEN: Final[dict[Permissions, int]] = {"owner": 0o077, "kubernetes": 0o037}
 """By policy: the bits that a file with secrets must not have. Kubernetes may let the group read."""
 _FORBIDDEN_PUBLIC: Final = 0o022
 """Everyone may read public halves, but who can write the file decides which keys are trusted."""
-_ADVICE: Final[dict[Permissions, str]] = {"owner": "600", "kubernetes": "0440"}
+_ADVICE: Final[dict[Permissions, str]] = {"owner": "600", "kubernetes": "440"}
+_ADVICE_PUBLIC: Final = "644"
 
 _Stamp = tuple[int, int, int, int, int]
 
@@ -183,10 +184,9 @@ def _check_permissions(
     bits = stat.S_IMODE(mode)
     forbidden = FORBIDDEN[permissions] if keyring.is_secret else _FORBIDDEN_PUBLIC
     if bits & forbidden:
-        holds, advice = ("holds secrets", _ADVICE[permissions]) if keyring.is_secret else ("is trusted", "644")
-        raise KeyringError(
-            f"keyring {path} {holds} and is open to others (mode {bits:04o}): run chmod {advice} {path}"
-        )
+        wrong = "holds secrets that others can reach" if keyring.is_secret else "can be written by others"
+        advice = _ADVICE[permissions] if keyring.is_secret else _ADVICE_PUBLIC
+        raise KeyringError(f"keyring {path} {wrong} (mode {bits:04o}): run chmod {advice} {path}")
 
 
 def _stamp(status: os.stat_result) -> _Stamp:

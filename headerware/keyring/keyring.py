@@ -7,13 +7,15 @@ The file's layout is in spec/keyring.md. What is shown of a key never holds its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
 from headerware.core.errors import KeyringError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Algorithm = Literal["hmac-sha256", "ed25519"]
 Status = Literal["active", "retired", "revoked"]
@@ -202,7 +204,8 @@ def _wrong_hmac(key: Key) -> str | None:
     if key.secret is None:
         return "its secret is missing"
     if not HMAC_SECRET_MIN_BYTES <= len(key.secret) <= HMAC_SECRET_MAX_BYTES:
-        return f"its secret has {HMAC_SECRET_MIN_BYTES} to {HMAC_SECRET_MAX_BYTES} bytes, not {len(key.secret)}"
+        wanted = f"{HMAC_SECRET_MIN_BYTES} to {HMAC_SECRET_MAX_BYTES} bytes"
+        return f"its secret has {wanted}, not {len(key.secret)}"
     return None
 
 

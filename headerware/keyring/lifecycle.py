@@ -6,14 +6,16 @@ Each step takes a keyring and gives a new one; nothing here reads or writes file
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headerware.core.errors import KeyringError
 from headerware.keyring.keyring import HMAC_SECRET_MIN_BYTES, KEY_VERSION_MAX, Algorithm, Key, Keyring
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def with_new_key(

@@ -28,16 +28,19 @@ and a topic, so that both ends prepare it once. Time, producer and sequence are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from headerware.core.errors import SignatureError, WireFormatError
-from headerware.core.headers import Pair
-from headerware.keyring.keyring import Algorithm, Key
 from headerware.keyring.signing import SIGNATURE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headerware.core.headers import Pair
+    from headerware.keyring.keyring import Algorithm, Key
 
 HEADER: Final = "hw.sig"
 VERSION: Final = 1
@@ -49,6 +52,7 @@ STATEMENT_FIXED_BYTES: Final = 6
 _TEXT_MAX_BYTES: Final = 255
 _NULL: Final = 0xFFFFFFFF
 _NAMES_MAX: Final = 4096
+_SIZES_MAX: Final = 4096
 _NAME_BYTES_MAX: Final = 256
 
 _u16 = Struct(">H")
@@ -78,15 +82,10 @@ class Statement(msgspec.Struct, frozen=True):
         Raises:
             WireFormatError: a text of more than 255 bytes, or a version that is no u16.
         """
-        if not 0 <= self.key_version <= 0xFFFF:  # noqa: PLR2004 - a u16
+        if not 0 <= self.key_version <= 0xFFFF:
             raise WireFormatError(f"a key version is a u16, not {self.key_version}")
-        return b"".join((
-            bytes((VERSION,)),
-            _text("key id", self.key_id),
-            _u16.pack(self.key_version),
-            _text("cluster id", self.cluster),
-            _text("topic", self.topic),
-        ))
+        place = _text("cluster id", self.cluster) + _text("topic", self.topic)
+        return bytes((VERSION,)) + _text("key id", self.key_id) + _u16.pack(self.key_version) + place
 
 
 def decode_statement(value: bytes) -> tuple[Statement, int]:
@@ -103,6 +102,8 @@ def decode_statement(value: bytes) -> tuple[Statement, int]:
     (key_version,) = _u16.unpack_from(value, at)
     cluster, at = _read_text(value, at + _u16.size)
     topic, at = _read_text(value, at)
+    if len(value) <= at + STAMP_BYTES:
+        raise WireFormatError("it is cut off behind the topic")
     return Statement(key_id, key_version, cluster, topic), at
 
 
@@ -117,9 +118,8 @@ def signature_bytes(key: Key) -> int:
     return SIGNATURE_BYTES[key.algorithm]
 
 
-def encode_stamp(signed_at_ms: int, producer: bytes, sequence: int) -> bytes:
-    """Write the stamp: time in milliseconds since the epoch, 8 bytes of producer id, sequence."""
-    return _stamp.pack(signed_at_ms, producer, sequence)
+encode_stamp: Final[Callable[[int, bytes, int], bytes]] = _stamp.pack
+"""Write the stamp: time in milliseconds since the epoch, 8 bytes of producer id, sequence."""
 
 
 def decode_stamp(stamp: bytes) -> tuple[int, bytes, int]:
@@ -141,37 +141,43 @@ class _Names(dict[str, bytes]):
         return prefixed
 
 
-class Rest(Protocol):
-    """Lays out what is signed after the beginning."""
+class _Sizes(dict[int, bytes]):
+    """Lengths as they are written; small ones cost one look-up."""
 
-    def __call__(
-        self, stamp: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /
-    ) -> bytes:
-        """Give the bytes; raises SignatureError where ``hw.sig`` is among the headers."""
+    def __missing__(self, size: int) -> bytes:
+        written = _u32(size)
+        if size < _SIZES_MAX:
+            self[size] = written
+        return written
+
+
+Rest = Callable[[bytes, bytes | None, bytes | None, tuple[Pair, ...]], bytes]
+"""Lays out what is signed after the beginning, from stamp, key, value and the headers before ``hw.sig``."""
 
 
 def rest_of_signed_bytes() -> Rest:
     """Give the function that lays out what is signed after the beginning.
 
-    Each session has its own, for it remembers names that it has met, up to a bound.
+    Each session has its own, for it remembers names that it has met, up to a bound. It raises
+    SignatureError where ``hw.sig`` is among the headers.
     """
-    names, u32, join = _Names(), _u32, b"".join
-    sizes: Callable[[int, int, int], bytes] = Struct(">III").pack
+    names, sizes, join = _Names(), _Sizes(), b"".join
+    counts: Callable[[int, int, int], bytes] = Struct(">III").pack
 
-    def rest(
-        stamp: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /
-    ) -> bytes:
+    def rest(stamp: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /) -> bytes:
         parts = [
             stamp,
-            sizes(_NULL if key is None else len(key), _NULL if value is None else len(value), len(headers)),
+            counts(_NULL if key is None else len(key), _NULL if value is None else len(value), len(headers)),
             key or b"",
             value or b"",
         ]
         for name, content in headers:
+            parts.append(names[name])
             if content is None:
-                parts += (names[name], _NULL_LENGTH)
+                parts.append(_NULL_LENGTH)
             else:
-                parts += (names[name], u32(len(content)), content)
+                parts.append(sizes[len(content)])
+                parts.append(content)
         return join(parts)
 
     return rest

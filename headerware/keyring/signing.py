@@ -5,10 +5,14 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import KeyringError
-from headerware.keyring.keyring import Algorithm, Key
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+    from headerware.keyring.keyring import Algorithm, Key
 
 SIGNATURE_BYTES: Final[dict[Algorithm, int]] = {"hmac-sha256": 32, "ed25519": 64}
 
@@ -16,6 +20,8 @@ Sign = Callable[[bytes], bytes]
 """Signs the fixed beginning followed by what it is given."""
 Verify = Callable[[bytes, bytes], bool]
 """Tells whether a signature (second) is that of the fixed beginning followed by the first argument."""
+
+_CopyState = Callable[[], "_Hash"]
 
 _BLOCK_BYTES: Final = 64
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
@@ -33,7 +39,7 @@ def signer(key: Key, beginning: bytes) -> Sign:
         KeyringError: the key has only its public half.
     """
     if key.secret is not None:
-        return _hmac(key.secret, beginning)
+        return _hmac_signer(key.secret, beginning)
     if key.private is not None:
         return _ed25519_signer(key.private, beginning)
     raise KeyringError(f"key {key.id!r} version {key.version} has only its public half and cannot sign")
@@ -47,8 +53,7 @@ def verifier(key: Key, beginning: bytes) -> Verify:
         beginning: what everything that will be verified begins with.
     """
     if key.secret is not None:
-        sign, same = _hmac(key.secret, beginning), hmac.compare_digest
-        return lambda rest, signature: same(sign(rest), signature)
+        return _hmac_verifier(key.secret, beginning)
     return _ed25519_verifier(key, beginning)
 
 
@@ -61,11 +66,8 @@ def public_half(private: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def _hmac(secret: bytes, beginning: bytes) -> Sign:
-    # RFC 2104, from hash states that are copied: half the cost of hmac.digest for small records.
-    block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
-    copy_inner = sha256(block.translate(_INNER) + beginning).copy
-    copy_outer = sha256(block.translate(_OUTER)).copy
+def _hmac_signer(secret: bytes, beginning: bytes) -> Sign:
+    copy_inner, copy_outer = _hmac_states(secret, beginning)
 
     def sign(rest: bytes) -> bytes:
         inner = copy_inner()
@@ -75,6 +77,17 @@ def _hmac(secret: bytes, beginning: bytes) -> Sign:
         return outer.digest()
 
     return sign
+
+
+def _hmac_verifier(secret: bytes, beginning: bytes) -> Verify:
+    sign, same = _hmac_signer(secret, beginning), hmac.compare_digest
+    return lambda rest, signature: same(sign(rest), signature)
+
+
+def _hmac_states(secret: bytes, beginning: bytes) -> tuple[_CopyState, _CopyState]:
+    # RFC 2104, from hash states that are copied: half the cost of hmac.digest for small records.
+    block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
+    return sha256(block.translate(_INNER) + beginning).copy, sha256(block.translate(_OUTER)).copy
 
 
 def _ed25519_signer(private: bytes, beginning: bytes) -> Sign:

@@ -7,13 +7,15 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import KeyringError
 from headerware.keyring.file import FORBIDDEN, Permissions, read_keyring
 from headerware.keyring.keyring import Keyring, encode_keyring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644

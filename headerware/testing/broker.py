@@ -19,12 +19,19 @@ from typing import TYPE_CHECKING, Self
 
 import click
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic  # its stub shows it here only
 
 from headerware.testing.errors import BrokerError
 from headerware.testing.jars import BROKER_JARS, find_jars
 from headerware.testing.java import find_java, write_logging_file
-from headerware.testing.kraft import HOST, cluster_id, free_port, server_properties
+from headerware.testing.kraft import (
+    HOST,
+    cluster_id_of,
+    free_port,
+    new_cluster_id,
+    server_properties,
+)
 from headerware.testing.process import WatchedProcess
 
 if TYPE_CHECKING:
@@ -197,7 +204,7 @@ class KafkaBroker:
             self._process = WatchedProcess(command, output, temporary=self._work)
 
     def _format(self, java: list[str], properties: Path) -> None:
-        command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(properties)]
+        command = [*java, "kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(properties)]
         with self._log.open("ab") as output:
             done = subprocess.run(  # noqa: S603 - the command is the library's own
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
@@ -207,7 +214,8 @@ class KafkaBroker:
 
     def _wait_until_ready(self, port: int) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while not _answers(port):
+        own_id = cluster_id_of(self._data)
+        while _cluster_at(port) != own_id:
             if self._process is not None and (code := self._process.exit_code()) is not None:
                 raise self._failure(f"it ended with exit code {code}")
             if time.monotonic() > deadline:
@@ -223,12 +231,14 @@ def _admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
 
-def _answers(port: int) -> bool:
+def _cluster_at(port: int) -> str | None:
+    """Give the id of the cluster that answers there: ours, or that of whoever took the port before us."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
-        return bool(_admin(f"{HOST}:{port}").list_topics(timeout=_REQUEST_SECONDS).brokers)
+        answer = _admin(f"{HOST}:{port}").list_topics(timeout=_REQUEST_SECONDS)
     except (OSError, KafkaException):
-        return False
+        return None
+    return answer.cluster_id if answer.brokers else None
 
 
 def _has_leaders(admin: AdminClient, name: str, partitions: int) -> bool:

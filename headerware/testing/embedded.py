@@ -37,6 +37,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "rd_kafka_mock_cluster_new": (_POINTER, [_POINTER, _INT]),
     "rd_kafka_mock_cluster_destroy": (None, [_POINTER]),
     "rd_kafka_mock_cluster_bootstraps": (_TEXT, [_POINTER]),
+    "rd_kafka_mock_group_initial_rebalance_delay_ms": (None, [_POINTER, ctypes.c_int32]),
     "rd_kafka_mock_topic_create": (_INT, [_POINTER, _TEXT, _INT, _INT]),
 }
 
@@ -67,7 +68,11 @@ class EmbeddedCluster:
             self._lib.rd_kafka_destroy(self._client)
             message = f"librdkafka could not start {brokers} mock brokers"
             raise BrokerError(message)
-        self._finalizer = weakref.finalize(self, _destroy, self._lib, self._cluster, self._client, os.getpid())
+        self._finalizer = weakref.finalize(
+            self, _destroy, self._lib, self._cluster, self._client, os.getpid()
+        )
+        # Else each new consumer group waits three seconds for members that nobody starts.
+        self._lib.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
         self.bootstrap_servers: str = self._lib.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
         """The brokers' addresses, for ``bootstrap.servers``."""
         try:

@@ -1,8 +1,8 @@
 """What the fixtures raise.
 
-    HeaderwareError
-    └── BrokerError              a cluster that did not start, stop or do what was asked
-        └── MissingPartError     a part that cannot be had here: no Java, no jars, no librdkafka
+HeaderwareError
+└── BrokerError              a cluster that did not start, stop or do what was asked
+    └── MissingPartError     a part that cannot be had here: no Java, no jars, no librdkafka
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ def find_java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
-        where = f"no bin/java in JAVA_HOME ({home})" if home else "no java on the PATH, and JAVA_HOME is not set"
+        where = (
+            f"no bin/java in JAVA_HOME ({home})" if home else "no java on the PATH, and JAVA_HOME is not set"
+        )
         message = f"Java is missing: {where}. {_ADVICE}"
         raise MissingPartError(message)
     version = java_version(Path(found))
@@ -75,7 +77,7 @@ def java_version(java: Path) -> int:
         raise MissingPartError(message) from error
     match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     if match is None:
-        message = f"Java does not tell its version: {java} -version gave exit code {done.returncode}. {_ADVICE}"
+        message = f"Java does not tell its version: {java} gave exit code {done.returncode}. {_ADVICE}"
         raise MissingPartError(message)
     return int(match[1])
 
@@ -164,12 +166,13 @@ class JavaTools:
         arguments += _options("--reader-property", properties)
         arguments += _options("--command-property", producer_config)
         text = "".join(f"{line}\n" for line in lines)
-        self._run("org.apache.kafka.tools.ConsoleProducer", arguments, text, timeout_ms / 1000 + _MARGIN_SECONDS)
+        seconds = timeout_ms / 1000 + _MARGIN_SECONDS
+        self._run("org.apache.kafka.tools.ConsoleProducer", arguments, text, seconds)
 
     def _run(self, main: str, arguments: Sequence[str], text: str, seconds: float) -> str:
         with tempfile.TemporaryDirectory(prefix="headerware-java-") as folder:
             logging = write_logging_file(Path(folder), target="SYSTEM_ERR", level="WARN")
-            command = [self._java, "-Xmx256m", logging, "-cp", f"{self._jars}/*", main, *arguments]
+            command = [str(self._java), "-Xmx256m", logging, "-cp", f"{self._jars}/*", main, *arguments]
             try:
                 done = subprocess.run(  # noqa: S603 - the command is the library's own
                     command, input=text.encode(), capture_output=True, timeout=seconds, check=False

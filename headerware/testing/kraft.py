@@ -40,12 +40,24 @@ def free_port() -> int:
     raise BrokerError(message)
 
 
-def cluster_id() -> str:
-    """Make a cluster's id: a UUID in Kafka's form, with no leading dash, which would be taken for an option."""
+def new_cluster_id() -> str:
+    """Make a cluster's id: a UUID in Kafka's form, with no leading dash, which would pass for an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
+
+
+def cluster_id_of(data: Path) -> str:
+    """Read the cluster's id from a formatted folder.
+
+    Raises:
+        BrokerError: the folder holds none.
+    """
+    for line in (data / "meta.properties").read_text(encoding="utf-8").splitlines():
+        if line.startswith("cluster.id="):
+            return line.removeprefix("cluster.id=")
+    raise BrokerError(f"no cluster.id in {data / 'meta.properties'}")
 
 
 def server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, str | int | bool]) -> str:

@@ -28,16 +28,18 @@ class TestEmbeddedCluster:
     ) -> None:
         topic = unique_topic("round-trip")
         embedded_cluster.create_topic(topic)
-        headers = [("a", b"1"), ("a", None), ("b", b"\xff")]
+        headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None), ("b", b"\xff")]
         producer = Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
         producer.produce(topic, b"value", b"key", headers=headers)
         assert producer.flush(DEADLINE_SECONDS) == 0
 
-        consumer = Consumer({
-            "bootstrap.servers": embedded_cluster.bootstrap_servers,
-            "group.id": topic,
-            "auto.offset.reset": "earliest",
-        })
+        consumer = Consumer(
+            {
+                "bootstrap.servers": embedded_cluster.bootstrap_servers,
+                "group.id": topic,
+                "auto.offset.reset": "earliest",
+            }
+        )
         try:
             consumer.subscribe([topic])
             message = consumer.poll(DEADLINE_SECONDS)
@@ -65,11 +67,16 @@ class TestEmbeddedCluster:
         assert partitions_of(embedded_cluster, unique_topic("named")) == AUTO_CREATED_PARTITIONS
 
     def test_refuses_topic_that_is_there(self) -> None:
-        with EmbeddedCluster(topics={"orders": 1}) as cluster, pytest.raises(BrokerError, match="'orders'.*exists"):
+        with (
+            EmbeddedCluster(topics={"orders": 1}) as cluster,
+            pytest.raises(BrokerError, match=r"'orders'.*exists"),
+        ):
             cluster.create_topic("orders")
 
     @pytest.mark.parametrize("partitions", [0, -1])
-    def test_refuses_topic_without_partitions(self, embedded_cluster: EmbeddedCluster, partitions: int) -> None:
+    def test_refuses_topic_without_partitions(
+        self, embedded_cluster: EmbeddedCluster, partitions: int
+    ) -> None:
         with pytest.raises(BrokerError, match=f"found {partitions}"):
             embedded_cluster.create_topic("none", partitions=partitions)
 
@@ -98,8 +105,9 @@ class TestEmbeddedCluster:
         topic = unique_topic("elsewhere")
         embedded_cluster.create_topic(topic, partitions=5)
         program = (
-            "import sys; from confluent_kafka import Producer; p = Producer({'bootstrap.servers': sys.argv[1]});"
-            f"print(len(p.list_topics(sys.argv[2], timeout={DEADLINE_SECONDS}).topics[sys.argv[2]].partitions))"
+            "import sys; from confluent_kafka import Producer; _, servers, topic = sys.argv\n"
+            "client = Producer({'bootstrap.servers': servers})\n"
+            f"print(len(client.list_topics(topic, timeout={DEADLINE_SECONDS}).topics[topic].partitions))"
         )
         done = subprocess.run(
             [sys.executable, "-c", program, embedded_cluster.bootstrap_servers, topic],
@@ -111,9 +119,16 @@ class TestEmbeddedCluster:
         assert done.stdout.strip() == "5"
 
     def test_says_nothing_on_standard_error_and_ends_with_its_process(self) -> None:
-        program = "from headerware.testing import EmbeddedCluster; c = EmbeddedCluster(); print(c.bootstrap_servers)"
+        program = (
+            "from headerware.testing import EmbeddedCluster\n"
+            "cluster = EmbeddedCluster(); print(cluster.bootstrap_servers)"
+        )
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=DEADLINE_SECONDS
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=DEADLINE_SECONDS,
         )
         assert done.stdout.startswith("127.0.0.1:")
         assert not done.stderr
@@ -121,11 +136,13 @@ class TestEmbeddedCluster:
     def test_forked_child_leaves_it_alone(self) -> None:
         # In a process of its own: a fork of this one would carry all its threads' locks.
         program = (
-            "import os; from headerware.testing import EmbeddedCluster; from confluent_kafka import Producer\n"
-            "c = EmbeddedCluster(); child = os.fork()\n"
-            "if not child: c.close(); os._exit(7)\n"
+            "import os; from confluent_kafka import Producer\n"
+            "from headerware.testing import EmbeddedCluster\n"
+            "cluster = EmbeddedCluster(); child = os.fork()\n"
+            "if not child: cluster.close(); os._exit(7)\n"
             "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-            f"print(len(Producer({{'bootstrap.servers': c.bootstrap_servers}}).list_topics(timeout={DEADLINE_SECONDS}).brokers))"
+            "client = Producer({'bootstrap.servers': cluster.bootstrap_servers})\n"
+            f"print(len(client.list_topics(timeout={DEADLINE_SECONDS}).brokers))"
         )
         done = subprocess.run(
             [sys.executable, "-c", program],

@@ -48,7 +48,9 @@ class TestFindJars:
     def test_passes_over_folder_without_the_wanted_jar(
         self, bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("HEADERWARE_KAFKA_JARS", str(touch(tmp_path / "jars" / "kafka-tools-api-4.3.1.jar")))
+        monkeypatch.setenv(
+            "HEADERWARE_KAFKA_JARS", str(touch(tmp_path / "jars" / "kafka-tools-api-4.3.1.jar"))
+        )
         cached = touch(bare / TOOLS_JARS.name / "kafka-tools-4.3.1.jar")
         assert find_jars(TOOLS_JARS) == cached
 
@@ -79,7 +81,8 @@ class TestFindJars:
         maven, calls = tmp_path / "bin" / "mvn", tmp_path / "calls"
         touch(maven)
         maven.write_text(
-            f'#!/bin/sh\necho call >> {calls}\nfor a; do case $a in -DoutputDirectory=*) d=${{a#*=}};; esac; done\n'
+            f"#!/bin/sh\necho call >> {calls}\n"
+            "for a; do case $a in -DoutputDirectory=*) d=${a#*=};; esac; done\n"
             ': > "$d/kafka_2.13-4.3.1.jar"\n'
         )
         maven.chmod(0o755)

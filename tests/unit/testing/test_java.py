@@ -20,7 +20,9 @@ def fake_java(home: Path, first_line: str) -> Path:
 
 
 class TestFindJava:
-    @pytest.mark.parametrize("line", ['openjdk version "17.0.15" 2025-04-15', 'java version "21" 2023-09-19 LTS'])
+    @pytest.mark.parametrize(
+        "line", ['openjdk version "17.0.15" 2025-04-15', 'java version "21" 2023-09-19 LTS']
+    )
     def test_takes_java_home_when_new_enough(
         self, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -28,7 +30,9 @@ class TestFindJava:
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         assert find_java() == java
 
-    @pytest.mark.parametrize(("line", "version"), [('java version "1.8.0_402"', 8), ('openjdk version "11.0.2"', 11)])
+    @pytest.mark.parametrize(
+        ("line", "version"), [('java version "1.8.0_402"', 8), ('openjdk version "11.0.2"', 11)]
+    )
     def test_refuses_an_old_one(
         self, line: str, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -40,7 +44,7 @@ class TestFindJava:
     def test_says_how_to_get_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("JAVA_HOME", raising=False)
         monkeypatch.setenv("PATH", "")
-        with pytest.raises(MissingPartError, match="Java is missing: no java on the PATH.*Install one"):
+        with pytest.raises(MissingPartError, match=r"Java is missing: no java on the PATH.*Install one"):
             find_java()
 
     def test_names_a_java_home_without_java(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,54 @@
+"""Real input: data files of the vega_datasets package, and one real binary from this environment."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sysconfig
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from vega_datasets import local_data
+
+TOPICS = ("airports", "us-employment", "seattle-weather", "stocks", "files")
+MEBIBYTE = 2**20
+
+
+def records() -> Iterator[tuple[str, str, bytes]]:
+    """Give (topic, key, value): an airport a record, and the rest as the documents that an application has."""
+    for row in _rows("airports"):
+        yield "airports", row["iata"], _json(row)
+    for topic, dataset, width in (
+        ("us-employment", "us-employment", 4),  # a year
+        ("seattle-weather", "seattle-weather", 7),  # a month
+    ):
+        for period, rows in groupby(_rows(dataset), key=lambda row: _date(row)[:width]):  # noqa: B023 - used at once
+            yield topic, period, _json(list(rows))
+    for symbol, rows in groupby(_rows("stocks"), key=lambda row: row["symbol"]):
+        yield "stocks", symbol, _json(list(rows))
+
+
+def large_file(size: str) -> Path:
+    """Give a real binary: one of 2 to 3 MB, or the largest shared library where ``size`` is "largest"."""
+    found = sorted(
+        (path for path in Path(sysconfig.get_path("purelib")).rglob("*.so*") if path.is_file() and not path.is_symlink()),
+        key=lambda path: (path.stat().st_size, path.name),
+    )
+    fitting = [path for path in found if 2 * MEBIBYTE <= path.stat().st_size <= 3 * MEBIBYTE]
+    below = [path for path in found if path.stat().st_size <= 3 * MEBIBYTE]
+    return found[-1] if size == "largest" else (fitting or below)[-1]
+
+
+def _rows(dataset: str) -> Iterator[dict[str, str]]:
+    path = getattr(local_data, dataset.replace("-", "_")).filepath
+    with open(path, encoding="utf-8", newline="") as file:  # noqa: PTH123 - the package gives a plain text path
+        yield from csv.DictReader(file)
+
+
+def _date(row: dict[str, str]) -> str:
+    return row.get("month") or row["date"]
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()

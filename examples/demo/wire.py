@@ -1,0 +1,105 @@
+"""Look at the wire as any plain Kafka client does, and meddle with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+from request import within_a_request
+
+from headerware import Chain, Context, Headers, HeaderwareError, Record, load_chain
+
+
+class Size(NamedTuple):
+    """What a set of records takes."""
+
+    step: str
+    records: int
+    value_bytes: int
+    header_bytes: int
+
+    @property
+    def total(self) -> int:
+        """Values and headers together."""
+        return self.value_bytes + self.header_bytes
+
+
+def create_topic(servers: str, topic: str) -> None:
+    """Create a topic of one partition on a cluster that was given."""
+    client = AdminClient({"bootstrap.servers": servers})
+    for future in client.create_topics([NewTopic(topic, 1)], operation_timeout=10).values():
+        future.result()
+
+
+def read(servers: str, topics: list[str]) -> list[confluent_kafka.Message]:
+    """Read all that the topics hold, with a plain consumer."""
+    conf = {"bootstrap.servers": servers, "group.id": "plain", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer(conf)
+    partitions, left = [], 0
+    for topic in topics:
+        for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
+            low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), timeout=10)
+            partitions.append(confluent_kafka.TopicPartition(topic, number, low))
+            left += high - low
+    consumer.assign(partitions)
+    seen: list[confluent_kafka.Message] = []
+    while len(seen) < left:
+        messages = consumer.consume(min(500, left - len(seen)), timeout=20)
+        if not messages:
+            raise HeaderwareError(f"only {len(seen)} of {left} records could be read")
+        seen.extend(message for message in messages if message.error() is None)
+    consumer.close()
+    return seen
+
+
+def measured(step: str, messages: list[confluent_kafka.Message]) -> Size:
+    """Measure messages as a plain client reads them."""
+    return _size(step, [(message.value(), message.headers() or []) for message in messages])
+
+
+def step_by_step(
+    chain: Path, applications: list[tuple[str, str, bytes]], prefix: str, cluster_id: str | None
+) -> list[Size]:
+    """Measure the same records after the first interceptor, after the first two, and so on."""
+    records = [
+        Record(topic=prefix + topic, key=key.encode(), value=value, headers=Headers(_content_type(topic)))
+        for topic, key, value in applications
+    ]
+    whole = load_chain(chain)
+    context = Context(client_id="orders", cluster_id=lambda: cluster_id)
+    sizes = [_size("as the application sends it", [(r.value, r.headers) for r in records])]
+    for count, name in enumerate(whole.names, 1):
+        with within_a_request(), Chain(whole.interceptors[:count]).open(context) as session:
+            sizes.append(_size(f"after {name}", [(r.value, r.headers) for r in session.send(records)]))
+    return sizes
+
+
+def cluster_id(servers: str) -> str | None:
+    """Ask for the cluster's id."""
+    return AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).cluster_id
+
+
+def alter(servers: str, seen: list[confluent_kafka.Message], topic: str) -> str:
+    """Produce a record again as it is, but for one bit of its value."""
+    message = next(message for message in seen if message.topic() == topic)
+    value = bytearray(message.value())
+    value[len(value) // 2] ^= 1
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    producer.produce(topic, bytes(value), message.key(), headers=message.headers())
+    producer.flush()
+    return f"{topic}[{message.partition()}]@{message.offset()} again, with bit 0 of byte {len(value) // 2} flipped, the signature kept"
+
+
+def _content_type(topic: str) -> list[tuple[str, str]]:
+    return [] if topic == "files" else [("content-type", "application/json")]
+
+
+def _size(step: str, records: list) -> Size:
+    return Size(
+        step,
+        len(records),
+        sum(len(value) for value, _ in records),
+        sum(len(name) + len(value or b"") for _, headers in records for name, value in headers),
+    )

@@ -1,0 +1,218 @@
+"""``headerware keys``: make, list, rotate, revoke and publish the keys of a keyring file.
+
+Nothing here shows a secret. Exit codes: 0 done; 1 the keyring or the key does not allow it; 2 the command
+was used wrongly.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from headerware.core.errors import KeyringError
+from headerware.keyring import (
+    Algorithm,
+    Key,
+    Keyring,
+    Permissions,
+    public_part,
+    read_keyring,
+    with_new_key,
+    with_revocation,
+    with_rotation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+_COLUMNS: Final = ("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked")
+_REVOKED_FROM: Final = re.compile(r"([^:\s]+):(\d+):(\d+)")
+
+
+def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
+    """Read ``TOPIC:PARTITION:OFFSET`` options as the keyring holds them."""
+    positions: dict[str, int] = {}
+    for text in given:
+        found = _REVOKED_FROM.fullmatch(text)
+        if found is None:
+            raise click.BadParameter(f"{text!r} is no TOPIC:PARTITION:OFFSET, such as orders:3:1042")
+        positions[f"{found[1]}[{int(found[2])}]"] = int(found[3])
+    return positions
+
+
+def _keyring_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON for machines."),
+        click.option(
+            "--permissions",
+            type=click.Choice(["owner", "kubernetes"]),
+            default="owner",
+            show_default=True,
+            help="Who may read the file; kubernetes also takes links and readers in its group.",
+        ),
+        click.option(
+            "--keyring",
+            "path",
+            required=True,
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="The keyring file.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_key_id = click.option("--id", "key_id", required=True, help="The key's name.")
+
+
+@click.group()
+def keys() -> None:
+    """Make, list, rotate, revoke and publish the keys of a keyring file."""
+
+
+@keys.command()
+@_keyring_options
+@_key_id
+@click.option(
+    "--algorithm",
+    type=click.Choice(["hmac-sha256", "ed25519"]),
+    default="hmac-sha256",
+    show_default=True,
+    help="HMAC is fast, and who verifies can also sign; Ed25519 has a public half.",
+)
+def generate(
+    path: Path, permissions: Permissions, key_id: str, algorithm: Algorithm, *, as_json: bool
+) -> None:
+    """Make a new key, and the file where there is none."""
+    keyring = _edit(path, permissions, lambda ring: with_new_key(ring, key_id, algorithm), create=True)
+    made = keyring.keys[-1]
+    _show(
+        [made], as_json=as_json, text=f"made key {made.id!r}, version {made.version}, {algorithm}, in {path}"
+    )
+
+
+@keys.command("list")
+@_keyring_options
+def list_keys(path: Path, permissions: Permissions, *, as_json: bool) -> None:
+    """List the keys, without their material."""
+    found = read_keyring(path, permissions=permissions).keys
+    _show(found, as_json=as_json, text=_table([_row(key) for key in found]))
+
+
+@keys.command()
+@_keyring_options
+@_key_id
+def rotate(path: Path, permissions: Permissions, key_id: str, *, as_json: bool) -> None:
+    """Let a new version of a key sign; the old ones still verify."""
+    made = _edit(path, permissions, lambda ring: with_rotation(ring, key_id)).signing_key(key_id)
+    _show([made], as_json=as_json, text=f"key {made.id!r} signs with version {made.version} from now on")
+
+
+@keys.command()
+@_keyring_options
+@_key_id
+@click.option("--version", type=click.IntRange(min=1), help="The version to revoke; all of them without it.")
+@click.option(
+    "--from",
+    "positions",
+    callback=_positions,
+    metavar="TOPIC:PARTITION:OFFSET",
+    multiple=True,
+    help="Records of that partition below the offset still verify; may be given several times.",
+)
+@click.option("--reason", help="Why, for people; it stands in the file.")
+def revoke(
+    path: Path,
+    permissions: Permissions,
+    key_id: str,
+    version: int | None,
+    positions: dict[str, int],
+    reason: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Trust a key no more."""
+    keyring = _edit(
+        path,
+        permissions,
+        lambda ring: with_revocation(
+            ring, key_id, version=version, revoked_from=positions or None, reason=reason
+        ),
+    )
+    revoked = [key for key in keyring.versions(key_id) if version in {None, key.version}]
+    numbers = ", ".join(str(key.version) for key in revoked)
+    _show(revoked, as_json=as_json, text=f"revoked key {key_id!r}, version {numbers}")
+
+
+@keys.command("export-public")
+@_keyring_options
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The public keyring to write; an older one there is replaced.",
+)
+def export_public(path: Path, permissions: Permissions, out: Path, *, as_json: bool) -> None:
+    """Write the public halves of Ed25519 keys, for those who only verify."""
+    from headerware.keyring.writing import write_public_keyring  # noqa: PLC0415 - needs a POSIX system
+
+    public, left_out = public_part(read_keyring(path, permissions=permissions))
+    if not public.keys:
+        raise KeyringError(f"{path} has no Ed25519 key, and HMAC keys have no public half to export")
+    write_public_keyring(out, public)
+    lines = [f"wrote {len(public.keys)} public keys to {out}"]
+    lines += [f"left out {key.id!r} version {key.version}: HMAC keys have no public half" for key in left_out]
+    _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key in left_out])
+
+
+def _edit(
+    path: Path, permissions: Permissions, change: Callable[[Keyring], Keyring], *, create: bool = False
+) -> Keyring:
+    from headerware.keyring.writing import edit_keyring  # noqa: PLC0415 - needs a POSIX system
+
+    return edit_keyring(path, change, permissions=permissions, create=create)
+
+
+def _show(found: Sequence[Key], *, as_json: bool, text: str, **more: Any) -> None:
+    if as_json:
+        shown = {"keys": [_row(key) for key in found], **more}
+        text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+    click.echo(text)
+
+
+def _row(key: Key) -> dict[str, Any]:
+    """Give what may be known of a key."""
+    return {
+        "id": key.id,
+        "version": key.version,
+        "algorithm": key.algorithm,
+        "status": key.status,
+        "holds": _holds(key),
+        "created": _time(key.created),
+        "rotated": _time(key.rotated),
+        "revoked": _time(key.revoked),
+        "revoked_from": key.revoked_from,
+        "reason": key.reason,
+    }
+
+
+def _holds(key: Key) -> str:
+    if key.secret is not None:
+        return "secret"
+    return "public half" if key.private is None else "private half"
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    cells = [_COLUMNS, *(tuple(str(row[column] or "-") for column in _COLUMNS) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (zip(line, widths, strict=True) for line in cells)
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in lines)

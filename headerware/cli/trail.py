@@ -1,0 +1,245 @@
+"""``headerware trail``: the paper trails of a topic's records, or of one header value, as timelines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from headerware.core.errors import WireFormatError, position
+from headerware.interceptors.trail_entries import TrailReading, decode_trail, read_trail
+from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import Consumer, Message
+
+    from headerware.interceptors.trail_timeline import Place
+
+_STYLES = {"gap": "yellow", "left_out": "dim"}
+
+
+@click.command()
+@click.argument("topic", required=False)
+@click.option("--bootstrap-servers", help="The brokers' addresses, for TOPIC.")
+@click.option(
+    "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
+)
+@click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
+@click.option("--offset", type=click.IntRange(0), help="Begin at this offset of --partition.")
+@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Records per partition.")
+@click.option(
+    "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds in all."
+)
+@click.option("--hex", "hex_text", help="Decode this value of hw.trail, in hexadecimal.")
+@click.option("--file", "path", type=click.Path(exists=True, dir_okay=False), help="Decode a file's bytes.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+def trail(
+    topic: str | None,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    partition: int | None,
+    offset: int | None,
+    limit: int,
+    timeout: float,
+    hex_text: str | None,
+    path: str | None,
+    as_json: bool,  # noqa: FBT001 - click passes flags by name
+) -> None:
+    """Show where records have been: the last ones of TOPIC, or one header value by --hex or --file.
+
+    Nothing is committed, and no consumer group is joined. The exit code is 1 where a header value that was
+    given is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
+    """
+    _check_usage(topic, bootstrap_servers, partition, offset, hex_text, path)
+    if topic is None or bootstrap_servers is None:
+        value = Path(path).read_bytes() if path is not None else _from_hex(hex_text or "")
+        _show(None, decode_trail(value), as_json=as_json)
+        return
+    consumer = _open_consumer(bootstrap_servers, properties)
+    try:
+        for message in _last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
+            _show_message(message, as_json=as_json)
+    finally:
+        consumer.close()
+
+
+def _check_usage(
+    topic: str | None,
+    bootstrap_servers: str | None,
+    partition: int | None,
+    offset: int | None,
+    hex_text: str | None,
+    path: str | None,
+) -> None:
+    wrong = None
+    if [topic, hex_text, path].count(None) != 2:
+        wrong = "name a TOPIC, or give one of --hex and --file"
+    elif topic is not None and bootstrap_servers is None:
+        wrong = "TOPIC needs --bootstrap-servers"
+    elif offset is not None and partition is None:
+        wrong = "--offset needs --partition"
+    if wrong is not None:
+        raise click.UsageError(wrong)
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text.replace(":", " "))
+    except ValueError:
+        message = "expected hexadecimal digits, two a byte"
+        raise click.BadParameter(message, param_hint="--hex") from None
+
+
+def _open_consumer(bootstrap_servers: str, properties: tuple[str, ...]) -> Consumer:
+    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - only this needs a client
+
+    settings: dict[str, Any] = {}
+    for text in properties:
+        name, equals, value = text.partition("=")
+        if not equals:
+            message = "expected KEY=VALUE, found no '='"
+            raise click.BadParameter(message, param_hint="--property")
+        settings[name] = value
+    settings |= {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "headerware-trail",  # librdkafka asks for one; it is neither joined nor committed to
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "log_level": 0,  # what goes wrong is told once, by the exception
+    }
+    try:
+        return Consumer(settings)
+    except KafkaException as error:
+        raise click.ClickException(error.args[0].str()) from error
+
+
+def _last_records(
+    consumer: Consumer, topic: str, partition: int | None, offset: int | None, limit: int, deadline: float
+) -> Iterator[Message]:
+    """Give up to ``limit`` records of each partition, the last ones or those from ``offset`` on."""
+    from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - only this needs a client
+
+    try:
+        ends = {}
+        starts = []
+        for number in _partitions(consumer, topic, partition, deadline):
+            place = TopicPartition(topic, number)
+            low, high = consumer.get_watermark_offsets(place, timeout=_left(deadline))
+            first = max(low, high - limit if offset is None else offset)
+            if first < high:
+                starts.append(TopicPartition(topic, number, first))
+                ends[number] = min(high, first + limit)
+        consumer.assign(starts)
+        yield from _until(consumer, ends, limit, deadline)
+    except KafkaException as error:
+        raise click.ClickException(f"{topic}: {error.args[0].str()}") from error
+
+
+def _partitions(consumer: Consumer, topic: str, partition: int | None, deadline: float) -> list[int]:
+    found = consumer.list_topics(topic, timeout=_left(deadline)).topics[topic]
+    if found.error is not None:
+        raise click.ClickException(f"{topic}: {found.error.str()}")
+    if partition is not None and partition not in found.partitions:
+        raise click.ClickException(
+            f"{topic} has {len(found.partitions)} partitions, none of number {partition}"
+        )
+    return sorted(found.partitions) if partition is None else [partition]
+
+
+def _until(consumer: Consumer, ends: dict[int, int], limit: int, deadline: float) -> Iterator[Message]:
+    """Read until each partition is at its end; offsets have holes, so a partition's own end counts too."""
+    open_partitions = set(ends)
+    while open_partitions:
+        for message in consumer.consume(min(limit, 500), timeout=min(0.5, _left(deadline))):
+            number, offset, error = message.partition(), message.offset(), message.error()
+            if error is not None:
+                if error.code() != error._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
+                    raise click.ClickException(error.str())
+                open_partitions.discard(number)
+            elif number in open_partitions and offset is not None:
+                if offset < ends[number]:
+                    yield message
+                if offset >= ends[number] - 1:
+                    open_partitions.discard(number)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        message = "the time is over; --timeout gives more"
+        raise click.ClickException(message)
+    return left
+
+
+def _show_message(message: Message, *, as_json: bool) -> None:
+    kind, timestamp_ms = message.timestamp()
+    found = {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp_ms": timestamp_ms if kind else None,
+    }
+    try:
+        _show(found, read_trail(message.headers()), as_json=as_json)
+    except WireFormatError as error:
+        if as_json:
+            click.echo(msgspec.json.encode(found | {"error": str(error)}).decode())
+        else:
+            _console().print(Text.assemble(_title(found), "\n  ", (f"corrupt: {error}", "red")))
+
+
+def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -> None:
+    if as_json:
+        whole = (found or {}) | {"left_out": trail.left_out, "entries": trail.entries}
+        click.echo(msgspec.json.encode(whole).decode())
+        return
+    console = _console()
+    if found is not None:
+        console.print(_title(found))
+    for line in trail_lines(trail, found_in=None if found is None else (None, found["topic"])):
+        console.print(Text("  ").append_text(line))
+
+
+def trail_lines(trail: TrailReading, *, found_in: Place | None = None) -> list[Text]:
+    """Lay a trail out in columns for a terminal: when, how long after, who, and what.
+
+    Args:
+        trail: what ``read_trail`` gave.
+        found_in: the cluster and topic in which the record was found, to tell a gap at the end.
+    """
+    steps = timeline(trail, found_in=found_in)
+    afters = ["" if step.after_ms is None else duration_text(step.after_ms) for step in steps]
+    wide, widest = (
+        max(map(len, afters), default=0),
+        max((len(step.by_whom or "?") for step in steps), default=0),
+    )
+    lines = []
+    for step, after in zip(steps, afters, strict=True):
+        if step.when_ms is None:
+            lines.append(Text(f"{'':24}  {after:>{wide}}  {step.text}", style=_STYLES[step.kind]))
+        else:
+            who = f"{step.by_whom or '?':{widest}}"
+            lines.append(
+                Text.assemble(
+                    f"{time_text(step.when_ms):24}  {after:>{wide}}  ", (who, "bold"), f"  {step.text}"
+                )
+            )
+    return lines or [Text("no trail", style="dim")]
+
+
+def _title(found: dict[str, Any]) -> Text:
+    when = "" if found["timestamp_ms"] is None else f"  {time_text(found['timestamp_ms'])}"
+    return Text(position(found["topic"], found["partition"], found["offset"]), style="bold").append(
+        when, "dim"
+    )
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)

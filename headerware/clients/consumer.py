@@ -1,0 +1,611 @@
+"""The consumer: confluent-kafka's, with a chain between the wire and the application."""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka import KafkaException, Message, TopicPartition
+
+from headerware.clients.cluster import cluster_id_port
+from headerware.clients.dead_letters import DeadLetters
+from headerware.clients.groups import register
+from headerware.clients.inbox import Entry, Inbox
+from headerware.clients.messages import fitted, record_of
+from headerware.clients.offsets import Offsets, Place, as_committed, place_of, positioned
+from headerware.clients.raw import become_raw
+from headerware.clients.rebalance import (
+    RebalanceCallback,
+    commit_callback,
+    rebalance_callbacks,
+    tell_committed,
+)
+from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.core.chain import Chain
+from headerware.core.config import DEAD_LETTER, client_chain
+from headerware.core.context import Context
+from headerware.core.errors import HeaderwareError
+from headerware.core.record import Record
+from headerware.core.session import Session
+
+_C: Final[Any] = confluent_kafka.Consumer
+_c_init, _c_poll, _c_consume, _c_commit, _c_store = (
+    _C.__init__,
+    _C.poll,
+    _C.consume,
+    _C.commit,
+    _C.store_offsets,
+)
+_TICK_S: Final = 0.5
+_RECALL_TIMEOUT_S: Final = 5.0
+_REMEMBERED: Final = 10_000
+_MAX_BATCH: Final = 1_000_000
+_log = logging.getLogger("headerware")
+
+
+class Consumer(confluent_kafka.Consumer):
+    """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
+
+    Args:
+        conf: confluent-kafka's configuration, with the chain's own keys (``interceptors``,
+            ``interceptors.*``, ``headerware.config``) among it, and ``headerware.dead_letter.<key>`` for
+            the producer of dead letters; keywords are merged into it.
+        chain: the chain, where code makes it.
+
+    Raises:
+        ConfigError: the chain's configuration is wrong.
+        KafkaException: confluent-kafka refuses the rest.
+
+    Without a chain it is the raw client: its methods are confluent-kafka's own. A record that the chain
+    refuses is raised once, and its offset counts as consumed. As confluent-kafka's, it has one caller
+    at a time.
+    """
+
+    chain: Chain
+    """The chain; empty for a raw client."""
+
+    def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
+        given = merged(args, conf)
+        if given is None:
+            _c_init(self, *args, **conf)  # raises what confluent-kafka raises
+            raise TypeError("expected configuration dict")
+        self.chain, rest = client_chain(given, chain)
+        if not self.chain:
+            become_raw(self, _RawConsumer)
+            _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
+            return
+        self._open(flattened(rest))
+
+    def _open(self, conf: dict[str, Any]) -> None:
+        letters = DeadLetters(conf)
+        session = self._session = self.chain.open(
+            Context(
+                side="consumer",
+                client_id=conf.get("client.id"),
+                group_id=conf.get("group.id"),
+                cluster_id=cluster_id_port(self),
+                publish=letters.publish,
+                max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", 1_000_000),
+            )
+        )
+        try:
+            self._offsets = Offsets(session)
+            self._stores = boolean(conf, "enable.auto.offset.store", default=True)
+            self._commits_s = (
+                number(conf, "auto.commit.interval.ms", 5_000) / 1000
+                if boolean(conf, "enable.auto.commit", default=True)
+                else 0.0
+            )
+            _c_init(self, _raw_settings(conf, session))
+        except BaseException:
+            session.close()
+            raise
+        self._take_in = session.consume_outcome
+        self._inbox = Inbox(session.consume_outcome)
+        self._paused: set[Place] = set()
+        self._remembered: OrderedDict[tuple[str, int, int], tuple[str, Mapping[str, Any] | None]] = OrderedDict()
+        self._simple = not self._offsets.gathers
+        self._ticks = session.has("poll") or self._offsets.gathers
+        self._next_tick = self._next_commit = 0.0
+        self._repeated = 0
+        self._finish = weakref.finalize(self, _close_all, session, letters)
+
+    # Records
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """Give the next message, or None after ``timeout`` seconds without one.
+
+        Goes on through dropped and waiting records until the deadline.
+
+        Raises:
+            HeaderwareError: the chain refused a record; it is not delivered again.
+        """
+        deadline = time.monotonic() + timeout if timeout > 0 else None
+        asked = False
+        while True:
+            if self._inbox and (messages := self._drain(1, [])):
+                return messages[0]
+            left = timeout if deadline is None or not asked else deadline - time.monotonic()
+            if asked and timeout >= 0 and left <= 0:
+                return None
+            message = _c_poll(self, self._patience(left))
+            asked = True
+            if self._ticks:
+                self._tick()
+            if message is None:
+                continue
+            if message.error() is not None:
+                return message
+            record = record_of(message)
+            if self._offsets.gathers:
+                self._recall(record)
+            outcome = self._take_in(record)
+            if outcome.__class__ is Record and self._simple and not self._inbox:
+                if self._stores:
+                    self._store_message(message)
+                return self._delivered(message, record, outcome)
+            self._inbox.add(message, record, outcome)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Give up to ``num_messages`` messages, or an empty list after ``timeout`` seconds.
+
+        Gives those before a refused record, and raises at the next call.
+
+        Raises:
+            HeaderwareError: the chain refused a record; it is not delivered again.
+        """
+        if not 0 < num_messages <= _MAX_BATCH:
+            return _c_consume(self, num_messages, timeout)
+        deadline = time.monotonic() + timeout if timeout > 0 else None
+        asked = False
+        while True:
+            if self._inbox and (messages := self._drain(num_messages, [])):
+                return messages
+            left = timeout if deadline is None or not asked else deadline - time.monotonic()
+            if asked and timeout >= 0 and left <= 0:
+                return []
+            fetched = _c_consume(self, num_messages, self._patience(left))
+            asked = True
+            if self._ticks:
+                self._tick()
+            if fetched and (messages := self._batch(fetched, num_messages)):
+                return messages
+
+    def _patience(self, left: float) -> float:
+        """Give how long to wait for the wire before the chain has to be asked again."""
+        return _TICK_S if self._ticks and not 0 <= left <= _TICK_S else left
+
+    def _batch(self, fetched: list[Message], limit: int) -> list[Message]:
+        records = [record_of(message) for message in fetched if message.error() is None]
+        if self._offsets.gathers:
+            for record in records:
+                self._recall(record)
+        outcomes = self._session.consume_outcomes(records)
+        if not self._simple or self._inbox or len(records) < len(fetched):
+            return self._queued(fetched, records, outcomes, limit)
+        messages: list[Message] = []
+        for message, record, outcome in zip(fetched, records, outcomes, strict=True):
+            if outcome.__class__ is not Record:
+                break
+            messages.append(self._delivered(message, record, outcome))
+        count = len(messages)
+        if self._stores:
+            # Later ones of a partition take the place of earlier ones.
+            self._pass({(r.topic, r.partition or 0): (r.offset or 0) + 1 for r in records[:count]})
+        if count == len(fetched):
+            return messages
+        for rest in zip(fetched[count:], records[count:], outcomes[count:], strict=True):
+            self._inbox.add(*rest)
+        return self._drain(limit, messages)
+
+    def _queued(
+        self, fetched: list[Message], records: list[Record], outcomes: list[Any], limit: int
+    ) -> list[Message]:
+        """Let a batch go through the inbox, with events between the records where they stood."""
+        results = iter(zip(records, outcomes, strict=True))
+        for message in fetched:
+            if message.error() is not None:
+                self._inbox.add_event(message)
+            else:
+                self._inbox.add(message, *next(results))
+        return self._drain(limit, [])
+
+    def _drain(self, limit: int, messages: list[Message]) -> list[Message]:
+        """Add messages of the inbox, up to a refused record; raise that only if there are none before it."""
+        passed: dict[Place, int] = {}
+        refused: HeaderwareError | None = None
+        while len(messages) < limit and refused is None:
+            entry = self._inbox.pop(self._paused)
+            if entry is None:
+                break
+            if entry.error is not None and not self._was_delivered(entry):
+                if entry.raised and self._inbox.retried(entry):
+                    continue
+                if messages or entry.again is not None:
+                    self._inbox.put_back(entry)
+                    if messages:
+                        break
+                    entry.raised = True
+                refused = entry.error
+            elif entry.message is not None and not self._was_delivered(entry):
+                self._remember(entry.place[0], entry.record)
+                messages.append(entry.message)
+            if entry.position is not None and entry.again is None:
+                passed[entry.place] = entry.position
+        if passed and self._stores:
+            self._pass(passed)
+        if refused is not None:
+            messages.append(self._refuse(refused))
+        return messages
+
+    def _refuse(self, error: HeaderwareError) -> Message:
+        """Answer for a refused record; a client whose application does not know of us gives a message."""
+        raise error
+
+    def _delivered(self, message: Message, before: Record, after: Record) -> Message:
+        if after is before:
+            return message
+        self._remember(before.topic, after)
+        return fitted(message, before, after)
+
+    def _was_delivered(self, entry: Entry) -> bool:
+        if entry.offset is None or not self._offsets.was_delivered(entry.place, entry.offset):
+            return False
+        self._repeated += 1
+        return True
+
+    # What goes on between records
+
+    def _tick(self) -> None:
+        """Ask the chain, now and then, for what has expired, and bring watermarks to the broker."""
+        now = time.monotonic()
+        if now < self._next_tick:
+            return
+        self._next_tick = now + _TICK_S
+        for outcome in self._session.poll():
+            self._inbox.add_released(outcome)
+        if self._offsets.gathers and not self._inbox:
+            # What has expired holds nothing back any more.
+            for safe in self._offsets.refreshed():
+                self._store_offset(safe)
+        if self._commits_s and now >= self._next_commit:
+            self._next_commit = now + self._commits_s
+            if held := self._offsets.watermarked():
+                self._commit_quietly(held, asynchronous=True)
+
+    def _recall(self, record: Record) -> None:
+        """Look, at the first record of a partition, for the watermark of the consumer before this one."""
+        place = (record.topic, record.partition or 0)
+        if not self._offsets.is_fresh(place):
+            return
+        committed: TopicPartition | None = None
+        try:
+            committed = _C.committed(self, [TopicPartition(*place)], _RECALL_TIMEOUT_S)[0]
+        except KafkaException as error:
+            _log.warning("the committed offset of %s[%s] is unknown, so records may repeat: %s", *place, error)
+        self._offsets.recall(place, committed, record.offset or 0)
+
+    def _remember(self, topic: str, record: Record | None) -> None:
+        """Keep what a message has no room for: an interceptor's state, and the topic on the wire."""
+        if record is None or not (record.local or record.topic != topic):
+            return
+        self._remembered[record.topic, record.partition or 0, record.offset or 0] = topic, record.local
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def _found(self, message: Message) -> tuple[str, Mapping[str, Any] | None]:
+        key = (message.topic() or "", message.partition() or 0, message.offset() or 0)
+        return self._remembered.get(key) or (key[0], None)
+
+    def local(self, message: Message) -> Mapping[str, Any]:
+        """Give the interceptors' state of a message that was delivered, by interceptor; empty where none is.
+
+        The last 10,000 messages that have any are remembered.
+        """
+        return self._found(message)[1] or {}
+
+    @contextmanager
+    def processing(self, message: Message) -> Iterator[Message]:
+        """Tell the interceptors, at the end of a ``with`` block, that a message has been processed.
+
+        What the block raises is passed to them, and on.
+        """
+        if message.error() is not None:
+            yield message
+            return
+        record = record_of(message).replace(local=self._found(message)[1])
+        try:
+            yield message
+        except BaseException as error:
+            self._session.processed(record, error)
+            raise
+        self._session.processed(record, None)
+
+    # Offsets
+
+    def store_offsets(
+        self, message: Message | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
+        """Store the offset behind a message, or offsets, held back to where a restart loses nothing."""
+        if (message is None) == (offsets is None) or (message is not None and message.error() is not None):
+            _c_store(self, message, offsets)
+            return
+        wanted = [self._behind(message)] if message is not None else offsets or []
+        _c_store(self, offsets=[self._to_store(partition) for partition in wanted])
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
+        *more: Any,
+        **keywords: Any,
+    ) -> Any:
+        """Commit the offset behind a message, offsets, or what is stored; held back as ``store_offsets`` does.
+
+        Returns:
+            None, or the committed offsets where it is not asynchronous.
+        """
+        waits = not (more[0] if more else keywords.pop("async", asynchronous))
+        if keywords or len(more) > 1 or (message is not None and (offsets is not None or message.error())):
+            return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
+        if message is None and offsets is None:
+            return self._commit_stored(waits=waits)
+        wanted = [self._behind(message)] if message is not None else offsets
+        return self._commit_offsets(self.clamped(wanted or []), waits=waits)
+
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Give the group's committed offsets, with the application's own metadata."""
+        return [as_committed(found) for found in _C.committed(self, partitions, timeout)]
+
+    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+        """Give positions held back to where a restart loses nothing, with the watermark in their metadata."""
+        if not isinstance(positions, list):
+            return positions
+        return [self._safe(partition) for partition in positions]
+
+    def consumer_group_metadata(self) -> Any:
+        """Give the group metadata, by which a transaction's offsets find this consumer again."""
+        metadata = _C.consumer_group_metadata(self)
+        register(metadata, self)
+        return metadata
+
+    def _safe(self, partition: TopicPartition) -> TopicPartition:
+        return self._offsets.safe(
+            place_of(partition), partition.offset, partition.metadata, partition.leader_epoch
+        )
+
+    def _to_store(self, partition: TopicPartition) -> TopicPartition:
+        return self._offsets.stored(
+            place_of(partition), partition.offset, partition.metadata, partition.leader_epoch
+        )
+
+    def _behind(self, message: Message) -> TopicPartition:
+        place = (self._found(message)[0], message.partition() or 0)
+        return positioned(place, (message.offset() or 0) + 1, None, message.leader_epoch())
+
+    def _pass(self, positions: Mapping[Place, int]) -> None:
+        """Store positions that have been passed, one a partition."""
+        for place, position in positions.items():
+            self._store_offset(self._offsets.stored(place, position))
+
+    def _store_offset(self, offset: TopicPartition) -> None:
+        try:
+            _c_store(self, offsets=[offset])
+        except KafkaException as error:
+            _log.debug("%s is not assigned any more: %s", offset, error)
+
+    def _store_message(self, message: Message) -> None:
+        """Store by message, which costs a third of storing by partition."""
+        try:
+            _c_store(self, message)
+        except KafkaException as error:
+            _log.debug("%s is not assigned any more: %s", message.topic(), error)
+
+    def _commit_stored(self, *, waits: bool) -> Any:
+        held = self._offsets.watermarked()
+        if not held:
+            return self._told(_c_commit(self, asynchronous=not waits))
+        try:
+            done = _c_commit(self, asynchronous=not waits) or []
+        except KafkaException as error:
+            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
+                raise
+            done = []
+        ours = _c_commit(self, offsets=held, asynchronous=not waits)
+        if ours is None:
+            return None
+        newer = {place_of(partition) for partition in ours}
+        return self._told([*(p for p in done if place_of(p) not in newer), *ours])
+
+    def _commit_offsets(self, offsets: list[TopicPartition], *, waits: bool) -> Any:
+        return self._told(_c_commit(self, offsets=offsets, asynchronous=not waits))
+
+    def _told(self, partitions: list[TopicPartition] | None) -> list[TopicPartition] | None:
+        """Tell interceptors of a synchronous commit, of which confluent-kafka calls nobody back."""
+        if partitions is None:
+            return None
+        own = [as_committed(partition) for partition in partitions]
+        tell_committed(self._session, own)
+        return own
+
+    def _commit_quietly(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
+        try:
+            self._told(_c_commit(self, offsets=offsets, asynchronous=asynchronous))
+        except KafkaException as error:
+            _log.warning("watermarks could not be committed, so records may repeat after a restart: %s", error)
+
+    def _commit_watermarks(self) -> None:
+        """Bring the last watermarks to the broker, where the client commits by itself."""
+        if self._commits_s and (held := self._offsets.watermarked(everything=True)):
+            self._commit_quietly(held, asynchronous=False)
+
+    # Partitions
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Subscribe to topics; the chain forgets revoked partitions after the application's callback."""
+        _C.subscribe(self, topics, **rebalance_callbacks(on_assign, on_revoke, on_lost))
+
+    def unsubscribe(self) -> None:
+        """Leave the subscription, and forget what was not delivered."""
+        gone = _C.assignment(self)
+        self._commit_watermarks()
+        _C.unsubscribe(self)
+        self._leave(gone, commit=False)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Assign partitions; those that begin nowhere in particular begin at their committed offset."""
+        gone = _C.assignment(self)
+        self._commit_watermarks()
+        _C.assign(self, partitions)
+        self._leave(gone, commit=False)
+        self._arrive(partitions)
+
+    def unassign(self) -> None:
+        """Give up all partitions."""
+        gone = _C.assignment(self)
+        self._commit_watermarks()
+        _C.unassign(self)
+        self._leave(gone, commit=False)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Add partitions to the assignment."""
+        _C.incremental_assign(self, partitions)
+        self._arrive(partitions)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Remove partitions from the assignment."""
+        self._commit_watermarks()
+        _C.incremental_unassign(self, partitions)
+        self._leave(partitions, commit=False)
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Hold back partitions, with what the chain has made of them already."""
+        _C.pause(self, partitions)
+        self._paused.update(map(place_of, partitions))
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Let partitions go on."""
+        _C.resume(self, partitions)
+        self._paused.difference_update(map(place_of, partitions))
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go to an offset; to the first slice of a message that was delivered there in this session."""
+        if not isinstance(partition, TopicPartition) or partition.offset < 0:
+            _C.seek(self, partition)
+            self._session.revoke([place_of(partition)])
+            begin = partition.offset
+        else:
+            begin = self._session.seek(partition.topic, partition.partition, partition.offset)
+            _C.seek(self, partition if begin == partition.offset else positioned(place_of(partition), begin))
+        self._inbox.drop({place_of(partition)})
+        self._offsets.moved(place_of(partition), begin, partition.offset)
+
+    def _arrive(self, partitions: list[TopicPartition]) -> None:
+        self._offsets.assigned(partitions)
+
+    def _leave(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
+        """Forget partitions that have gone to another consumer, or begin anew."""
+        places = {place_of(partition) for partition in partitions}
+        if commit:
+            self._commit_watermarks()
+        self._session.revoke(places)
+        self._inbox.drop(places)
+        self._offsets.forget(places)
+        self._paused -= places
+
+    # The end
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Give the counters of each interceptor, and those of the client under ``client``."""
+        own = {"pending": len(self._inbox), "repeated": self._repeated}
+        return {**self._session.stats(), "client": own}
+
+    def close(self) -> None:
+        """Commit what is safe, leave the group, and close the interceptors, once."""
+        if not self._finish.alive:
+            _C.close(self)
+            return
+        try:
+            self._commit_watermarks()
+            _C.close(self)
+        finally:
+            self._finish()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.chain!r}>"
+
+
+class _RawConsumer(Consumer):
+    """A consumer with an empty chain: the C methods themselves."""
+
+    __slots__ = ()
+
+    poll = _C.poll
+    consume = _C.consume
+    store_offsets = _C.store_offsets
+    commit = _C.commit
+    committed = _C.committed
+    consumer_group_metadata = _C.consumer_group_metadata
+    subscribe = _C.subscribe
+    unsubscribe = _C.unsubscribe
+    assign = _C.assign
+    unassign = _C.unassign
+    incremental_assign = _C.incremental_assign
+    incremental_unassign = _C.incremental_unassign
+    pause = _C.pause
+    resume = _C.resume
+    seek = _C.seek
+    close = _C.close
+    __exit__ = _C.__exit__  # type: ignore[assignment]
+
+    @contextmanager
+    def processing(self, message: Message) -> Iterator[Message]:
+        yield message
+
+    def local(self, message: Message) -> Mapping[str, Any]:  # noqa: ARG002 - nobody has any
+        return {}
+
+    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+        return positions
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        return {"client": {}}
+
+
+def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
+    """Give the raw client's configuration: offsets are ours to store, and commits ours to hear of."""
+    raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
+    raw["enable.auto.offset.store"] = False
+    callback = raw.get("on_commit")
+    if callable(callback) or (callback is None and session.has("on_commit")):
+        raw["on_commit"] = commit_callback(session, callback)
+    return raw
+
+
+def _close_all(session: Session, letters: DeadLetters) -> None:
+    try:
+        session.close()
+    finally:
+        letters.close()

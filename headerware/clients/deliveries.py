@@ -1,0 +1,151 @@
+"""Delivery reports: one per record that the application sent, and one acknowledgement before it.
+
+Callbacks run on whichever thread polls or flushes, in no order between partitions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from headerware.clients.messages import metadata_of, restored, undelivered
+from headerware.core.record import Record, RecordMetadata
+from headerware.core.session import Session
+
+DeliveryCallback = Callable[[KafkaError | None, Message], Any]
+
+
+class Deliveries:
+    """Turn what became of wire records into what became of the application's.
+
+    Args:
+        session: told of every outcome, once, before the application is.
+        default: the callback of the client's configuration, or None.
+        only_errors: whether the application wants to hear of failures only.
+
+    Holds no reference to the client, so that messages in flight do not keep it alive.
+    """
+
+    __slots__ = ("_acknowledge", "_only_errors", "_refused", "default", "deferred", "waits")
+
+    def __init__(self, session: Session, default: DeliveryCallback | None, *, only_errors: bool) -> None:
+        self._acknowledge = session.acknowledge if session.has("on_acknowledgement") else None
+        self._only_errors = only_errors
+        self._refused: deque[tuple[Record, KafkaError, DeliveryCallback | None]] = deque()
+        self.default = default
+        self.deferred: deque[BaseException] = deque()
+        self.waits = 0
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether an interceptor wants to hear of every record."""
+        return self._acknowledge is not None
+
+    def arrived(
+        self,
+        original: Record,
+        sent: Record,
+        callback: DeliveryCallback | None,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        """Report one record, to the interceptors and then to the application."""
+        if self._acknowledge is not None:
+            failure = None if error is None else KafkaException(error)
+            self._acknowledge(sent, metadata_of(message), failure)
+        if callback is not None and not (error is None and self._only_errors):
+            callback(error, restored(message, original, sent))
+
+    def failed(self, record: Record, error: BaseException) -> None:
+        """Acknowledge a record that ``produce`` refuses by raising; that gives no report."""
+        if self._acknowledge is not None:
+            self._acknowledge(record, RecordMetadata(record.topic, record.partition), error)
+
+    def dropped(self, record: Record, callback: DeliveryCallback | None) -> None:
+        """Queue the report of a record that a hook dropped."""
+        reason = "an interceptor dropped the record"
+        self._refused.append((record, KafkaError(KafkaError.POLICY_VIOLATION, reason), callback))
+
+    def close(self) -> None:
+        """Stop acknowledging, for the interceptors are closed."""
+        self._acknowledge = None
+
+    def __len__(self) -> int:
+        """Count the reports that wait for a ``poll`` or ``flush``."""
+        return len(self._refused)
+
+    def serve(self) -> int:
+        """Deliver the queued reports, and count them.
+
+        Raises:
+            BaseException: the first that a callback raised, here or while ``produce`` waited for room;
+                the other callbacks have run all the same.
+        """
+        served = 0
+        while self._refused:
+            try:
+                record, error, callback = self._refused.popleft()
+            except IndexError:  # another thread served it
+                break
+            served += 1
+            try:
+                self.arrived(record, record, callback, error, undelivered(record, error))
+            except Exception as raised:  # noqa: BLE001 - it is raised below, when the others have run
+                self.deferred.append(raised)
+        if self.deferred:
+            first = self.deferred.popleft()
+            self.deferred.clear()
+            raise first
+        return served
+
+
+class JointDelivery:
+    """Gather the reports of all slices of one message into one, after the last, with the first error.
+
+    Args:
+        deliveries: where the one report goes.
+        original: the record as the application sent it.
+        callback: the application's callback, or None.
+    """
+
+    __slots__ = ("_arrived", "_callback", "_deliveries", "_error", "_lock", "_original", "_sent", "expected")
+
+    def __init__(self, deliveries: Deliveries, original: Record, callback: DeliveryCallback | None) -> None:
+        self._deliveries = deliveries
+        self._original = original
+        self._callback = callback
+        self._sent = original
+        self._arrived = 0
+        self._error: KafkaError | None = None
+        self._lock = Lock()
+        self.expected = -1
+        """How many reports there will be; -1 as long as more slices follow."""
+
+    def began(self, first: Record) -> None:
+        """Remember the first slice's headers and state for the acknowledgement, not its payload."""
+        self._sent = first.with_value(self._original.value, first.headers)
+
+    @property
+    def sent(self) -> Record:
+        """The record as it is acknowledged."""
+        return self._sent
+
+    def cancel(self) -> None:
+        """Ignore further reports, for the message has failed as one already."""
+        with self._lock:
+            self.expected = -2
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Take the report of one slice."""
+        with self._lock:
+            self._arrived += 1
+            if self._error is None:
+                self._error = error
+            if self._arrived != self.expected:
+                return
+        message.set_error(self._error)
+        self._deliveries.arrived(self._original, self._sent, self._callback, self._error, message)

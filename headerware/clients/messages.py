@@ -1,0 +1,99 @@
+"""Messages and records: confluent-kafka's form of a record, and ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import KafkaError, Message
+
+from headerware.core.headers import EMPTY, Headers
+from headerware.core.record import Record, RecordMetadata
+
+_trusted = Headers.trusted
+
+
+def record_of(message: Message) -> Record:
+    """Take a message that a consumer got; its headers are known to be pairs of text and bytes."""
+    kind, timestamp_ms = message.timestamp()
+    headers: Any = message.headers()
+    return Record(
+        message.topic(),  # type: ignore[arg-type]  # None only where the message is an error event
+        message.value(),
+        message.key(),
+        _trusted(headers) if headers else EMPTY,
+        message.partition(),
+        timestamp_ms if kind else None,
+        kind,
+        message.offset(),
+        message.leader_epoch(),
+    )
+
+
+def fitted(message: Message, before: Record, after: Record) -> Message:
+    """Give the message with what the chain changed; the same object, for commits know only its class."""
+    if after is before:
+        return message
+    if after.headers is not before.headers:
+        message.set_headers(wire_headers(after.headers))  # type: ignore[arg-type]  # None is "no headers"
+    if after.value is not before.value:
+        message.set_value(after.value)
+    if after.key is not before.key:
+        message.set_key(after.key)
+    if after.topic is not before.topic:
+        message.set_topic(after.topic)  # type: ignore[attr-defined]  # missing from the stubs
+    return message
+
+
+def message_of(record: Record) -> Message:
+    """Make a message of a record that the chain added."""
+    return Message(
+        record.topic,
+        -1 if record.partition is None else record.partition,
+        -1 if record.offset is None else record.offset,
+        record.key,
+        record.value,
+        wire_headers(record.headers),
+        None,
+        (record.timestamp_type, 0 if record.timestamp_ms is None else record.timestamp_ms),
+        leader_epoch=-1 if record.leader_epoch is None else record.leader_epoch,
+    )
+
+
+def undelivered(record: Record, error: KafkaError) -> Message:
+    """Make the message of a delivery report for a record that never reached librdkafka."""
+    return Message(
+        record.topic,
+        -1 if record.partition is None else record.partition,
+        -1,
+        as_bytes(record.key),
+        as_bytes(record.value),
+        wire_headers(record.headers),
+        error,
+    )
+
+
+def restored(message: Message, original: Record, sent: Record) -> Message:
+    """Give a delivery report's message with the application's own key, value and headers."""
+    message.set_headers(wire_headers(original.headers))  # type: ignore[arg-type]  # None is "no headers"
+    if sent is not original:
+        message.set_value(as_bytes(original.value))
+        message.set_key(as_bytes(original.key))
+    return message
+
+
+def metadata_of(message: Message) -> RecordMetadata:
+    """Say where a delivery report puts a record."""
+    kind, timestamp_ms = message.timestamp()
+    return RecordMetadata(
+        message.topic() or "", message.partition(), message.offset(), timestamp_ms if kind else None
+    )
+
+
+def wire_headers(headers: Headers) -> Any:
+    """Give headers in the one form that confluent-kafka takes: a list of tuples, or None."""
+    return list(headers) if headers else None
+
+
+def as_bytes(part: Any) -> Any:
+    """Give text as the bytes that a delivery report shows; anything else as it is."""
+    return part.encode() if isinstance(part, str) else part

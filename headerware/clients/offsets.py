@@ -1,0 +1,175 @@
+"""Offsets: what was delivered, what of it is safe to commit, and the watermark in between.
+
+The metadata of a commit, as text (spec/commit-metadata.md):
+
+    hw1:<watermark>:<the application's own metadata>
+
+where the watermark is the decimal offset below which everything was delivered; it is absent where that
+is the committed offset itself. Other text is the application's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from confluent_kafka import TopicPartition
+
+from headerware.core.session import Session
+
+Place = tuple[str, int]
+PREFIX: Final = "hw1:"
+_DIGITS: Final = 19
+
+
+def wrapped(watermark: int | None, own: str | None) -> str | None:
+    """Give the metadata to commit; the application's own, unless there is a watermark to keep."""
+    if watermark is None and not (own or "").startswith(PREFIX):
+        return own
+    return f"{PREFIX}{'' if watermark is None else watermark}:{own or ''}"
+
+
+def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
+    """Give the watermark and the application's own metadata; foreign text is the latter."""
+    if metadata is None or not metadata.startswith(PREFIX):
+        return None, metadata
+    number, colon, own = metadata.removeprefix(PREFIX).partition(":")
+    if not colon or (number and not (number.isascii() and number.isdecimal() and len(number) <= _DIGITS)):
+        return None, metadata
+    return (int(number) if number else None), own or None
+
+
+def place_of(partition: TopicPartition) -> Place:
+    """Give the topic and number of a partition."""
+    return partition.topic, partition.partition
+
+
+def positioned(
+    place: Place, offset: int, metadata: str | None = None, leader_epoch: int | None = None
+) -> TopicPartition:
+    """Make a TopicPartition; its constructor refuses None for what is absent."""
+    topic, partition = place
+    given = {"metadata": metadata, "leader_epoch": leader_epoch}
+    known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return TopicPartition(topic, partition, offset, **known)
+
+
+def as_committed(partition: TopicPartition) -> TopicPartition:
+    """Give a result of confluent-kafka's with the application's own metadata in it."""
+    _, own = unwrapped(partition.metadata)
+    if own == partition.metadata or partition.error is not None:
+        return partition
+    return positioned(place_of(partition), partition.offset, own, partition.leader_epoch)
+
+
+class Offsets:
+    """Hold offsets back to where a restart loses nothing, and remember what was delivered beyond.
+
+    Args:
+        session: knows which records are incomplete.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.gathers = session.gathers
+        self._fresh: set[Place] = set()
+        self._watermarks: dict[Place, int] = {}
+        self._positions: dict[Place, tuple[int, str | None]] = {}
+        self._held: dict[Place, TopicPartition] = {}
+        self._uncommitted: set[Place] = set()
+
+    # What may be committed
+
+    def safe(
+        self, place: Place, position: int, own: str | None = None, leader_epoch: int | None = None
+    ) -> TopicPartition:
+        """Give what to commit for a position."""
+        if not self.gathers or position < 0:
+            return positioned(place, position, wrapped(None, own), leader_epoch)
+        safe = self._session.safe_offset(*place, position)
+        delivered = max(position, self._watermarks.get(place, 0))
+        if safe >= delivered:
+            return positioned(place, position, wrapped(None, own), leader_epoch)
+        # The epoch is that of the position, so it says nothing about an earlier offset.
+        return positioned(place, safe, wrapped(delivered, own), leader_epoch if safe == position else None)
+
+    def stored(
+        self, place: Place, position: int, own: str | None = None, leader_epoch: int | None = None
+    ) -> TopicPartition:
+        """Note that everything before a position is delivered, and give what to store for it."""
+        safe = self.safe(place, position, own, leader_epoch)
+        if not self.gathers or position < 0:
+            return safe
+        self._positions[place] = position, own
+        if safe.offset < position or place in self._watermarks:
+            known = self._held.get(place)
+            if known is None or (known.offset, known.metadata) != (safe.offset, safe.metadata):
+                self._held[place] = safe
+                self._uncommitted.add(place)
+        elif self._held.pop(place, None) is not None:
+            self._uncommitted.discard(place)
+        return safe
+
+    def refreshed(self) -> list[TopicPartition]:
+        """Give what to store for held partitions, now that something may have expired."""
+        return [self.stored(place, *self._positions[place]) for place in list(self._held)]
+
+    def watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
+        """Give what only an explicit commit can bring to the broker, and take it for committed.
+
+        librdkafka commits a stored offset only when it is larger than the committed one, and so misses a
+        watermark that rose above the same safe offset.
+        """
+        places = list(self._held) if everything else [place for place in self._held if place in self._uncommitted]
+        self._uncommitted.clear()
+        return [self._held[place] for place in places]
+
+    # What was delivered before
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note partitions whose reading begins where a consumer before this one may have left a watermark."""
+        for partition in partitions:
+            place = place_of(partition)
+            self.forget([place])
+            if self.gathers and partition.offset < 0 and partition.offset not in _EXPLICIT:
+                self._fresh.add(place)
+
+    def is_fresh(self, place: Place) -> bool:
+        """Whether a partition's committed metadata has not been looked at."""
+        return place in self._fresh
+
+    def recall(self, place: Place, committed: TopicPartition | None, offset: int) -> None:
+        """Take over the watermark of an earlier consumer, if reading began at its committed offset."""
+        self._fresh.discard(place)
+        watermark, _ = unwrapped(None if committed is None else committed.metadata)
+        if committed is not None and watermark is not None and committed.offset <= offset < watermark:
+            self._watermarks[place] = watermark
+
+    def moved(self, place: Place, begin: int, wanted: int) -> None:
+        """Note a seek that begins before what was wanted, so that what lies between is not delivered."""
+        self.forget([place])
+        if begin < wanted:
+            self._watermarks[place] = wanted
+
+    def was_delivered(self, place: Place, offset: int) -> bool:
+        """Whether a record at this offset was delivered before; the watermark goes once it is passed."""
+        watermark = self._watermarks.get(place)
+        if watermark is None:
+            return False
+        if offset < watermark:
+            return True
+        del self._watermarks[place]
+        return False
+
+    def forget(self, places: Iterable[Place]) -> None:
+        """Forget partitions that have gone or begin anew."""
+        for place in places:
+            self._fresh.discard(place)
+            self._watermarks.pop(place, None)
+            self._positions.pop(place, None)
+            self._held.pop(place, None)
+            self._uncommitted.discard(place)
+
+
+_EXPLICIT: Final = frozenset({-1, -2})
+"""OFFSET_END and OFFSET_BEGINNING: where the application wants to begin, whatever was committed."""

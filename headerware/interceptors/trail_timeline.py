@@ -1,0 +1,156 @@
+"""A paper trail as a timeline for people: who did what, where and when, and what is missing between."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from headerware.interceptors.trail_entries import TrailEntry, TrailReading
+
+Place = tuple[str | None, str | None]
+"""A cluster and a topic; None is unknown."""
+
+
+class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a timeline.
+
+    Args:
+        kind: ``produced``, ``read``, ``forwarded`` (read and produced), ``gap`` (something happened that
+            left no entry) or ``left_out`` (entries that the trail's bounds dropped).
+        text: what happened, with nothing in it that a terminal would act on.
+        by_whom: the service, where the step is an entry that names one.
+        when_ms: when, in milliseconds since the epoch, where the step is an entry.
+        after_ms: how long after the entry before it; negative where two clocks disagree.
+    """
+
+    kind: Literal["produced", "read", "forwarded", "gap", "left_out"]
+    text: str
+    by_whom: str | None = None
+    when_ms: int | None = None
+    after_ms: int | None = None
+
+    def __str__(self) -> str:
+        """Write the step on one line."""
+        if self.when_ms is None:
+            return f"  ({self.text})"
+        after = "" if self.after_ms is None else f"  {duration_text(self.after_ms)}"
+        return f"{time_text(self.when_ms)}{after}  {self.by_whom or 'someone'} {self.text}"
+
+
+def timeline(trail: TrailReading, *, found_in: Place | None = None) -> list[TimelineStep]:
+    """Tell a trail as steps, oldest first; ``str`` of a step is a line.
+
+    Args:
+        trail: what :func:`read_trail` gave.
+        found_in: the cluster and topic in which the record was found, to tell a gap at the end.
+    """
+    steps: list[TimelineStep] = []
+    before: TrailEntry | None = None
+    for index, entry in enumerate(trail):
+        if index == 1 and trail.left_out:
+            steps.append(_left_out(trail.left_out))
+        elif before is not None:
+            steps.extend(_gap(before, entry))
+        steps.append(_step(entry, before))
+        before = entry
+    if trail.left_out and len(trail) < 2:
+        steps.append(_left_out(trail.left_out))
+    if before is not None and found_in is not None:
+        steps.extend(_gap_at_end(before, found_in))
+    return steps
+
+
+def time_text(when_ms: int) -> str:
+    """Write a time as ISO 8601 in UTC, or as a number where no calendar reaches."""
+    try:
+        moment = datetime.fromtimestamp(when_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{when_ms} ms"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{when_ms % 1000:03}Z"
+
+
+def duration_text(after_ms: int) -> str:
+    """Write a duration with its sign, in the largest unit that it fills."""
+    if after_ms < 0:
+        return f"-{duration_text(-after_ms)[1:]} (the clocks disagree)"
+    for unit, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if after_ms >= size_ms:
+            return f"+{after_ms / size_ms:.1f} {unit}"
+    return f"+{after_ms} ms"
+
+
+def _step(entry: TrailEntry, before: TrailEntry | None) -> TimelineStep:
+    read, produced = _read(entry), _produced(entry)
+    parts = []
+    if read != _NOWHERE:
+        parts.append(f"read from {_shown(read)}")
+    if produced != _NOWHERE:
+        parts.append(f"produced into {_shown(produced)}")
+    kind: Literal["produced", "read", "forwarded"] = "read" if produced == _NOWHERE else "produced"
+    return TimelineStep(
+        kind="forwarded" if len(parts) == 2 else kind,
+        text=", ".join(parts) or "left an entry without a place",
+        by_whom=None if entry.by_whom is None else _printable(entry.by_whom),
+        when_ms=entry.when_ms,
+        after_ms=None if before is None else entry.when_ms - before.when_ms,
+    )
+
+
+def _gap(before: TrailEntry, entry: TrailEntry) -> list[TimelineStep]:
+    came_to, read = _produced(before), _read(entry)
+    if came_to == _NOWHERE and read == _NOWHERE:
+        return []
+    if came_to == _NOWHERE:
+        return [] if _same(_read(before), read) else [_missing(f"produced into {_shown(read)}")]
+    if read == _NOWHERE:
+        return [_missing(f"read from {_shown(came_to)}")]
+    return [] if _same(came_to, read) else [_copied(came_to, read)]
+
+
+def _gap_at_end(last: TrailEntry, found_in: Place) -> list[TimelineStep]:
+    came_to = _produced(last)
+    if came_to == _NOWHERE:
+        return [] if _same(_read(last), found_in) else [_missing(f"produced into {_shown(found_in)}")]
+    return [] if _same(came_to, found_in) else [_copied(came_to, found_in)]
+
+
+def _copied(came_from: Place, came_to: Place) -> TimelineStep:
+    what = f"from {_shown(came_from)} to {_shown(came_to)}: copied by something that leaves no entry"
+    return TimelineStep(kind="gap", text=what)
+
+
+def _missing(what: str) -> TimelineStep:
+    return TimelineStep(kind="gap", text=f"{what} by something that leaves no entry")
+
+
+def _left_out(count: int) -> TimelineStep:
+    entries = "1 entry" if count == 1 else f"{count} entries"
+    return TimelineStep(kind="left_out", text=f"{entries} left out to keep the trail short")
+
+
+_NOWHERE: Place = (None, None)
+
+
+def _read(entry: TrailEntry) -> Place:
+    return (entry.read_from_cluster, entry.read_from_topic)
+
+
+def _produced(entry: TrailEntry) -> Place:
+    return (entry.produced_into_cluster, entry.produced_into_topic)
+
+
+def _same(one: Place, other: Place) -> bool:
+    """Whether two places may be the same: what is unknown is no evidence against it."""
+    return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
+
+
+def _shown(place: Place) -> str:
+    return "/".join("?" if part is None else _printable(part) for part in place)
+
+
+def _printable(text: str) -> str:
+    """Escape what a terminal might act on: these texts come from whoever wrote the record."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headerware.cli import main
+from headerware.keyring import read_keyring
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["keys", *map(str, arguments)])
+
+
+def done(*arguments: str | Path) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def done_json(*arguments: str | Path) -> Any:
+    return json.loads(done(*arguments, "--json"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.json"
+    done("generate", "--keyring", path, "--id", "orders")
+    return path
+
+
+class TestGenerate:
+    def test_makes_the_file_and_an_active_key(self, tmp_path: Path) -> None:
+        path = tmp_path / "new.json"
+        (row,) = done_json("generate", "--keyring", path, "--id", "audit", "--algorithm", "ed25519")["keys"]
+        assert (row["id"], row["version"], row["algorithm"], row["status"]) == (
+            "audit",
+            1,
+            "ed25519",
+            "active",
+        )
+        assert read_keyring(path).signing_key("audit").algorithm == "ed25519"
+
+    def test_an_id_that_is_there_is_to_be_rotated(self, path: Path) -> None:
+        result = run("generate", "--keyring", path, "--id", "orders")
+        assert result.exit_code == 1
+        assert "rotate it" in result.stderr
+        assert result.stderr.count("\n") == 1
+
+    def test_unknown_algorithm_is_wrong_use(self, path: Path) -> None:
+        assert run("generate", "--keyring", path, "--id", "x", "--algorithm", "md5").exit_code == 2
+
+    def test_missing_option_is_wrong_use(self, path: Path) -> None:
+        assert run("generate", "--keyring", path).exit_code == 2
+
+
+class TestList:
+    def test_shows_every_version(self, path: Path) -> None:
+        done("rotate", "--keyring", path, "--id", "orders")
+        head, first, second = done("list", "--keyring", path).splitlines()
+        assert head.split()[:4] == ["id", "version", "algorithm", "status"]
+        assert first.split()[:4] == ["orders", "1", "hmac-sha256", "retired"]
+        assert second.split()[:4] == ["orders", "2", "hmac-sha256", "active"]
+
+    def test_json_has_times_and_revocation(self, path: Path) -> None:
+        done("revoke", "--keyring", path, "--id", "orders", "--from", "t.a:3:9", "--reason", "lost")
+        (row,) = done_json("list", "--keyring", path)["keys"]
+        assert (row["revoked_from"], row["reason"], row["revoked"][-1]) == ({"t.a[3]": 9}, "lost", "Z")
+
+    def test_missing_file_is_one_line(self, tmp_path: Path) -> None:
+        result = run("list", "--keyring", tmp_path / "none.json")
+        assert result.exit_code == 1
+        assert "cannot be read" in result.stderr
+        assert result.stderr.count("\n") == 1
+
+    def test_open_permissions_are_refused(self, path: Path) -> None:
+        path.chmod(0o640)
+        assert "chmod 600" in run("list", "--keyring", path).stderr
+        assert "orders" in done("list", "--keyring", path, "--permissions", "kubernetes")
+
+
+class TestRotate:
+    def test_signs_with_the_next_version(self, path: Path) -> None:
+        assert "version 2" in done("rotate", "--keyring", path, "--id", "orders")
+        assert read_keyring(path).signing_key("orders").version == 2
+
+    def test_unknown_key_is_refused(self, path: Path) -> None:
+        result = run("rotate", "--keyring", path, "--id", "nobody")
+        assert (result.exit_code, "'orders'" in result.stderr) == (1, True)
+
+
+class TestRevoke:
+    def test_takes_all_versions(self, path: Path) -> None:
+        done("rotate", "--keyring", path, "--id", "orders")
+        rows = done_json("revoke", "--keyring", path, "--id", "orders")["keys"]
+        assert [(row["version"], row["status"]) for row in rows] == [(1, "revoked"), (2, "revoked")]
+
+    def test_takes_one_version(self, path: Path) -> None:
+        done("rotate", "--keyring", path, "--id", "orders")
+        done("revoke", "--keyring", path, "--id", "orders", "--version", "1")
+        assert [key.status for key in read_keyring(path).versions("orders")] == ["revoked", "active"]
+
+    def test_takes_offsets_of_several_partitions(self, path: Path) -> None:
+        done("revoke", "--keyring", path, "--id", "orders", "--from", "orders:0:5", "--from", "orders:1:0")
+        assert read_keyring(path).keys[0].revoked_from == {"orders[0]": 5, "orders[1]": 0}
+
+    @pytest.mark.parametrize("position", ["orders", "orders:1", "orders:a:1", "orders:1:-1", "a:b:1:2"])
+    def test_a_position_that_is_none_is_wrong_use(self, path: Path, position: str) -> None:
+        result = run("revoke", "--keyring", path, "--id", "orders", "--from", position)
+        assert result.exit_code == 2
+        assert "TOPIC:PARTITION:OFFSET" in result.stderr
+        assert read_keyring(path).keys[0].status == "active"
+
+
+class TestExportPublic:
+    def test_writes_public_halves_and_names_what_it_leaves_out(self, path: Path, tmp_path: Path) -> None:
+        done("generate", "--keyring", path, "--id", "audit", "--algorithm", "ed25519")
+        shown = done_json("export-public", "--keyring", path, "--out", tmp_path / "public.json")
+        assert [row["id"] for row in shown["keys"]] == ["audit"]
+        assert [row["id"] for row in shown["left_out"]] == ["orders"]
+        public = read_keyring(tmp_path / "public.json")
+        assert not public.is_secret
+        assert public.keys[0].public == read_keyring(path).versions("audit")[0].public
+
+    def test_text_names_what_it_leaves_out(self, path: Path, tmp_path: Path) -> None:
+        done("generate", "--keyring", path, "--id", "audit", "--algorithm", "ed25519")
+        assert "left out 'orders'" in done("export-public", "--keyring", path, "--out", tmp_path / "p.json")
+
+    def test_hmac_alone_has_nothing_to_export(self, path: Path, tmp_path: Path) -> None:
+        result = run("export-public", "--keyring", path, "--out", tmp_path / "p.json")
+        assert (result.exit_code, "no public half" in result.stderr) == (1, True)
+        assert not (tmp_path / "p.json").exists()
+
+    def test_does_not_overwrite_the_keyring_itself(self, path: Path) -> None:
+        done("generate", "--keyring", path, "--id", "audit", "--algorithm", "ed25519")
+        before = path.read_bytes()
+        assert run("export-public", "--keyring", path, "--out", path).exit_code == 1
+        assert path.read_bytes() == before
+
+
+class TestSecrets:
+    def test_are_never_printed(self, path: Path, tmp_path: Path) -> None:
+        shown = done("generate", "--keyring", path, "--id", "audit", "--algorithm", "ed25519", "--json")
+        for command in (
+            ("list", "--keyring", path),
+            ("list", "--keyring", path, "--json"),
+            ("rotate", "--keyring", path, "--id", "orders", "--json"),
+            ("revoke", "--keyring", path, "--id", "orders", "--json"),
+            ("export-public", "--keyring", path, "--out", tmp_path / "p.json", "--json"),
+        ):
+            shown += done(*command)
+        stored = json.loads(path.read_text(encoding="utf-8"))["keys"]
+        secrets = [key[name] for key in stored for name in ("secret", "private") if name in key]
+        assert len(secrets) == 3
+        assert not [secret for secret in secrets if secret in shown]

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+
+from headerware.cli.trail import trail, trail_lines
+from headerware.core.errors import WireFormatError
+from headerware.interceptors.trail_entries import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from headerware.testing import EmbeddedCluster
+
+WHEN = 1_767_225_600_000
+PRODUCED = TrailEntry(by_whom="shop", when_ms=WHEN, produced_into_cluster="eu", produced_into_topic="orders")
+READ = TrailEntry(by_whom="ship", when_ms=WHEN + 2500, read_from_cluster="us", read_from_topic="orders")
+VALUE = encode_trail(TrailReading((PRODUCED, READ), 3))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(trail, arguments)
+
+
+class TestTrailOfAHeader:
+    def test_from_hex_is_a_timeline(self) -> None:
+        result = run("--hex", VALUE.hex(":"))
+        assert result.exit_code == 0
+        assert [line.split() for line in result.output.splitlines()] == [
+            ["2026-01-01", "00:00:00.000Z", "shop", "produced", "into", "eu/orders"],
+            ["3", "entries", "left", "out", "to", "keep", "the", "trail", "short"],
+            ["2026-01-01", "00:00:02.500Z", "+2.5", "s", "ship", "read", "from", "us/orders"],
+        ]
+
+    def test_from_a_file_as_json(self, tmp_path: Path) -> None:
+        (tmp_path / "header").write_bytes(VALUE)
+        result = run("--file", str(tmp_path / "header"), "--json")
+        found = json.loads(result.output)
+        assert (found["left_out"], [entry["by_whom"] for entry in found["entries"]]) == (3, ["shop", "ship"])
+
+    def test_that_is_corrupt_raises_what_the_root_shows(self) -> None:
+        result = run("--hex", "02")
+        assert isinstance(result.exception, WireFormatError)
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            (),
+            ("--hex", "01", "--file", __file__),
+            ("orders", "--hex", "01"),
+            ("orders",),
+            ("orders", "--bootstrap-servers", "x", "--offset", "1"),
+            ("--hex", "not hex"),
+            ("orders", "--bootstrap-servers", "x", "-X", "secret"),
+        ],
+    )
+    def test_wrong_use_exits_with_2(self, arguments: tuple[str, ...]) -> None:
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert "secret" not in result.output
+
+
+class TestTrailLines:
+    def test_stand_in_columns(self) -> None:
+        lines = [line.plain for line in trail_lines(TrailReading((PRODUCED, READ)))]
+        copied = "from eu/orders to us/orders: copied by something that leaves no entry"
+        assert lines == [
+            "2026-01-01 00:00:00.000Z          shop  produced into eu/orders",
+            f"{'':34}{copied}",
+            "2026-01-01 00:00:02.500Z  +2.5 s  ship  read from us/orders",
+        ]
+
+    def test_of_no_trail_say_so(self) -> None:
+        assert [line.plain for line in trail_lines(TrailReading())] == ["no trail"]
+
+
+class TestTrailOfATopic:
+    @pytest.fixture
+    def topic(self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> str:
+        name = unique_topic("trail")
+        embedded_cluster.create_topic(name, partitions=2)
+        self.servers = embedded_cluster.bootstrap_servers
+        producer = Producer({"bootstrap.servers": self.servers})
+        headers: list[list[tuple[str, Any]] | None] = [
+            [(TRAIL_HEADER, VALUE)],
+            None,
+            [(TRAIL_HEADER, b"\x09")],
+        ]
+        for partition in (0, 1):
+            for given in headers:
+                producer.produce(name, b"v", partition=partition, headers=given or [], timestamp=WHEN)
+        assert producer.flush(30) == 0
+        return name
+
+    def _json(self, *arguments: str) -> list[Any]:
+        result = run("--bootstrap-servers", self.servers, "--json", *arguments)
+        assert result.exit_code == 0, result.output
+        return [json.loads(line) for line in result.output.splitlines()]
+
+    def test_shows_every_record_of_every_partition(self, topic: str) -> None:
+        found = self._json(topic)
+        assert sorted((one["partition"], one["offset"]) for one in found) == [
+            (p, o) for p in (0, 1) for o in range(3)
+        ]
+        assert all(one["timestamp_ms"] == WHEN for one in found)
+
+    def test_shows_the_last_ones(self, topic: str) -> None:
+        assert sorted((one["partition"], one["offset"]) for one in self._json(topic, "--limit", "1")) == [
+            (0, 2),
+            (1, 2),
+        ]
+
+    def test_shows_one_place(self, topic: str) -> None:
+        (found,) = self._json(topic, "--partition", "1", "--offset", "0", "--limit", "1")
+        assert (found["partition"], found["offset"], found["left_out"]) == (1, 0, 3)
+
+    def test_past_the_end_shows_nothing(self, topic: str) -> None:
+        assert self._json(topic, "--partition", "1", "--offset", "3") == []
+
+    def test_shows_corrupt_and_missing_trails_as_such(self, topic: str) -> None:
+        result = run("--bootstrap-servers", self.servers, topic, "--partition", "0")
+        assert result.exit_code == 0
+        lines = result.output.splitlines()
+        assert [line for line in lines if line.startswith(topic)] == [
+            f"{topic}[0]@{offset}  2026-01-01 00:00:00.000Z" for offset in range(3)
+        ]
+        assert "  no trail" in lines
+        assert any("corrupt: hw.trail: version 9" in line for line in lines)
+        assert any(
+            "from us/orders" not in line and f"produced into ?/{topic} by something" in line for line in lines
+        )
+
+    def test_corrupt_trails_are_json_too(self, topic: str) -> None:
+        (found,) = self._json(topic, "--partition", "0", "--offset", "2")
+        assert found["error"] == "hw.trail: version 9, expected 1"
+
+    def test_a_partition_that_is_not_there_is_an_error(self, topic: str) -> None:
+        result = run("--bootstrap-servers", self.servers, topic, "--partition", "7")
+        assert (result.exit_code, result.output) == (
+            1,
+            f"Error: {topic} has 2 partitions, none of number 7\n",
+        )
+
+    def test_brokers_that_do_not_answer_are_an_error(self) -> None:
+        result = run("--bootstrap-servers", "127.0.0.1:1", "orders", "--timeout", "1")
+        assert result.exit_code == 1
+        assert result.output.startswith("Error: orders: ")
+
+    def test_a_property_that_librdkafka_does_not_know_is_an_error(self) -> None:
+        result = run("--bootstrap-servers", "127.0.0.1:1", "orders", "-X", "no.such=1")
+        assert (result.exit_code, "no.such" in result.output) == (1, True)

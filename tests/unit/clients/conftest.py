@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from headerware.clients import Consumer, Producer
+from headerware.core.chain import Chain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka import Message
+
+    from headerware.testing import EmbeddedCluster
+
+QUIET = {"log_level": 0}
+
+
+@pytest.fixture
+def topic(embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> str:
+    """Give a topic of this test's own, with one partition."""
+    name = unique_topic("orders")
+    embedded_cluster.create_topic(name, partitions=1)
+    return name
+
+
+@pytest.fixture
+def connection(embedded_cluster: EmbeddedCluster) -> dict[str, Any]:
+    return {"bootstrap.servers": embedded_cluster.bootstrap_servers, **QUIET}
+
+
+@pytest.fixture
+def make_producer(connection: dict[str, Any]) -> Iterator[Callable[..., Producer]]:
+    """Give a function that makes a producer of interceptors, closed when the test is over."""
+    made: list[Producer] = []
+
+    def make(*interceptors: object, **conf: Any) -> Producer:
+        settings = {name.replace("_", "."): value for name, value in conf.items()}
+        producer = Producer({**connection, **settings}, chain=Chain(interceptors))
+        made.append(producer)
+        return producer
+
+    yield make
+    for producer in made:
+        with contextlib.suppress(RuntimeError):  # closed by the test
+            producer.purge()
+        producer.close()
+
+
+@pytest.fixture
+def make_consumer(
+    connection: dict[str, Any], unique_topic: Callable[[str], str]
+) -> Iterator[Callable[..., Consumer]]:
+    """Give a function that makes a consumer of interceptors, assigned to ``topic`` where that is given."""
+    made: list[Consumer] = []
+    group = unique_topic("group")
+
+    def make(*interceptors: object, topic: str | None = None, **conf: Any) -> Consumer:
+        settings = {name.replace("_", "."): value for name, value in conf.items()}
+        consumer = Consumer(
+            {**connection, "group.id": group, "auto.offset.reset": "earliest", **settings},
+            chain=Chain(interceptors),
+        )
+        made.append(consumer)
+        if topic is not None:
+            consumer.assign([TopicPartition(topic, 0)])
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+@pytest.fixture
+def fill(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+    """Give a function that puts values into the test's topic, past any chain."""
+
+    def put(*values: bytes | None, headers: Any = None) -> None:
+        with Producer(connection, chain=Chain()) as producer:
+            for value in values:
+                producer.produce(topic, value, partition=0, headers=headers)
+
+    return put
+
+
+def take(consumer: Consumer, count: int, *, timeout_s: float = 10.0) -> list[Message]:
+    """Poll until there are so many messages, or fail."""
+    found: list[Message] = []
+    deadline = time.monotonic() + timeout_s
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"only {len(found)} of {count} messages came"
+        message = consumer.poll(0.2)
+        if message is not None:
+            assert message.error() is None, message.error()
+            found.append(message)
+    return found

@@ -1,0 +1,713 @@
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+import headerware
+from headerware.clients import Producer
+from headerware.core.chain import Chain
+from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError, RecordError
+from headerware.core.hooks import DROP, FanOut, Interceptor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka import Message
+
+    from headerware.core.record import Record, RecordMetadata
+
+Report = tuple[KafkaError | None, Any]
+
+
+class Stamp:
+    """Add a header."""
+
+    def __init__(self, name: str = "stamp", value: str = "1") -> None:
+        self.name, self.header, self.value = f"stamp-{name}", name, value
+
+    def on_send(self, record: Record) -> Record:
+        return record.with_headers(record.headers.add(self.header, self.value))
+
+
+class Acks:
+    """Remember acknowledgements."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Record, RecordMetadata | None, BaseException | None]] = []
+        self.closed = 0
+
+    def on_acknowledgement(
+        self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
+    ) -> None:
+        self.seen.append((record, metadata, error))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Drop:
+    def on_send(self, record: Record) -> Any:
+        return DROP
+
+
+class Refuse:
+    def on_send(self, record: Record) -> Record:
+        if record.value == b"bad":
+            raise InterceptorError("no")
+        return record
+
+
+class Halves:
+    """Cut a value into as many pieces as it has bytes."""
+
+    def on_send(self, record: Record) -> Any:
+        pieces = [record.with_value(bytes([byte]), record.headers.add("n", str(i))) for i, byte in enumerate(record.value)]
+        return FanOut(len(pieces), lambda: iter(pieces))
+
+
+def reports() -> tuple[list[Report], Callable[[KafkaError | None, Message], None]]:
+    seen: list[Report] = []
+    return seen, lambda error, message: seen.append((error, message))
+
+
+def wire(connection: dict[str, Any], topic: str, count: int) -> list[Message]:
+    """Read what really went to the topic."""
+    consumer = confluent_kafka.Consumer({**connection, "group.id": "wire", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[Message] = []
+    deadline = time.monotonic() + 10
+    while len(found) < count and time.monotonic() < deadline:
+        found.extend(consumer.consume(count - len(found), 0.2))
+    consumer.close()
+    assert len(found) == count
+    return found
+
+
+class TestSendChain:
+    def test_changes_what_goes_on_the_wire(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        producer = make_producer(Stamp("a"), Stamp("b"))
+        producer.produce(topic, "value", "key", 0, headers={"own": "x"}, timestamp=1_700_000_000_000)
+        assert producer.flush(10) == 0
+        message = wire(connection, topic, 1)[0]
+        assert message.headers() == [("own", b"x"), ("a", b"1"), ("b", b"1")]
+        assert (message.key(), message.value()) == (b"key", b"value")
+
+    def test_goes_on_with_the_last_good_record_after_a_skipped_failure(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        class Broken(Interceptor, frozen=True, kw_only=True):
+            def on_send(self, record: Record) -> Record:
+                raise ValueError("broken")
+
+        producer = make_producer(Stamp("a"), Broken(on_error="skip"), Stamp("b"))
+        producer.produce(topic, b"value")
+        producer.flush(10)
+        assert wire(connection, topic, 1)[0].headers() == [("a", b"1"), ("b", b"1")]
+
+    def test_leaves_the_callers_list_alone(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        headers = [("own", b"x")]
+        make_producer(Stamp()).produce(topic, b"value", headers=headers)
+        assert headers == [("own", b"x")]
+
+    @pytest.mark.parametrize(
+        "headers", [(("a", b"1"),), [["a", b"1"]], {"a": "1"}, [("a", bytearray(b"1"))], [("a", memoryview(b"1"))]]
+    )
+    def test_takes_headers_in_every_form(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str, headers: Any
+    ) -> None:
+        producer = make_producer(Acks())
+        producer.produce(topic, b"value", headers=headers)
+        producer.flush(10)
+        assert wire(connection, topic, 1)[0].headers() == [("a", b"1")]
+
+    def test_refuses_a_bytes_name(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        acks = Acks()
+        with pytest.raises(HeaderError):
+            make_producer(acks).produce(topic, b"value", headers=[(b"a", b"1")])
+        assert [type(error) for _, _, error in acks.seen] == [HeaderError]
+
+    def test_refuses_an_object_that_nothing_serializes(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        with pytest.raises(RecordError):
+            make_producer(Stamp()).produce(topic, 5)
+
+    def test_refuses_a_record_that_an_interceptor_holds_back(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        class Hold:
+            def on_send(self, record: Record) -> list[Record]:
+                return []
+
+        with pytest.raises(InterceptorError, match="holds the record back"):
+            make_producer(Hold()).produce(topic, b"value")
+
+
+class TestReports:
+    def test_carry_the_applications_key_value_and_headers(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        class Encode:
+            def on_send(self, record: Record) -> Record:
+                return record.replace(value=b"encoded", key=b"other", headers=record.headers.add("x", "y"))
+
+        seen, report = reports()
+        producer = make_producer(Encode())
+        producer.produce(topic, "value", "key", headers=[("own", "1")], callback=report)
+        producer.flush(10)
+        (error, message), = seen
+        assert error is None
+        assert (message.key(), message.value(), message.headers()) == (b"key", b"value", [("own", b"1")])
+        assert message.offset() == 0
+
+    def test_give_none_for_no_headers(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        seen, report = reports()
+        producer = make_producer(Stamp())
+        producer.produce(topic, b"value", on_delivery=report)
+        producer.flush(10)
+        assert seen[0][1].headers() is None
+
+    @pytest.mark.parametrize("name", ["on_delivery", "dr_cb"])
+    def test_go_to_the_callback_of_the_configuration(
+        self, connection: dict[str, Any], topic: str, name: str
+    ) -> None:
+        seen, report = reports()
+        own, mine = reports()
+        with Producer({**connection, name: report}, chain=Chain([Stamp()])) as producer:
+            producer.produce(topic, b"default")
+            producer.produce(topic, b"own", callback=mine)
+        assert [message.value() for _, message in seen] == [b"default"]
+        assert [message.value() for _, message in own] == [b"own"]
+
+    def test_of_successes_are_left_out_where_only_errors_are_wanted(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        acks = Acks()
+        seen, report = reports()
+        producer = make_producer(acks, delivery_report_only_error="true")
+        producer.produce(topic, b"value", callback=report)
+        producer.flush(10)
+        assert seen == []
+        assert len(acks.seen) == 1
+
+    def test_that_raise_do_not_stop_the_others(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        seen: list[Any] = []
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            seen.append(message.value())
+            raise ValueError("boom")
+
+        producer = make_producer(Stamp())
+        for value in (b"a", b"b"):
+            producer.produce(topic, value, callback=report)
+        with pytest.raises(ValueError, match="boom"):
+            producer.flush(10)
+        producer.flush(10)
+        assert sorted(seen) == [b"a", b"b"]
+
+    def test_of_a_dropped_record_is_queued_and_counted(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        seen, report = reports()
+        producer = make_producer(Drop())
+        producer.produce(topic, "value", "key", headers={"own": "1"}, callback=report)
+        assert (len(producer), seen) == (1, [])
+        assert producer.poll(0) == 1
+        (error, message), = seen
+        assert error is not None
+        assert error.code() == KafkaError.POLICY_VIOLATION
+        assert message.error() == error
+        assert (message.topic(), message.key(), message.value()) == (topic, b"key", b"value")
+        assert message.headers() == [("own", b"1")]
+        assert len(producer) == 0
+
+    def test_of_a_dropped_record_comes_out_of_flush(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        seen, report = reports()
+        producer = make_producer(Drop())
+        producer.produce(topic, b"value", callback=report)
+        assert producer.flush(10) == 0
+        assert len(seen) == 1
+
+    def test_may_produce_again(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        seen: list[Any] = []
+        producer = make_producer(Halves(), Acks())
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            seen.append(message.value())
+            if len(seen) == 1:
+                producer.produce(topic, b"second", callback=report)
+                assert producer.poll(1) == 0  # confluent-kafka would abort the process
+
+        producer.produce(topic, b"first", callback=report)
+        producer.flush(10)
+        producer.flush(10)
+        assert seen == [b"first", b"second"]
+
+
+class TestFanOut:
+    def test_gives_one_report_after_the_last_slice(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        acks = Acks()
+        seen, report = reports()
+        producer = make_producer(Halves(), acks)
+        producer.produce(topic, b"abc", b"key", 0, headers={"own": "1"}, callback=report)
+        producer.flush(10)
+        assert [message.value() for message in wire(connection, topic, 3)] == [b"a", b"b", b"c"]
+        (error, message), = seen
+        assert error is None
+        assert (message.value(), message.headers(), message.offset()) == (b"abc", [("own", b"1")], 2)
+        (sent, metadata, failure), = acks.seen
+        assert failure is None
+        assert metadata is not None
+        assert metadata.offset == 2
+        assert (sent.value, sent.headers.last("n")) == (b"abc", b"0")
+
+    def test_reports_the_first_error(self, connection: dict[str, Any], topic: str) -> None:
+        seen, report = reports()
+        producer = Producer({**connection, "bootstrap.servers": "127.0.0.1:1"}, chain=Chain([Halves()]))
+        producer.produce(topic, b"abc", partition=0, callback=report)
+        producer.purge()
+        producer.flush(5)
+        (error, message), = seen
+        assert error is not None
+        assert error.code() == KafkaError._PURGE_QUEUE
+        assert message.error().code() == KafkaError._PURGE_QUEUE
+        producer.close()
+
+    def test_is_refused_before_the_first_slice_where_the_queue_could_never_hold_it(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        acks = Acks()
+        producer = make_producer(Halves(), acks, queue_buffering_max_messages=3)
+        with pytest.raises(BufferError, match="4 slices"):
+            producer.produce(topic, b"abcd")
+        assert len(producer) == 0
+        assert [type(error) for _, _, error in acks.seen] == [BufferError]
+
+    def test_waits_for_room(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        seen, report = reports()
+        producer = make_producer(Halves(), queue_buffering_max_messages=3)
+        for value in (b"abc", b"def", b"ghi"):
+            producer.produce(topic, value, callback=report)
+        producer.flush(10)
+        assert sorted(message.value() for _, message in seen) == [b"abc", b"def", b"ghi"]
+        assert producer.stats()["client"]["waits_for_room"] > 0
+
+    def test_fails_as_one_where_a_slice_is_refused(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        class Uneven:
+            def on_send(self, record: Record) -> list[Record]:
+                return [record, record.replace(value=b"x" * 2_000_000)]
+
+        acks = Acks()
+        seen, report = reports()
+        producer = make_producer(Uneven(), acks)
+        with pytest.raises(KafkaException):
+            producer.produce(topic, b"value", callback=report)
+        producer.flush(10)
+        assert seen == []
+        assert [type(error) for _, _, error in acks.seen] == [KafkaException]
+
+    def test_that_turns_out_empty_is_a_drop(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        class Nothing:
+            def on_send(self, record: Record) -> FanOut:
+                return FanOut(1, lambda: iter(()))
+
+        seen, report = reports()
+        producer = make_producer(Nothing())
+        producer.produce(topic, b"value", callback=report)
+        producer.flush(10)
+        assert [error.code() for error, _ in seen if error] == [KafkaError.POLICY_VIOLATION]
+
+
+class TestAcknowledgements:
+    def only(self, acks: Acks) -> tuple[Any, Any, Any]:
+        assert len(acks.seen) == 1
+        return acks.seen[0]
+
+    def test_of_a_delivered_record(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        acks = Acks()
+        producer = make_producer(Stamp("a"), acks)
+        producer.produce(topic, b"value", partition=0)
+        producer.flush(10)
+        record, metadata, error = self.only(acks)
+        assert error is None
+        assert (metadata.topic, metadata.partition, metadata.offset) == (topic, 0, 0)
+        assert metadata.timestamp_ms is not None
+        assert record.headers == (("a", b"1"),)
+
+    def test_comes_before_the_callback(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        order: list[str] = []
+
+        class First:
+            def on_acknowledgement(self, *arguments: Any) -> None:
+                order.append("interceptor")
+
+        producer = make_producer(First())
+        producer.produce(topic, b"value", callback=lambda *_: order.append("application"))
+        producer.flush(10)
+        assert order == ["interceptor", "application"]
+
+    def test_of_a_full_queue(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        acks = Acks()
+        producer = make_producer(acks, queue_buffering_max_messages=1)
+        producer.produce(topic, b"a")
+        with pytest.raises(BufferError):
+            producer.produce(topic, b"b")
+        assert isinstance(self.only(acks)[2], BufferError)
+
+    def test_of_a_record_that_is_too_large(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        acks = Acks()
+        with pytest.raises(KafkaException):
+            make_producer(acks).produce(topic, b"x" * 2_000_000)
+        assert self.only(acks)[2].args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+    def test_of_a_bad_state(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        acks = Acks()
+        with pytest.raises(KafkaException):
+            make_producer(acks, transactional_id="bad-state").produce(topic, b"value")
+        assert self.only(acks)[2].args[0].code() == KafkaError._STATE
+
+    def test_of_a_purged_record(self, connection: dict[str, Any], topic: str) -> None:
+        acks = Acks()
+        with Producer({**connection, "bootstrap.servers": "127.0.0.1:1"}, chain=Chain([acks])) as producer:
+            producer.produce(topic, b"value")
+            producer.purge()
+        assert self.only(acks)[2].args[0].code() == KafkaError._PURGE_QUEUE
+
+    def test_of_an_aborted_record(
+        self, make_producer: Callable[..., Producer], topic: str, unique_topic: Callable[[str], str]
+    ) -> None:
+        acks = Acks()
+        producer = make_producer(acks, transactional_id=unique_topic("tx"))
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        producer.produce(topic, b"value")
+        producer.abort_transaction(10)
+        assert self.only(acks)[2].args[0].code() == KafkaError._PURGE_QUEUE
+
+    def test_of_a_committed_record(
+        self, make_producer: Callable[..., Producer], topic: str, unique_topic: Callable[[str], str]
+    ) -> None:
+        acks = Acks()
+        producer = make_producer(acks, transactional_id=unique_topic("tx"))
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        producer.produce(topic, b"value")
+        producer.commit_transaction(10)
+        assert self.only(acks)[2] is None
+
+    def test_of_a_dropped_record(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        acks = Acks()
+        producer = make_producer(Drop(), acks)
+        producer.produce(topic, b"value")
+        producer.flush(10)
+        assert self.only(acks)[2].args[0].code() == KafkaError.POLICY_VIOLATION
+
+    def test_of_a_refused_record_has_the_last_good_one(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        acks = Acks()
+        with pytest.raises(InterceptorError):
+            make_producer(Stamp("a"), Refuse(), acks).produce(topic, b"bad")
+        record, _, error = self.only(acks)
+        assert isinstance(error, InterceptorError)
+        assert record.headers == (("a", b"1"),)
+
+    def test_of_a_record_with_a_reserved_header(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        acks = Acks()
+        with pytest.raises(HeaderwareError):
+            make_producer(acks).produce(topic, b"value", headers={"hw.sig": b"forged"})
+        assert isinstance(self.only(acks)[2], HeaderError)
+
+
+class TestMany:
+    def test_keeps_headers_and_timestamps(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        producer = make_producer(Stamp("a"))
+        records = [
+            {"value": b"1", "key": b"k", "headers": {"own": "x"}, "timestamp": 1_700_000_000_000, "partition": 0},
+            headerware.Record("elsewhere", b"2", partition=0),
+        ]
+        assert producer.produce_many(topic, iter(records)) == [None, None]
+        producer.flush(10)
+        first, second = wire(connection, topic, 2)
+        assert (first.key(), first.headers()) == (b"k", [("own", b"x"), ("a", b"1")])
+        assert (second.value(), second.headers()) == (b"2", [("a", b"1")])
+
+    def test_lets_no_bad_record_take_its_neighbours_along(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        acks = Acks()
+        producer = make_producer(Refuse(), acks)
+        records: list[Any] = [
+            {"value": b"1"}, {"value": b"bad"}, {"value": 5}, {"nope": 1}, {"value": b"x" * 2_000_000}, 7, {"value": b"2"},
+        ]
+        errors = producer.produce_many(topic, records)
+        producer.flush(10)
+        assert [type(error) for error in errors] == [
+            type(None), InterceptorError, RecordError, TypeError, KafkaException, TypeError, type(None),
+        ]
+        assert [message.value() for message in wire(connection, topic, 2)] == [b"1", b"2"]
+        assert len(acks.seen) == len(records)
+
+    def test_reports_to_each_record_of_its_own(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        seen, report = reports()
+        own, mine = reports()
+        producer = make_producer(Stamp())
+        producer.produce_many(topic, [{"value": b"1"}, {"value": b"2", "on_delivery": mine}], on_delivery=report)
+        producer.flush(10)
+        assert [message.value() for _, message in seen] == [b"1"]
+        assert [message.value() for _, message in own] == [b"2"]
+
+    def test_uses_batch_hooks(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        sizes: list[int] = []
+
+        class Batch:
+            def on_send_batch(self, records: list[Record]) -> list[Record]:
+                sizes.append(len(records))
+                return records
+
+        make_producer(Batch()).produce_many(topic, [{"value": b"1"}] * 3)
+        assert sizes == [3]
+
+    def test_without_a_chain_keeps_headers_too(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        producer = make_producer()
+        errors = producer.produce_many(topic, [{"value": b"1", "headers": {"a": "1"}}, {"value": 5}])
+        assert [type(error) for error in errors] == [type(None), TypeError]
+        producer.flush(10)
+        assert wire(connection, topic, 1)[0].headers() == [("a", b"1")]
+
+
+class TestProduceBatch:
+    def test_keeps_headers_and_counts(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        seen, report = reports()
+        producer = make_producer(Stamp("a"))
+        batch: list[dict[str, Any]] = [
+            {"value": b"1", "headers": [("own", b"x")]}, {"value": b"y" * 2_000_000}, {"value": "2", "timestamp": 5},
+        ]
+        assert producer.produce_batch(topic, batch, 0, on_delivery=report) == 2
+        producer.flush(10)
+        assert batch[1]["_error"].code() == KafkaError.MSG_SIZE_TOO_LARGE
+        assert "_error" not in batch[0]
+        assert [message.headers() for message in wire(connection, topic, 2)] == [
+            [("own", b"x"), ("a", b"1")], [("a", b"1")],
+        ]
+        assert len(seen) == 2
+
+    @pytest.mark.parametrize("messages", [(), [5], [{"value": b"1", "partition": "0"}]])
+    def test_refuses_what_confluent_kafka_refuses(
+        self, make_producer: Callable[..., Producer], topic: str, messages: Any
+    ) -> None:
+        with pytest.raises(TypeError):
+            make_producer(Stamp()).produce_batch(topic, messages)
+
+
+class TestLife:
+    def test_closes_interceptors_once(self, make_producer: Callable[..., Producer]) -> None:
+        acks = Acks()
+        producer = make_producer(acks)
+        assert producer.close() is True
+        assert producer.close() is True
+        assert acks.closed == 1
+
+    def test_closes_as_a_context_manager(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        acks = Acks()
+        with make_producer(acks) as producer:
+            producer.produce(topic, b"value")
+        assert (acks.closed, len(acks.seen)) == (1, 1)
+        with pytest.raises(RuntimeError, match="closed"):
+            producer.produce(topic, b"value")
+
+    def test_closes_everything_once_when_the_constructor_throws(self) -> None:
+        first, second = Acks(), Acks()
+        with pytest.raises(KafkaException):
+            Producer({"no.such.property": 1}, chain=Chain([first, second]))
+        assert (first.closed, second.closed) == (1, 1)
+
+    def test_closes_those_that_were_opened_when_a_later_one_cannot_open(
+        self, connection: dict[str, Any]
+    ) -> None:
+        class Broken(Interceptor, frozen=True, kw_only=True):
+            def open(self, context: Any) -> Any:
+                raise ValueError("broken")
+
+            def on_send(self, record: Record) -> Record:
+                return record
+
+        acks = Acks()
+        with pytest.raises(ValueError, match="broken"):
+            Producer(connection, chain=Chain([acks, Broken()]))
+        assert acks.closed == 1
+
+    def test_goes_without_the_cycle_collector(self, connection: dict[str, Any], topic: str) -> None:
+        acks = Acks()
+        gc.disable()
+        try:
+            producer = Producer(connection, chain=Chain([Halves(), acks]))
+            producer.produce(topic, b"ab", callback=lambda *_: None)
+            producer.flush(10)
+            reference = weakref.ref(producer)
+            del producer
+            assert reference() is None
+        finally:
+            gc.enable()
+        assert acks.closed == 1
+
+    def test_learns_the_clusters_id_without_blocking(
+        self, connection: dict[str, Any], topic: str
+    ) -> None:
+        class Cluster(Interceptor, frozen=True, kw_only=True):
+            def open(self, context: Any) -> Any:
+                ports.append(context)
+                return self
+
+            def on_send(self, record: Record) -> Record:
+                return record
+
+        ports: list[Any] = []
+        with Producer(connection, chain=Chain([Cluster()])):
+            deadline = time.monotonic() + 10
+            while ports[0].cluster_id() is None:
+                assert time.monotonic() < deadline
+        unreachable = Producer({**connection, "bootstrap.servers": "127.0.0.1:1"}, chain=Chain([Cluster()]))
+        started = time.monotonic()
+        assert ports[1].cluster_id() is None
+        assert time.monotonic() - started < 0.1
+        del unreachable
+        assert ports[1].cluster_id() is None
+
+    def test_counts(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        producer = make_producer(Stamp("a"))
+        producer.produce(topic, b"value")
+        stats = producer.stats()
+        assert stats["stamp-a"]["sent"] == 1
+        assert stats["client"]["queued"] == 1
+
+
+class TestDeadLetters:
+    def test_are_published_past_the_chain(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        class Careful(Interceptor, frozen=True, kw_only=True):
+            def on_send(self, record: Record) -> Record:
+                raise InterceptorError("no")
+
+        acks = Acks()
+        seen, report = reports()
+        producer = make_producer(Careful(on_error="dead_letter", dead_letter_topic=f"{topic}.dead"), acks)
+        producer.produce(topic, b"value", headers={"own": "1"}, callback=report)
+        producer.flush(10)
+        assert [error.code() for error, _ in seen if error] == [KafkaError.POLICY_VIOLATION]
+        assert len(acks.seen) == 1
+        client = confluent_kafka.Consumer({**connection, "group.id": "g", "auto.offset.reset": "earliest"})
+        client.assign([TopicPartition(f"{topic}.dead", partition, 0) for partition in range(4)])
+        letter = client.poll(10)
+        client.close()
+        assert letter is not None
+        assert letter.value() == b"value"
+        assert ("own", b"1") in (letter.headers() or [])
+
+
+class TestRaw:
+    def test_has_the_c_methods_themselves(self, make_producer: Callable[..., Producer]) -> None:
+        producer = make_producer()
+        raw = confluent_kafka.Producer
+        for name in ("produce", "produce_batch", "poll", "flush", "close", "commit_transaction", "__len__"):
+            assert getattr(type(producer), name) is getattr(raw, name)
+            assert name not in vars(producer)
+        assert isinstance(producer, Producer)
+
+    def test_leaves_a_subclasss_own_methods_in_front(self, connection: dict[str, Any], topic: str) -> None:
+        class Loud(Producer):
+            def produce(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+                heard.append(args)
+                super().produce(*args, **kwargs)
+
+        heard: list[Any] = []
+        seen, report = reports()
+        with Loud(connection, chain=Chain()) as producer:
+            producer.produce(topic, b"value", callback=report)
+        assert len(heard) == len(seen) == 1
+        assert isinstance(producer, Loud)
+        assert type(producer).flush is confluent_kafka.Producer.flush
+
+    def test_is_what_a_disabled_client_becomes(
+        self, connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        producer = Producer(connection, chain=Chain([Stamp()]))
+        assert len(producer.chain) == 0
+        assert type(producer).produce is confluent_kafka.Producer.produce
+        assert repr(producer).endswith("Chain()>")
+        producer.close()
+
+    def test_goes_without_the_cycle_collector(self, connection: dict[str, Any], topic: str) -> None:
+        gc.disable()
+        try:
+            producer = Producer(connection, chain=Chain())
+            producer.produce(topic, b"value")
+            producer.flush(10)
+            reference = weakref.ref(producer)
+            del producer
+            assert reference() is None
+        finally:
+            gc.enable()
+
+
+class TestPartitionPicker:
+    @pytest.mark.parametrize(
+        ("partitioner", "scattered"),
+        [
+            ("random", {None, b"", b"k"}),
+            ("consistent", set()),
+            ("consistent_random", {None, b""}),
+            ("murmur2", set()),
+            ("murmur2_random", {None}),
+            ("fnv1a", set()),
+            ("fnv1a_random", {None}),
+        ],
+    )
+    def test_picks_where_the_key_does_not_decide(
+        self, connection: dict[str, Any], unique_topic: Callable[[str], str], partitioner: str, scattered: set[Any]
+    ) -> None:
+        class Pick(Interceptor, frozen=True, kw_only=True):
+            def open(self, context: Any) -> Any:
+                ports.append(context.pick_partition)
+                return self
+
+            def on_send(self, record: Record) -> Record:
+                return record
+
+        ports: list[Callable[[Record], int | None]] = []
+        name = unique_topic("new")
+        with Producer({**connection, "partitioner": partitioner}, chain=Chain([Pick()])):
+            picked = {key for key in (None, b"", b"k") if ports[0](headerware.Record(name, b"v", key)) is not None}
+            fixed = ports[0](headerware.Record(name, b"v", None, partition=3))
+        assert picked == scattered
+        assert fixed is None

@@ -1,0 +1,131 @@
+"""A chain: what it refuses when it is made, what it is called, and that it may be shared and pickled."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace as Hooks
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+import pytest
+
+from headerware import Chain, ConfigError, Interceptor, PluginError, Record
+
+
+class Stamp(Interceptor, frozen=True, kw_only=True):
+    type: ClassVar[str] = "stamp"
+
+    text: str = "stamped"
+    level: Annotated[int, msgspec.Meta(ge=1, le=9)] = 3
+    mode: Literal["fast", "small"] = "fast"
+    names: tuple[str, ...] = ()
+
+    def on_send(self, record: Record) -> Record:
+        return record.with_headers(record.headers.add("stamp", self.text))
+
+
+class Mute(Interceptor, frozen=True, kw_only=True):
+    type: ClassVar[str] = "mute"
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("thing", [object(), 5, "sign", None, Mute()])
+    def test_what_has_no_hooks(self, thing: Any) -> None:
+        with pytest.raises(PluginError, match="has none of the hooks"):
+            Chain([thing])
+
+    def test_a_hook_that_cannot_be_called(self) -> None:
+        with pytest.raises(PluginError, match="has none of the hooks"):
+            Chain([Hooks(on_send=5)])
+
+    def test_a_class_instead_of_an_object(self) -> None:
+        with pytest.raises(PluginError, match=r"found the class Stamp; write Stamp\(\.\.\.\)"):
+            Chain([Stamp])
+
+    @pytest.mark.parametrize(
+        ("options", "path"),
+        [
+            ({"text": 5}, "stamp.text"),
+            ({"level": "3"}, "stamp.level"),
+            ({"level": 10}, "stamp.level"),
+            ({"mode": "secret-mode"}, "stamp.mode"),
+            ({"names": "ab"}, "stamp.names"),
+            ({"names": (1,)}, "stamp.names[0]"),
+            ({"topics": "orders"}, "stamp.topics"),
+            ({"on_error": "ignore"}, "stamp.on_error"),
+            ({"dead_letter_headers": "kafka"}, "stamp.dead_letter_headers"),
+            ({"name": 5}, "5.name"),
+        ],
+    )
+    def test_an_option_of_a_wrong_type_given_in_code(self, options: dict[str, Any], path: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Chain([Stamp(**options)])
+        assert caught.value.path == path
+        assert "`" not in str(caught.value)
+
+    def test_an_unknown_option_given_in_code(self) -> None:
+        with pytest.raises(TypeError, match="levle"):
+            Stamp(levle=3)  # type: ignore[call-arg]
+
+    def test_two_of_one_name(self) -> None:
+        with pytest.raises(ConfigError, match="two interceptors are named 'mine'"):
+            Chain([Stamp(name="mine"), Stamp(name="mine", topics=("other",))])
+
+
+class TestNames:
+    def test_are_the_types_unless_given(self) -> None:
+        assert Chain([Stamp(), Stamp(name="mine"), Hooks(on_send=print)]).names == (
+            "stamp",
+            "mine",
+            "simplenamespace",
+        )
+
+    def test_of_one_type_are_numbered(self) -> None:
+        assert Chain([Stamp(), Stamp(), Stamp()]).names == ("stamp", "stamp-2", "stamp-3")
+
+    @pytest.mark.parametrize(
+        ("given", "names"),
+        [
+            ((None, "stamp"), ("stamp-2", "stamp")),
+            ((None, None, "stamp-2"), ("stamp", "stamp-3", "stamp-2")),
+            (("stamp-2", None, None), ("stamp-2", "stamp", "stamp-3")),
+        ],
+    )
+    def test_that_were_given_are_kept(self, given: tuple[str | None, ...], names: tuple[str, ...]) -> None:
+        assert Chain([Stamp(name=name) for name in given]).names == names
+
+    def test_are_keys_of_the_statistics(self) -> None:
+        assert list(Chain([Stamp(), Stamp()]).open().stats()) == ["stamp", "stamp-2"]
+
+    def test_for_a_topic_are_those_that_work_there(self) -> None:
+        chain = Chain([Stamp(name="a", topics=("orders",)), Stamp(name="b", topics=("!orders",)), Stamp()])
+        assert chain.for_topic("orders") == ["a", "stamp"]
+        assert chain.for_topic("payments") == ["b", "stamp"]
+
+
+class TestChain:
+    def test_of_one_type_twice_for_different_topics_does_each_its_own(self) -> None:
+        chain = Chain([Stamp(text="eu", topics=("*.eu",)), Stamp(text="us", topics=("*.us",))])
+        records = chain.open().send([Record("orders.eu"), Record("orders.us"), Record("orders")])
+        assert [record.headers.all("stamp") for record in records] == [(b"eu",), (b"us",), ()]
+
+    def test_is_a_collection_of_its_interceptors(self) -> None:
+        stamps = [Stamp(name="a"), Stamp(name="b")]
+        chain = Chain(iter(stamps))
+        assert (len(chain), list(chain), chain.interceptors) == (2, stamps, tuple(stamps))
+        assert not Chain()
+
+    def test_is_equal_and_hashes_by_content(self) -> None:
+        assert Chain([Stamp()]) == Chain([Stamp()])
+        assert len({Chain([Stamp()]), Chain([Stamp()]), Chain([Stamp(level=4)])}) == 2
+        assert Chain() != ()
+
+    def test_survives_pickling(self) -> None:
+        chain = Chain([Stamp(text="x"), Stamp(name="mine")])
+        assert pickle.loads(pickle.dumps(chain)) == chain  # noqa: S301 - our own bytes
+
+    def test_shows_names_only(self) -> None:
+        assert repr(Chain([Stamp(text="hunter2"), Stamp(name="mine")])) == "Chain(stamp -> mine)"
+
+    def test_opens_without_a_context(self) -> None:
+        assert Chain([Stamp()]).open().send([Record("t", b"")])[0].headers.last("stamp") == b"stamped"

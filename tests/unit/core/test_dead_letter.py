@@ -1,0 +1,215 @@
+"""Dead letters: the untouched original, and a reason that others can read and that does not grow."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace as Hooks
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headerware import DROP, Chain, Context, DeadLetterError, Headers, Place, Record, SignatureError
+from headerware.core.dead_letter import is_dead_letter_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECRET = "hunter2"
+ORIGINAL = Record(
+    "orders",
+    b"value",
+    b"key",
+    Headers([("traceparent", b"00-1"), ("a", None), ("a", b""), ("hw.sig", b"\x01")]),
+    partition=3,
+    timestamp_ms=1_700_000_000_123,
+    timestamp_type=1,
+    offset=42,
+)
+
+
+def refusing(error: Exception | None = None, **options: Any) -> Hooks:
+    def hook(record: Record) -> Record:
+        raise error or SignatureError("no signature")
+
+    return Hooks(**{"name": "sign", "on_consume": hook, "on_send": hook, "on_error": "dead_letter"} | options)
+
+
+def letters(*chain: Any, record: Record = ORIGINAL, group_id: str | None = None) -> list[Record]:
+    published: list[Record] = []
+    session = Chain(chain).open(Context(publish=published.append, group_id=group_id))
+    assert session.consume_outcome(record) is DROP
+    return published
+
+
+class TestLetter:
+    def test_is_the_untouched_original_for_the_dead_letter_topic(self) -> None:
+        (letter,) = letters(refusing())
+        assert (letter.topic, letter.value, letter.key) == ("orders.dead-letter", b"value", b"key")
+        assert tuple(letter.headers)[:4] == tuple(ORIGINAL.headers)
+        assert letter.timestamp_ms == ORIGINAL.timestamp_ms
+        assert (letter.partition, letter.offset, letter.local) == (None, None, None)
+
+    def test_is_cut_from_what_came_and_not_from_what_steps_before_made(self) -> None:
+        decoder = Hooks(on_consume=lambda record: record.with_value(b"decoded", Headers()))
+        (letter,) = letters(refusing(), decoder)
+        assert letter.value == b"value"
+        assert "hw.sig" in letter.headers
+
+    def test_of_a_record_out_of_a_list_is_that_record(self) -> None:
+        glue = Hooks(on_consume=lambda record: [record.with_value(b"glued", Headers({"g": b""}))])
+        (letter,) = letters(refusing(), glue)
+        assert letter.value == b"glued"
+        assert "g" in letter.headers
+        assert "traceparent" not in letter.headers
+
+    @pytest.mark.parametrize(("pattern", "topic"), [("dlq", "dlq"), ("{topic}-dlq", "orders-dlq"), ("x.{topic}.y", "x.orders.y")])
+    def test_goes_where_the_pattern_says(self, pattern: str, topic: str) -> None:
+        assert letters(refusing(dead_letter_topic=pattern))[0].topic == topic
+
+    def test_of_a_record_that_was_never_on_the_wire_has_no_partition_or_offset(self) -> None:
+        published: list[Record] = []
+        session = Chain([refusing()]).open(Context(publish=published.append))
+        assert session.send_outcome(Record("orders", b"v")) is DROP
+        names = published[0].headers.names()
+        assert "__connect.errors.offset" not in names
+        assert "__connect.errors.partition" not in names
+        assert published[0].headers.last("__connect.errors.stage") == b"ON_SEND"
+
+
+class TestConnectNames:
+    def test_are_decimal_text(self) -> None:
+        (letter,) = letters(refusing())
+        reason = {name: value for name, value in letter.headers if name.startswith("__connect.")}
+        stacktrace = reason.pop("__connect.errors.exception.stacktrace")
+        assert reason == {
+            "__connect.errors.topic": b"orders",
+            "__connect.errors.partition": b"3",
+            "__connect.errors.offset": b"42",
+            "__connect.errors.stage": b"ON_CONSUME",
+            "__connect.errors.class.name": b"sign",
+            "__connect.errors.exception.class.name": b"headerware.core.errors.SignatureError",
+            "__connect.errors.exception.message": b"sign at orders[3]@42: no signature",
+        }
+        assert stacktrace is not None
+        assert b"in hook" in stacktrace
+
+    @pytest.mark.parametrize("names", ["connect", "spring"])
+    def test_never_quote_a_foreign_error(self, names: str) -> None:
+        (letter,) = letters(refusing(ValueError(SECRET), dead_letter_headers=names))
+        assert not any(SECRET.encode() in (value or b"") for _, value in letter.headers)
+
+    def test_tell_each_frame_of_a_foreign_error_once(self) -> None:
+        (letter,) = letters(refusing(ValueError(SECRET)))
+        stacktrace = letter.headers.last("__connect.errors.exception.stacktrace", b"")
+        assert stacktrace is not None
+        assert stacktrace.count(b"in hook") == 1
+
+    def test_bound_the_stacktrace(self) -> None:
+        def hook(record: Record, depth: int = 500) -> Record:
+            if depth:
+                return hook(record, depth - 1)
+            raise SignatureError("deep")
+
+        (letter,) = letters(refusing(on_consume=hook))
+        stacktrace = letter.headers.last("__connect.errors.exception.stacktrace", b"")
+        assert stacktrace is not None
+        assert 0 < len(stacktrace) <= 4_200
+
+
+class TestSpringNames:
+    def test_are_binary(self) -> None:
+        (letter,) = letters(refusing(ValueError(SECRET), dead_letter_headers="spring"), group_id="billing")
+        reason = {name.removeprefix("kafka_dlt-"): value for name, value in letter.headers if "dlt" in name}
+        assert reason.pop("exception-stacktrace")
+        assert reason == {
+            "original-topic": b"orders",
+            "original-partition": b"\x00\x00\x00\x03",
+            "original-offset": b"\x00\x00\x00\x00\x00\x00\x00\x2a",
+            "original-timestamp": struct.pack(">q", 1_700_000_000_123),
+            "original-timestamp-type": b"CreateTime",
+            "original-consumer-group": b"billing",
+            "exception-fqcn": b"headerware.core.errors.InterceptorError",
+            "exception-cause-fqcn": b"builtins.ValueError",
+            "exception-message": b"sign at orders[3]@42: raised ValueError; the cause says more",
+        }
+
+    def test_leave_out_what_is_unknown(self) -> None:
+        bare = Record("orders", b"", offset=0, partition=0)
+        (letter,) = letters(refusing(dead_letter_headers="spring"), record=bare)
+        names = letter.headers.names()
+        assert "kafka_dlt-original-timestamp" not in names
+        assert "kafka_dlt-original-consumer-group" not in names
+        assert "kafka_dlt-exception-cause-fqcn" not in names
+
+
+class TestGoingRound:
+    @pytest.mark.parametrize("names", ["connect", "spring"])
+    def test_a_reason_replaces_the_earlier_one(self, names: str) -> None:
+        (first,) = letters(refusing(dead_letter_headers=names))
+        (second,) = letters(refusing(dead_letter_headers=names), record=first.replace(topic="orders", partition=3, offset=42))
+        assert second.headers.names() == first.headers.names()
+        assert second.headers.last("traceparent") == b"00-1"
+
+    @pytest.mark.parametrize(
+        ("pattern", "topic", "answer"),
+        [
+            ("{topic}.dead-letter", "orders.dead-letter", True),
+            ("{topic}.dead-letter", "orders", False),
+            ("{topic}.dead-letter", ".dead-letter", False),
+            ("dlq", "dlq", True),
+            ("dlq", "dlq2", False),
+            ("dlq-{topic}", "dlq-orders", True),
+            ("a-{topic}-a", "a-a", False),
+            ("a-{topic}-a", "a-x-a", True),
+        ],
+    )
+    def test_a_dead_letter_topic_is_known(self, pattern: str, topic: str, answer: bool) -> None:  # noqa: FBT001 - parametrized
+        assert is_dead_letter_topic(pattern, topic) is answer
+
+    def test_a_letter_that_fails_again_raises_instead_of_going_round(self) -> None:
+        published: list[Record] = []
+        session = Chain([refusing()]).open(Context(publish=published.append))
+        outcome = session.consume_outcome(ORIGINAL.replace(topic="orders.dead-letter"))
+        assert isinstance(outcome, SignatureError)
+        assert published == []
+        assert session.stats()["sign"]["failed"] == 1
+        assert session.stats()["sign"]["dead_lettered"] == 0
+
+
+class TestFailureToPublish:
+    def failed(self, publish: Callable[[Record], None] | None) -> DeadLetterError:
+        session = Chain([refusing()]).open(Context(publish=publish))
+        outcome = session.consume_outcome(ORIGINAL)
+        assert isinstance(outcome, DeadLetterError)
+        assert session.stats()["sign"]["failed"] == 1
+        assert session.stats()["sign"]["dead_lettered"] == 0
+        return outcome
+
+    def test_holds_the_record_back_and_says_both_reasons(self) -> None:
+        def publish(_: Record) -> None:
+            raise TimeoutError(SECRET)
+
+        error = self.failed(publish)
+        assert "TimeoutError" in str(error)
+        assert "sign at orders[3]@42: no signature" in str(error)
+        assert SECRET not in str(error)
+        assert isinstance(error.__cause__, TimeoutError)
+        assert (error.topic, error.partition, error.offset) == ("orders", 3, 42)
+
+    def test_keeps_the_text_of_our_own_errors(self) -> None:
+        def publish(_: Record) -> None:
+            raise DeadLetterError("the topic does not exist")
+
+        assert "the topic does not exist" in str(self.failed(publish))
+
+    def test_without_a_port_is_one_too(self) -> None:
+        assert "no publish port" in str(self.failed(None))
+
+
+class TestLargeLetters:
+    def test_are_cut_by_the_slicer_of_the_chain(self) -> None:
+        def cut(record: Record) -> list[Record]:
+            return [record.with_value(record.value[index : index + 1], record.headers) for index in range(5)]
+
+        slicer = Hooks(name="slice", place=Place.SLICE, on_send=cut)
+        assert [letter.value for letter in letters(refusing(), slicer)] == [b"v", b"a", b"l", b"u", b"e"]

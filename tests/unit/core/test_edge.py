@@ -1,0 +1,145 @@
+"""The edge of a session: one way in for everything, the same for single records and batches."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace as Hooks
+from typing import Any
+
+import pytest
+
+from headerware import Chain, HeaderError, Headers, Record, RecordError, Stage, TransportHeaderError
+from headerware.core.edge import ENCODINGS, LINEAGE
+from headerware.core.plugins import BUILT_IN
+
+SECRET = "hunter2"
+
+
+def same(record: Record) -> Record:
+    return record
+
+
+def send(record: Record, *, batch: bool, stage: Stage = Stage.BYTES, hook: Any = same) -> Any:
+    session = Chain([Hooks(on_send=hook, on_consume=hook, stage=stage)]).open()
+    return session.send_outcomes([record])[0] if batch else session.send_outcome(record)
+
+
+def consume(record: Record, *, batch: bool) -> Any:
+    session = Chain([Hooks(on_send=same, on_consume=same)]).open()
+    return session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+class TestNormalisation:
+    @pytest.mark.parametrize("way", [send, consume])
+    @pytest.mark.parametrize("part", ["text", b"text", bytearray(b"text"), memoryview(b"text")])
+    def test_values_and_keys_become_bytes(self, way: Any, part: Any, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        record = way(Record("t", part, part), batch=batch)
+        assert (record.value, record.key) == (b"text", b"text")
+        assert type(record.value) is type(record.key) is bytes
+
+    @pytest.mark.parametrize("way", [send, consume])
+    def test_null_stays_null_and_empty_stays_empty(self, way: Any, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        assert way(Record("t", None, b""), batch=batch) == Record("t", None, b"")
+        assert way(Record("t", "", None), batch=batch) == Record("t", b"", None)
+
+    @pytest.mark.parametrize("way", [send, consume])
+    def test_headers_become_headers_and_the_callers_list_stays(self, way: Any, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        mine = [["a", "1"], ("b", None)]
+        record = way(Record("t", b"", None, mine), batch=batch)  # type: ignore[arg-type]
+        assert type(record.headers) is Headers
+        assert tuple(record.headers) == (("a", b"1"), ("b", None))
+        assert mine == [["a", "1"], ("b", None)]
+
+    @pytest.mark.parametrize("way", [send, consume])
+    @pytest.mark.parametrize(
+        ("record", "kind"),
+        [
+            (Record(None, b""), RecordError),  # type: ignore[arg-type]
+            (Record(b"t", b""), RecordError),  # type: ignore[arg-type]
+            (Record("t", SECRET + "\ud800"), RecordError),
+            (Record("t", b"", SECRET + "\ud800"), RecordError),
+            (Record("t", b"", b"", {"a": SECRET + "\ud800"}), HeaderError),  # type: ignore[arg-type]
+            (Record("t", b"", b"", {"a": 5}), HeaderError),  # type: ignore[arg-type]
+            (Record("t", b"", b"", [(b"a", b"")]), HeaderError),  # type: ignore[list-item]
+        ],
+    )
+    def test_what_cannot_be_is_an_outcome_that_quotes_nothing(
+        self, way: Any, record: Record, kind: type[Exception], batch: bool # noqa: FBT001 - parametrized
+    ) -> None:
+        outcome = way(record, batch=batch)
+        assert type(outcome) is kind
+        assert SECRET not in str(outcome)
+
+    @pytest.mark.parametrize("part", [5, 1.5, {"a": SECRET}, object()])
+    def test_objects_are_refused_where_nothing_serializes(self, part: Any, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        assert isinstance(send(Record("t", part), batch=batch), RecordError)
+        error = send(Record("t", b"", part), batch=batch)
+        assert isinstance(error, RecordError)
+        assert SECRET not in str(error)
+
+    def test_objects_pass_to_a_transform_at_the_object_stage(self, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        def serialize(record: Record) -> Record:
+            return record.with_value(repr(record.value).encode(), record.headers)
+
+        assert send(Record("t", 5), batch=batch, stage=Stage.OBJECTS, hook=serialize).value == b"5"
+
+    def test_objects_that_nobody_serialized_are_refused_at_the_end(self, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        outcome = send(Record("t", {"a": SECRET}), batch=batch, stage=Stage.OBJECTS)
+        assert "not dict; serialize it first" in str(outcome)
+        assert SECRET not in str(outcome)
+
+    def test_a_refused_record_takes_no_neighbour_along(self, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        session = Chain([Hooks(on_send=same)]).open()
+        good = Record("t", b"good")
+        first, second, third = session.send_outcomes([good, Record("t", 5), good])
+        assert (first, third) == (good, good)
+        assert isinstance(second, RecordError)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+class TestReservedNames:
+    @pytest.mark.parametrize("name", ["hw.sig", "hw.compress", "hw.", "hw.unknown", "hw.trail.x", "hw.Trail"])
+    def test_are_refused_on_send(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        error = send(Record("t", b"", None, Headers({"a": b"", name: SECRET})), batch=batch)
+        assert isinstance(error, HeaderError)
+        assert repr(name) in str(error)
+        assert SECRET not in str(error)
+
+    @pytest.mark.parametrize("name", [*sorted(LINEAGE), "hw", "hwx", "x.hw.sig", "", "HW.sig"])
+    def test_lineage_and_foreign_names_pass(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        record = Record("t", b"", None, Headers({name: b""}))
+        assert send(record, batch=batch) is record
+
+    def test_a_chain_may_set_them(self, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        def sign(record: Record) -> Record:
+            return record.with_headers(record.headers.append(("hw.sig", b"")))
+
+        assert "hw.sig" in send(Record("t", b""), batch=batch, hook=sign).headers
+
+
+@pytest.mark.parametrize("batch", [False, True])
+class TestLeftoverEncodings:
+    @pytest.mark.parametrize(("name", "word"), list(ENCODINGS.items()))
+    def test_are_refused_on_consume_with_who_takes_them_off(self, name: str, word: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        record = Record("t", b"", None, Headers([(name, b"\x01")]), 3, offset=42)
+        error = consume(record, batch=batch)
+        assert isinstance(error, TransportHeaderError)
+        assert str(error).startswith(f"chain at t[3]@42: header {name!r}")
+        assert f"add the {word!r} interceptor" in str(error)
+
+    def test_that_the_chain_took_off_are_fine(self, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        decoder = Hooks(on_consume=lambda record: record.with_headers(record.headers.remove("hw.compress")))
+        session = Chain([decoder]).open()
+        record = Record("t", b"", None, Headers({"hw.compress": b""}))
+        outcome = session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)
+        assert isinstance(outcome, Record)
+
+    @pytest.mark.parametrize("name", ["hw.sig", "hw.trail", "hw.id", "compress"])
+    def test_others_say_nothing_about_the_value(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        record = Record("t", b"", None, Headers({name: b""}))
+        assert consume(record, batch=batch) == record
+
+
+def test_hints_name_types_that_configuration_knows_or_will_know() -> None:
+    later = {"encrypt", "claim_check", "compact"}
+    assert set(ENCODINGS.values()) <= later | set(BUILT_IN)

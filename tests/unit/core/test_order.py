@@ -1,0 +1,131 @@
+"""What can and cannot work in a chain, each rule on its own."""
+
+from __future__ import annotations
+
+import re
+from itertools import permutations
+from types import SimpleNamespace as Hooks
+from typing import Any
+
+import pytest
+
+from headerware import Chain, ConfigError, Place, Record, Role, Stage
+from headerware.core.order import _NEVER_BEFORE, check_order, in_order
+
+
+def placed(place: Place | None, name: str = "", **options: Any) -> Hooks:
+    return Hooks(
+        place=place,
+        name=name or (place.name.lower() if place else "custom"),
+        on_send=lambda record: record,
+        **options,
+    )
+
+
+RIGHT_ORDER = list(Place)
+
+
+class TestRules:
+    @pytest.mark.parametrize(("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None))
+    def test_each_refuses_its_pair_names_both_and_says_why(self, left: Place, right: Place, why: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(why)) as caught:
+            Chain([placed(left), placed(right)])
+        assert str(caught.value).startswith(f"{right.name.lower()!r} stands behind {left.name.lower()!r}")
+        assert f"Put {right.name.lower()!r} before {left.name.lower()!r}" in str(caught.value)
+
+    @pytest.mark.parametrize(("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None))
+    def test_each_allows_its_pair_the_other_way(self, left: Place, right: Place, why: str) -> None:
+        assert len(Chain([placed(right), placed(left)])) == 2
+
+    @pytest.mark.parametrize(("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None))
+    def test_each_holds_across_what_stands_between(self, left: Place, right: Place, why: str) -> None:
+        between = placed(None, "between", role=Role.OBSERVE)
+        with pytest.raises(ConfigError, match=re.escape(why)):
+            check_order([placed(left), between, placed(right)])
+
+    @pytest.mark.parametrize(("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None))
+    def test_each_agrees_with_the_order_of_places(self, left: Place, right: Place, why: str) -> None:
+        assert left > right
+
+    def test_all_places_in_order_are_allowed(self) -> None:
+        assert len(Chain([placed(place) for place in RIGHT_ORDER])) == len(Place)
+
+    def test_compress_after_encrypt_is_refused(self) -> None:  # the rule that every reader knows, without the table
+        with pytest.raises(ConfigError, match="does not compress any more"):
+            Chain([placed(Place.ENCRYPT), placed(Place.COMPRESS)])
+
+    def test_an_own_transform_behind_sign_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="after sign has signed"):
+            Chain([placed(Place.SIGN), placed(None)])
+
+    @pytest.mark.parametrize("role", [Role.OBSERVE, Role.PROTECT])
+    def test_an_own_observer_or_protector_behind_sign_is_allowed(self, role: Role) -> None:
+        assert len(Chain([placed(Place.SIGN), placed(None, role=role)])) == 2
+
+    def test_objects_behind_bytes_are_refused(self) -> None:
+        with pytest.raises(ConfigError, match="works on objects"):
+            Chain([placed(None, "b"), placed(None, "o", stage=Stage.OBJECTS)])
+
+    def test_a_plug_ins_path_is_in_the_error_of_a_configured_one(self) -> None:
+        from headerware.interceptors import Compress, Sign  # noqa: PLC0415 - the built-in ones, for this test alone
+
+        with pytest.raises(ConfigError) as caught:
+            check_order([Sign.__new__(Sign), Compress()])
+        assert caught.value.path == "interceptors.compress"
+
+
+class TestTopics:
+    def test_those_that_never_meet_may_stand_in_any_order(self) -> None:
+        assert len(Chain([placed(Place.SIGN, topics=("a", "b")), placed(Place.COMPRESS, topics=("c",))])) == 2
+
+    @pytest.mark.parametrize(
+        "topics", [("a", "c"), ("*",), ("c*",), ("!a",), ("[a]",), ("?",), ()]
+    )
+    def test_those_that_may_meet_are_checked(self, topics: tuple[str, ...]) -> None:
+        with pytest.raises(ConfigError):
+            Chain([placed(Place.SIGN, topics=("a", "b")), placed(Place.COMPRESS, topics=topics)])
+
+
+class TestComposing:
+    def names(self, *sources: list[Any]) -> list[str]:
+        return [item.name for item in in_order(sources)]  # type: ignore[attr-defined]
+
+    def test_puts_placed_ones_into_their_places(self) -> None:
+        platform = [placed(Place.TRACE), placed(Place.SIGN)]
+        application = [placed(Place.COMPRESS), placed(Place.TRAIL)]
+        assert self.names(platform, application) == ["trail", "trace", "compress", "sign"]
+
+    def test_any_split_of_the_right_order_comes_back_in_it(self) -> None:
+        for first in permutations(RIGHT_ORDER[4:8]):
+            sources = [[placed(place) for place in first], [placed(place) for place in RIGHT_ORDER[8:]]]
+            assert self.names(*sources) == [place.name.lower() for place in RIGHT_ORDER[4:]]
+
+    def test_one_without_a_place_stays_behind_its_neighbour(self) -> None:
+        application = [placed(Place.TRAIL), placed(None, "mine")]
+        assert self.names([placed(Place.TRACE), placed(Place.SIGN)], application) == [
+            "trail",
+            "mine",
+            "trace",
+            "sign",
+        ]
+
+    def test_one_without_place_or_neighbour_comes_before_the_built_in_ones(self) -> None:
+        assert self.names([placed(Place.TRACE)], [placed(None, "mine")]) == ["mine", "trace"]
+
+    def test_one_for_objects_comes_first_of_all(self) -> None:
+        objects = placed(None, "objects", stage=Stage.OBJECTS)
+        assert self.names([placed(None, "mine"), placed(Place.TRACE)], [placed(Place.SIGN), objects]) == [
+            "objects",
+            "mine",
+            "trace",
+            "sign",
+        ]
+
+    def test_equals_keep_the_order_of_their_sources(self) -> None:
+        assert self.names([placed(None, "a"), placed(None, "b")], [placed(None, "c")]) == ["a", "b", "c"]
+
+
+def test_a_record_passes_a_whole_ordered_chain() -> None:
+    chain = Chain([placed(place) for place in RIGHT_ORDER])
+    record = Record("t", b"v")
+    assert chain.open().send([record]) == [record]

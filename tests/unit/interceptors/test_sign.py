@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, KeyringError, SignatureError
+from headerware.core.headers import Headers
+from headerware.core.record import Record
+from headerware.interceptors.sign import Sign, SignStep
+from headerware.interceptors.sign_verify import Verified
+from headerware.keyring import (
+    Keyring,
+    encode_keyring,
+    public_part,
+    read_keyring,
+    with_new_key,
+    with_revocation,
+    with_rotation,
+)
+from headerware.keyring.signature import decode_stamp, decode_statement
+from headerware.keyring.writing import edit_keyring
+
+RECORD = Record(
+    "orders", b'{"id":1}', b"k-1", Headers([("a", b"1"), ("b", None), ("a", b"")]), partition=3, offset=1042
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_760_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    ring = with_new_key(with_new_key(Keyring(), "hmac", "hmac-sha256"), "ed", "ed25519")
+    path = tmp_path / "keys.json"
+    path.write_bytes(encode_keyring(ring))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def opened(path: Path, clock: Clock | None = None, *, side: Any = None, **options: Any) -> SignStep:
+    options = {"keyring": str(path), "key_id": "hmac", **options}
+    return Sign(**options).open(Context(now_ms=clock or Clock(), side=side))
+
+
+def stated(record: Record) -> Any:
+    value = record.headers.last("hw.sig")
+    assert value is not None
+    return decode_statement(value)[0]
+
+
+class TestSignOptions:
+    @pytest.mark.parametrize(
+        ("given", "meant"),
+        [(True, "enforce"), (False, "off"), ("true", "enforce"), ("false", "off"), ("warn", "warn")],
+    )
+    def test_require_takes_booleans_and_words(self, given: Any, meant: str) -> None:
+        assert Sign(keyring="k", require=given).require == meant
+        assert msgspec.convert({"keyring": "k", "require": given}, Sign, strict=False).require == meant
+
+    def test_require_refuses_other_words(self) -> None:
+        with pytest.raises(ConfigError, match=r"require: off, warn or enforce, not 'maybe'"):
+            Sign(keyring="k", require="maybe")  # type: ignore[arg-type]  # what a user may mistype
+
+    def test_keyring_takes_a_path(self, tmp_path: Path) -> None:
+        options: dict[str, Any] = {"keyring": tmp_path / "k.json"}
+        assert Sign(**options).keyring == str(tmp_path / "k.json")
+
+    @pytest.mark.parametrize("origin", ["orders", "/orders", "prod/", ""])
+    def test_an_origin_is_a_cluster_and_a_topic(self, origin: str) -> None:
+        with pytest.raises(ConfigError, match="accept_origins: "):
+            Sign(keyring="k", accept_origins=(origin,))
+
+    def test_replay_window_is_not_negative(self) -> None:
+        with pytest.raises(msgspec.ValidationError, match="replay_window"):
+            msgspec.convert({"keyring": "k", "replay_window": -1}, Sign)
+
+
+class TestSignOpen:
+    def test_missing_keyring_is_told_at_once(self, tmp_path: Path) -> None:
+        with pytest.raises(KeyringError, match=r"none\.json cannot be read"):
+            opened(tmp_path / "none.json")
+
+    def test_producer_without_a_key_id_is_told_at_once(self, path: Path) -> None:
+        with pytest.raises(ConfigError, match="key_id: "):
+            opened(path, side="producer", key_id=None)
+
+    def test_producer_with_an_unknown_key_is_told_at_once(self, path: Path) -> None:
+        with pytest.raises(KeyringError, match="no key 'nobody'"):
+            opened(path, side="producer", key_id="nobody")
+
+    def test_consumer_needs_no_key_id(self, path: Path) -> None:
+        signed = opened(path).on_send(RECORD)
+        assert opened(path, side="consumer", key_id=None).on_consume(signed) == RECORD
+
+    def test_consumer_with_a_public_keyring_may_name_the_key_that_producers_use(
+        self, path: Path, tmp_path: Path
+    ) -> None:
+        public = tmp_path / "public.json"
+        public.write_bytes(encode_keyring(public_part(read_keyring(path))[0]))
+        public.chmod(0o644)
+        signed = opened(path, key_id="ed").on_send(RECORD)
+        assert opened(public, side="consumer", key_id="ed").on_consume(signed) == RECORD
+
+    def test_sending_without_a_key_id_is_refused_where_the_side_was_open(self, path: Path) -> None:
+        with pytest.raises(SignatureError, match="key_id"):
+            opened(path, key_id=None).on_send(RECORD)
+
+
+@pytest.mark.parametrize("key_id", ["hmac", "ed"])
+class TestSignRoundTrip:
+    @pytest.mark.parametrize(
+        "record",
+        [
+            RECORD,
+            Record("t"),
+            Record("t", b"", b"", Headers([("", b""), ("", None)])),
+            Record("t", bytes(100_000), None, Headers([(f"n{i}", bytes(i)) for i in range(300)])),
+            Record("t", b"v", headers=Headers([("größe", b"\xff")])),
+        ],
+    )
+    def test_gives_back_what_was_sent(self, path: Path, key_id: str, record: Record) -> None:
+        step = opened(path, key_id=key_id)
+        for _ in range(2):
+            assert step.on_consume(step.on_send(record)) == record
+
+    def test_overhead_is_an_upper_bound(self, path: Path, key_id: str) -> None:
+        for cluster in (None, "abcdefghijklmnopqrstuv"):
+            step = opened(path, key_id=key_id, cluster=cluster)
+            value = step.on_send(RECORD).headers.last("hw.sig")
+            assert value is not None
+            assert 6 + 4 + len(value) <= step.overhead_bytes(RECORD) <= 6 + 10 + len(value) + 32 + 255
+
+
+class TestSignSend:
+    def test_stands_last_and_leaves_the_others(self, path: Path) -> None:
+        sent = opened(path).on_send(RECORD)
+        assert sent.headers.names() == ("a", "b", "a", "hw.sig")
+        assert (sent.key, sent.value, sent.partition) == (RECORD.key, RECORD.value, RECORD.partition)
+
+    def test_states_key_and_place_and_time(self, path: Path, clock: Clock) -> None:
+        sent = opened(path, clock, cluster="prod").on_send(RECORD)
+        value = sent.headers.last("hw.sig")
+        assert value is not None
+        statement, end = decode_statement(value)
+        assert (statement.key_id, statement.key_version) == ("hmac", 1)
+        assert (statement.cluster, statement.topic) == ("prod", "orders")
+        assert decode_stamp(value[end : end + 24])[0] == clock.now
+
+    def test_counts_records_and_tells_sessions_apart(self, path: Path) -> None:
+        def stamps(step: SignStep) -> list[tuple[int, bytes, int]]:
+            values = [step.on_send(RECORD).headers[-1][1] or b"" for _ in range(3)]
+            return [decode_stamp(value[-56:-32]) for value in values]
+
+        first, second = stamps(opened(path)), stamps(opened(path))
+        assert [sequence for _, _, sequence in first] == [0, 1, 2]
+        assert len({producer for _, producer, _ in first + second}) == 2
+
+    def test_learns_the_cluster_when_the_client_does(self, path: Path) -> None:
+        known: list[str] = []
+        context = Context(now_ms=Clock(), cluster_id=lambda: known[0] if known else None)
+        step = Sign(keyring=str(path), key_id="hmac").open(context)
+        before = stated(step.on_send(RECORD)).cluster
+        known.append("prod")
+        assert (before, stated(step.on_send(RECORD)).cluster) == ("", "prod")
+
+    def test_refuses_a_record_that_is_signed_already(self, path: Path) -> None:
+        step = opened(path)
+        with pytest.raises(SignatureError, match=r"more than one hw\.sig"):
+            step.on_send(step.on_send(RECORD))
+
+    def test_refuses_a_topic_that_the_header_cannot_state(self, path: Path) -> None:
+        with pytest.raises(SignatureError, match="cannot sign: the topic has 256 bytes"):
+            opened(path).on_send(Record("t" * 256))
+
+    def test_threads_use_no_sequence_twice(self, path: Path) -> None:
+        step, seen = opened(path), list[int]()
+
+        def send() -> None:
+            for _ in range(500):
+                seen.append(decode_stamp((step.on_send(RECORD).headers[-1][1] or b"")[-56:-32])[2])
+
+        threads = [Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(seen) == list(range(2000))
+
+    def test_a_forked_process_is_another_producer(self, path: Path) -> None:
+        # In a process of its own, for forking one that has threads is not safe.
+        script = """
+import os, sys
+from headerware.core.context import Context
+from headerware.core.record import Record
+from headerware.interceptors.sign import Sign
+step = Sign(keyring=sys.argv[1], key_id="hmac").open(Context())
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+print(step.on_send(Record("orders")).headers[-1][1][-56:-32].hex(), flush=True)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script, path], capture_output=True, check=True, text=True
+        )
+        there, here = (decode_stamp(bytes.fromhex(line)) for line in done.stdout.split())
+        assert here[2] == there[2] == 0
+        assert here[1] != there[1]
+
+
+class TestSignRotation:
+    def test_running_sessions_take_up_a_rotation(self, path: Path, clock: Clock) -> None:
+        sender, reader = opened(path, clock), opened(path, clock)
+        before = sender.on_send(RECORD)
+        edit_keyring(path, lambda ring: with_rotation(ring, "hmac"))
+        clock.now += 1000
+        after = sender.on_send(RECORD)
+        assert (stated(before).key_version, stated(after).key_version) == (1, 2)
+        assert reader.on_consume(before) == reader.on_consume(after) == RECORD
+
+    def test_a_reader_meets_a_new_version_before_its_next_look(self, path: Path, clock: Clock) -> None:
+        reader = opened(path, clock)
+        edit_keyring(path, lambda ring: with_rotation(ring, "hmac"))
+        assert reader.on_consume(opened(path, clock).on_send(RECORD)) == RECORD
+
+    def test_a_deleted_keyring_stops_nobody(self, path: Path, clock: Clock) -> None:
+        step = opened(path, clock)
+        path.unlink()
+        clock.now += 5000
+        assert step.on_consume(step.on_send(RECORD)) == RECORD
+        assert step.stats()["keyring_failures"] == 1
+
+    def test_revocation_stops_a_running_sender(self, path: Path, clock: Clock) -> None:
+        sender = opened(path, clock)
+        sender.on_send(RECORD)
+        edit_keyring(path, lambda ring: with_revocation(ring, "hmac"))
+        clock.now += 1000
+        with pytest.raises(SignatureError, match="no active version"):
+            sender.on_send(RECORD)
+
+    def test_revocation_stops_a_running_reader(self, path: Path, clock: Clock) -> None:
+        reader, signed = opened(path, clock), opened(path, clock).on_send(RECORD)
+        reader.on_consume(signed)
+        edit_keyring(path, lambda ring: with_revocation(ring, "hmac"))
+        clock.now += 1000
+        with pytest.raises(SignatureError, match="revoked"):
+            reader.on_consume(signed)
+
+
+class TestSignRequire:
+    def test_off_passes_what_is_unsigned(self, path: Path) -> None:
+        assert opened(path, require="off").on_consume(RECORD) is RECORD
+
+    def test_warn_counts_and_logs_each_topic_once(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        step = opened(path, require="warn")
+        with caplog.at_level(logging.WARNING):
+            for topic in ("a", "b", "a"):
+                step.on_consume(Record(topic))
+        assert [record.getMessage() for record in caplog.records] == [
+            "topic 'a' has records without a signature",
+            "topic 'b' has records without a signature",
+        ]
+        assert step.stats()["unsigned"] == 3
+
+    def test_enforce_refuses(self, path: Path) -> None:
+        with pytest.raises(SignatureError, match=r"found no hw\.sig"):
+            opened(path).on_consume(RECORD)
+
+    @pytest.mark.parametrize("require", ["off", "warn"])
+    def test_a_bad_signature_is_refused_even_where_none_is_required(self, path: Path, require: str) -> None:
+        signed = opened(path).on_send(RECORD)
+        with pytest.raises(SignatureError, match="does not fit"):
+            opened(path, require=require).on_consume(signed.replace(value=b"other"))
+
+
+class TestSignUncovered:
+    def test_names_what_was_added_later(self, path: Path, clock: Clock) -> None:
+        step = opened(path, clock, cluster="prod")
+        signed = step.on_send(RECORD)
+        read = step.on_consume(signed.with_headers(signed.headers.add("x", b"1").add("y", None)))
+        assert read.headers == Headers([*RECORD.headers, ("x", b"1"), ("y", None)])
+        assert read.local == {"sign": Verified("hmac", 1, clock.now, "prod", "orders", ("x", "y"))}
+        assert step.stats()["uncovered"] == 1
+
+    def test_says_nothing_where_all_is_covered(self, path: Path) -> None:
+        step = opened(path)
+        assert step.on_consume(step.on_send(RECORD)).local is None
+
+
+class TestSignOrigins:
+    def test_a_mirror_is_accepted_where_it_is_permitted(self, path: Path) -> None:
+        signed = opened(path, cluster="prod").on_send(RECORD)
+        mirrored = signed.replace(topic="prod.orders")
+        reader = opened(path, cluster="backup", accept_origins=("test/*", "prod/ord*"))
+        assert reader.on_consume(mirrored).topic == "prod.orders"
+
+    def test_any_cluster_may_be_permitted(self, path: Path) -> None:
+        signed = opened(path, cluster="prod").on_send(RECORD)
+        reader = opened(path, cluster="backup", accept_origins=("*/orders",))
+        assert reader.on_consume(signed) == RECORD
+
+    @pytest.mark.parametrize("stated_cluster", [None, "prod"])
+    def test_the_cluster_is_not_compared_while_one_of_both_is_unknown(
+        self, path: Path, stated_cluster: str | None
+    ) -> None:
+        signed = opened(path, cluster=stated_cluster).on_send(RECORD)
+        own = None if stated_cluster else "prod"
+        assert opened(path, cluster=own).on_consume(signed) == RECORD
+
+    def test_the_cluster_is_compared_as_soon_as_it_is_known(self, path: Path) -> None:
+        known: list[str] = []
+        context = Context(now_ms=Clock(), cluster_id=lambda: known[0] if known else None)
+        reader = Sign(keyring=str(path)).open(context)
+        signed = opened(path, cluster="prod").on_send(RECORD)
+        reader.on_consume(signed)
+        known.append("backup")
+        with pytest.raises(
+            SignatureError, match=r"of cluster 'prod', found in topic 'orders' of cluster 'backup'"
+        ):
+            reader.on_consume(signed)

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headerware.core.errors import KeyringError
+from headerware.keyring import (
+    Key,
+    Keyring,
+    decode_keyring,
+    encode_keyring,
+    public_part,
+    with_new_key,
+    with_revocation,
+    with_rotation,
+)
+
+THEN = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(2026, 2, 1, tzinfo=UTC)
+SECRET = bytes(range(32))
+
+
+def hmac_key(**changes: Any) -> Key:
+    fields: dict[str, Any] = {
+        "id": "orders",
+        "version": 1,
+        "algorithm": "hmac-sha256",
+        "status": "active",
+        "created": THEN,
+        "secret": SECRET,
+    }
+    return Key(**{**fields, **changes})
+
+
+class TestKey:
+    def test_is_shown_without_its_material(self) -> None:
+        shown = repr(hmac_key(secret=b"the-secret-of-the-orders-key-123"))
+        assert "secret" not in shown
+
+    def test_keyring_is_shown_without_material(self) -> None:
+        shown = repr(Keyring(keys=(hmac_key(secret=b"the-secret-of-the-orders-key-123"),)))
+        assert "the-secret" not in shown
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"secret": None},
+            {"secret": bytes(31)},
+            {"secret": bytes(1025)},
+            {"public": bytes(32)},
+            {"algorithm": "ed25519"},
+            {"algorithm": "ed25519", "secret": None},
+            {"algorithm": "ed25519", "secret": None, "private": bytes(31)},
+            {"algorithm": "ed25519", "secret": None, "public": bytes(33)},
+            {"version": 0},
+            {"version": 65536},
+            {"id": ""},
+            {"id": "x" * 256},
+            {"id": "a\nb"},
+        ],
+    )
+    def test_refuses_what_cannot_work(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="key"):
+            hmac_key(**changes)
+
+    def test_revoked_verifies_only_below_the_offset_of_a_listed_partition(self) -> None:
+        key = hmac_key(status="revoked", revoked_from={"orders[3]": 10})
+        places: list[tuple[str, int | None, int | None]] = [
+            ("orders", 3, 9),
+            ("orders", 3, 10),
+            ("orders", 4, 9),
+            ("other", 3, 9),
+            ("orders", 3, None),
+            ("orders", None, 9),
+        ]
+        assert [key.verifies_at(*place) for place in places] == [True, False, False, False, False, False]
+
+    def test_active_and_retired_verify_everywhere(self) -> None:
+        assert hmac_key().verifies_at("any", None, None)
+        assert hmac_key(status="retired").verifies_at("any", 0, 0)
+
+
+class TestKeyring:
+    def test_refuses_a_version_that_stands_twice(self) -> None:
+        with pytest.raises(ValueError, match="stands twice"):
+            Keyring(keys=(hmac_key(), hmac_key(status="retired")))
+
+    def test_refuses_two_active_versions(self) -> None:
+        with pytest.raises(ValueError, match="two active versions"):
+            Keyring(keys=(hmac_key(), hmac_key(version=2)))
+
+    def test_unknown_key_is_named_with_those_there_are(self) -> None:
+        with pytest.raises(KeyringError, match=r"no key 'payments'.*'orders'"):
+            Keyring(keys=(hmac_key(),)).signing_key("payments")
+
+    def test_unknown_version_is_named(self) -> None:
+        with pytest.raises(KeyringError, match=r"no version 2 of a key 'orders'"):
+            Keyring(keys=(hmac_key(),)).verifying_key("orders", 2)
+
+    def test_revoked_key_does_not_sign(self) -> None:
+        with pytest.raises(KeyringError, match=r"no active version \(version 1 revoked\)"):
+            Keyring(keys=(hmac_key(status="revoked"),)).signing_key("orders")
+
+    def test_public_half_does_not_sign(self) -> None:
+        public, _ = public_part(with_new_key(Keyring(), "audit", "ed25519"))
+        with pytest.raises(KeyringError, match="only its public half"):
+            public.signing_key("audit")
+
+
+class TestLifecycle:
+    def test_rotation_retires_the_old_version_and_signs_with_the_new(self) -> None:
+        ring = with_rotation(with_new_key(Keyring(), "orders", "hmac-sha256", now=THEN), "orders", now=LATER)
+        old, new = ring.versions("orders")
+        assert (old.status, old.rotated, new.status, new.created) == ("retired", LATER, "active", LATER)
+        assert ring.signing_key("orders") == new
+        assert old.secret != new.secret
+
+    @pytest.mark.parametrize("algorithm", ["hmac-sha256", "ed25519"])
+    def test_rotation_keeps_the_algorithm(self, algorithm: Any) -> None:
+        ring = with_rotation(with_new_key(Keyring(), "k", algorithm), "k")
+        assert ring.signing_key("k").algorithm == algorithm
+
+    def test_rotation_leaves_other_keys_alone(self) -> None:
+        ring = with_new_key(with_new_key(Keyring(), "a", "hmac-sha256"), "b", "hmac-sha256")
+        assert with_rotation(ring, "a").versions("b") == ring.versions("b")
+
+    def test_a_name_that_is_there_is_to_be_rotated(self) -> None:
+        with pytest.raises(KeyringError, match="rotate it"):
+            with_new_key(Keyring(keys=(hmac_key(),)), "orders", "ed25519")
+
+    def test_a_name_that_cannot_be_one_is_refused(self) -> None:
+        with pytest.raises(KeyringError, match="1 to 255 bytes"):
+            with_new_key(Keyring(), "x" * 300, "hmac-sha256")
+
+    def test_versions_end_at_65535(self) -> None:
+        with pytest.raises(KeyringError, match="used up"):
+            with_rotation(Keyring(keys=(hmac_key(version=65535),)), "orders")
+
+    def test_revocation_without_a_version_takes_all(self) -> None:
+        ring = with_revocation(with_rotation(Keyring(keys=(hmac_key(),)), "orders"), "orders", now=LATER)
+        assert [(key.status, key.revoked) for key in ring.keys] == [("revoked", LATER)] * 2
+
+    def test_revocation_of_one_version_leaves_the_others(self) -> None:
+        ring = with_revocation(with_rotation(Keyring(keys=(hmac_key(),)), "orders"), "orders", version=1)
+        assert [key.status for key in ring.versions("orders")] == ["revoked", "active"]
+
+    def test_revoked_key_rotates_to_a_new_version(self) -> None:
+        ring = with_rotation(with_revocation(Keyring(keys=(hmac_key(),)), "orders"), "orders")
+        assert [key.status for key in ring.versions("orders")] == ["revoked", "active"]
+
+    def test_second_revocation_keeps_what_the_first_said(self) -> None:
+        once = with_revocation(
+            Keyring(keys=(hmac_key(),)), "orders", revoked_from={"t[0]": 5}, reason="leak", now=THEN
+        )
+        (key,) = with_revocation(once, "orders", now=LATER).keys
+        assert (key.revoked_from, key.reason, key.revoked) == ({"t[0]": 5}, "leak", THEN)
+
+    def test_revoking_what_is_not_there_is_refused(self) -> None:
+        with pytest.raises(KeyringError, match="no version 9"):
+            with_revocation(Keyring(keys=(hmac_key(),)), "orders", version=9)
+
+    def test_public_part_has_no_secrets_and_names_what_it_leaves_out(self) -> None:
+        ring = with_new_key(Keyring(keys=(hmac_key(),)), "audit", "ed25519")
+        public, left_out = public_part(ring)
+        assert not public.is_secret
+        assert [(key.id, key.public) for key in public.keys] == [("audit", ring.keys[1].public)]
+        assert [key.id for key in left_out] == ["orders"]
+
+    def test_public_part_derives_the_half_from_the_private_one(self) -> None:
+        ring = with_new_key(Keyring(), "audit", "ed25519")
+        bare = Key(
+            id="audit",
+            version=1,
+            algorithm="ed25519",
+            status="active",
+            created=THEN,
+            private=ring.keys[0].private,
+            public=bytes(32),
+        )
+        assert public_part(Keyring(keys=(bare,)))[0].keys[0].public == ring.keys[0].public
+
+    def test_public_part_keeps_revocation(self) -> None:
+        ring = with_revocation(with_new_key(Keyring(), "audit", "ed25519"), "audit", revoked_from={"t[0]": 1})
+        (key,) = public_part(ring)[0].keys
+        assert (key.status, key.revoked_from) == ("revoked", {"t[0]": 1})
+
+
+class TestKeyringJson:
+    def test_survives_the_round_trip(self) -> None:
+        ring = with_revocation(
+            with_rotation(with_new_key(Keyring(keys=(hmac_key(),)), "audit", "ed25519"), "orders"),
+            "orders",
+            version=1,
+            revoked_from={"orders[3]": 1042},
+            reason="laptop lost",
+        )
+        assert decode_keyring(encode_keyring(ring)) == ring
+
+    def test_says_what_it_is(self) -> None:
+        assert encode_keyring(Keyring()).startswith(b'{\n  "format": "headerware-keyring",\n  "version": 1,')
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            (b"", "truncated"),
+            (b"\xff", "malformed"),
+            (b"{}}", "malformed"),
+            (b'{"format": "other"}', "format"),
+            (b'{"version": 2}', "version"),
+            (b'{"keys": [{}]}', "keys"),
+            (b'{"extra": 1}', "extra"),
+            (
+                (
+                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "md5", "status": "active", '
+                    b'"created": "2026-01-01T00:00:00Z"}]}'
+                ),
+                "algorithm",
+            ),
+            (
+                (
+                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
+                    b'"created": "2026-01-01T00:00:00Z", "secret": "c2hvcnQ="}]}'
+                ),
+                "32 to 1024 bytes",
+            ),
+            (
+                (
+                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
+                    b'"created": "2026-01-01T00:00:00"}]}'
+                ),
+                "created",
+            ),
+        ],
+    )
+    def test_says_what_is_wrong_and_where(self, text: bytes, expected: str) -> None:
+        with pytest.raises(KeyringError, match=rf"keys\.json is no keyring: .*{expected}"):
+            decode_keyring(text, source="keys.json")
+
+    def test_the_example_of_the_spec_is_a_keyring(self) -> None:
+        prose = (Path(__file__).parents[3] / "spec" / "keyring.md").read_text(encoding="utf-8")
+        example = prose.split("```json\n")[1].split("```")[0]
+        assert [key.id for key in decode_keyring(example.encode()).keys] == ["orders", "audit"]
+
+    def test_broken_material_is_not_shown(self) -> None:
+        text = (
+            b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
+            b'"created": "2026-01-01T00:00:00Z", "secret": "TOPSECRET!"}]}'
+        )
+        with pytest.raises(KeyringError) as caught:
+            decode_keyring(text)
+        assert "TOPSECRET" not in str(caught.value)
+        assert "secret" in str(caught.value)

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+
+from headerware.core.errors import KeyringError
+from headerware.keyring import (
+    Keyring,
+    KeyringFile,
+    Permissions,
+    encode_keyring,
+    public_part,
+    read_keyring,
+    with_new_key,
+    with_rotation,
+)
+from headerware.keyring.writing import edit_keyring, write_public_keyring
+
+MS = 1_000_000
+
+
+def secret_ring() -> Keyring:
+    return with_new_key(Keyring(), "orders", "hmac-sha256")
+
+
+def public_ring() -> Keyring:
+    return public_part(with_new_key(Keyring(), "audit", "ed25519"))[0]
+
+
+def written(path: Path, keyring: Keyring, mode: int = 0o600) -> Path:
+    path.write_bytes(encode_keyring(keyring))
+    path.chmod(mode)
+    return path
+
+
+def rotate(path: Path) -> None:
+    edit_keyring(path, lambda ring: with_rotation(ring, "orders"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return written(tmp_path / "keys.json", secret_ring())
+
+
+class TestPermissions:
+    @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o660, 0o610])
+    def test_secrets_that_others_can_reach_are_refused_with_the_remedy(self, path: Path, mode: int) -> None:
+        path.chmod(mode)
+        with pytest.raises(KeyringError, match=rf"\(mode 0{mode:o}\): run chmod 600 "):
+            read_keyring(path)
+
+    @pytest.mark.parametrize("mode", [0o600, 0o400, 0o440, 0o640])
+    def test_kubernetes_lets_the_group_read(self, path: Path, mode: int) -> None:
+        path.chmod(mode)
+        assert read_keyring(path, permissions="kubernetes").versions("orders")
+
+    @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o444])
+    def test_kubernetes_lets_nobody_else_read(self, path: Path, mode: int) -> None:
+        path.chmod(mode)
+        with pytest.raises(KeyringError, match="run chmod 440 "):
+            read_keyring(path, permissions="kubernetes")
+
+    def test_a_link_to_secrets_is_for_kubernetes_only(self, path: Path, tmp_path: Path) -> None:
+        link = tmp_path / "link.json"
+        link.symlink_to(path)
+        with pytest.raises(KeyringError, match="symbolic link"):
+            read_keyring(link)
+        assert read_keyring(link, permissions="kubernetes").versions("orders")
+
+    @pytest.mark.parametrize("permissions", ["owner", "kubernetes"])
+    def test_public_halves_may_be_read_by_everyone(self, tmp_path: Path, permissions: Permissions) -> None:
+        path = written(tmp_path / "public.json", public_ring(), 0o644)
+        assert read_keyring(path, permissions=permissions).versions("audit")
+
+    def test_public_halves_may_not_be_written_by_others(self, tmp_path: Path) -> None:
+        path = written(tmp_path / "public.json", public_ring(), 0o666)
+        with pytest.raises(KeyringError, match=r"can be written by others .*chmod 644"):
+            read_keyring(path)
+
+
+class TestKeyringFile:
+    def test_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(KeyringError, match=r"none\.json cannot be read: No such file"):
+            KeyringFile(tmp_path / "none.json")
+
+    def test_corrupt_file_is_named(self, tmp_path: Path) -> None:
+        bad = tmp_path / "bad.json"
+        bad.write_bytes(b"{")
+        with pytest.raises(KeyringError, match=r"bad\.json is no keyring"):
+            KeyringFile(bad)
+
+    def test_gives_the_same_keyring_while_nothing_changes(self, path: Path) -> None:
+        file = KeyringFile(path)
+        assert file.current(5000) is file.current(0)
+        assert file.reloads == 0
+
+    def test_takes_up_a_change_when_the_time_has_come(self, path: Path) -> None:
+        file = KeyringFile(path, refresh_ms=1000, now_ms=0)
+        rotate(path)
+        assert file.current(999).signing_key("orders").version == 1
+        assert file.current(1000).signing_key("orders").version == 2
+
+    def test_looks_when_the_clock_runs_backwards(self, path: Path) -> None:
+        file = KeyringFile(path, now_ms=10 * MS)
+        rotate(path)
+        assert file.current(5).signing_key("orders").version == 2
+
+    def test_follows_swapped_links_as_kubernetes_makes_them(self, tmp_path: Path) -> None:
+        for number, ring in enumerate((secret_ring(), with_rotation(secret_ring(), "orders"))):
+            (tmp_path / f"..v{number}").mkdir()
+            written(tmp_path / f"..v{number}" / "keys.json", ring, 0o440)
+        (tmp_path / "..data").symlink_to("..v0")
+        (tmp_path / "keys.json").symlink_to("..data/keys.json")
+        file = KeyringFile(tmp_path / "keys.json", permissions="kubernetes")
+        (tmp_path / "..swap").symlink_to("..v1")
+        (tmp_path / "..swap").replace(tmp_path / "..data")
+        assert file.current(1000).signing_key("orders").version == 2
+
+    @pytest.mark.parametrize("damage", ["deleted", "corrupt", "open"])
+    def test_last_good_keyring_goes_on_and_the_log_says_so_once(
+        self, path: Path, damage: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        file = KeyringFile(path)
+        before = file.current(0)
+        if damage == "deleted":
+            path.unlink()
+        elif damage == "corrupt":
+            path.write_bytes(b"{")
+        else:
+            path.chmod(0o644)
+        with caplog.at_level(logging.WARNING):
+            kept = [file.current(now_ms) for now_ms in (1000, 2000, 3000)]
+        assert all(ring is before for ring in kept)
+        assert file.failures == 3
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+    def test_recovers_after_a_failure(self, path: Path) -> None:
+        file = KeyringFile(path)
+        good = path.read_bytes()
+        path.write_bytes(b"{")
+        file.current(1000)
+        path.write_bytes(good)
+        rotate(path)
+        assert file.current(2000).signing_key("orders").version == 2
+        assert (file.failures, file.reloads) == (1, 1)
+
+    def test_the_same_failure_is_logged_again_after_a_recovery(
+        self, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        file = KeyringFile(path)
+        with caplog.at_level(logging.WARNING):
+            for now_ms, mode in enumerate((0o644, 0o600, 0o644), 1):
+                path.chmod(mode)
+                file.current(now_ms * 1000)
+        assert len(caplog.records) == 2
+
+    def test_unknown_version_is_looked_for_at_once(self, path: Path) -> None:
+        file = KeyringFile(path, refresh_ms=60_000)
+        rotate(path)
+        assert file.find("orders", 2, 1).version == 2
+
+    def test_unknown_key_is_looked_for_once_a_period(self, path: Path) -> None:
+        file = KeyringFile(path, refresh_ms=10 * MS, negative_ms=5000)
+        with pytest.raises(KeyringError):
+            file.find("orders", 2, 0)
+        rotate(path)
+        with pytest.raises(KeyringError, match="no version 2"):
+            file.find("orders", 2, 4999)
+        assert file.find("orders", 2, 5000).version == 2
+
+    def test_one_unknown_key_does_not_hide_another(self, path: Path) -> None:
+        file = KeyringFile(path, refresh_ms=10 * MS)
+        with pytest.raises(KeyringError):
+            file.find("nobody", 1, 0)
+        rotate(path)
+        assert file.find("orders", 2, 0).version == 2
+
+    def test_remembers_a_bounded_number_of_unknown_keys(self, path: Path) -> None:
+        file = KeyringFile(path, refresh_ms=10 * MS)
+        for version in range(3000):
+            with pytest.raises(KeyringError):
+                file.find("nobody", version, 0)
+        assert len(file._unknown) == 1024
+
+    def test_is_followed_by_many_threads(self, path: Path) -> None:
+        file, barrier, seen = KeyringFile(path), Barrier(8), list[int]()
+        rotate(path)
+
+        def look() -> None:
+            barrier.wait()
+            seen.extend(file.current(now_ms).signing_key("orders").version for now_ms in range(1000, 1500))
+
+        threads = [Thread(target=look) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(seen) == 4000
+        assert file.current(1500).signing_key("orders").version == 2
+        assert file.reloads == 1
+
+
+class TestEditKeyring:
+    def test_makes_the_file_for_its_owner_only(self, tmp_path: Path) -> None:
+        path = tmp_path / "new.json"
+        edit_keyring(path, lambda ring: with_new_key(ring, "orders", "hmac-sha256"), create=True)
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    def test_missing_file_is_refused_unless_it_is_to_be_made(self, tmp_path: Path) -> None:
+        with pytest.raises(KeyringError, match="cannot be read"):
+            rotate(tmp_path / "none.json")
+
+    def test_missing_folder_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(KeyringError, match="cannot be written: No such file"):
+            rotate(tmp_path / "nowhere" / "keys.json")
+
+    def test_keeps_the_mode(self, path: Path) -> None:
+        path.chmod(0o640)
+        edit_keyring(path, lambda ring: with_rotation(ring, "orders"), permissions="kubernetes")
+        assert path.stat().st_mode & 0o777 == 0o640
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+    def test_keeps_the_owner(self, path: Path) -> None:
+        os.chown(path, 12345, 12346)
+        rotate(path)
+        assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
+
+    def test_a_secret_closes_a_file_that_everyone_could_read(self, tmp_path: Path) -> None:
+        path = written(tmp_path / "public.json", public_ring(), 0o644)
+        edit_keyring(path, lambda ring: with_new_key(ring, "orders", "hmac-sha256"))
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    def test_changes_the_target_of_a_link(self, path: Path, tmp_path: Path) -> None:
+        link = tmp_path / "link.json"
+        link.symlink_to(path)
+        edit_keyring(link, lambda ring: with_rotation(ring, "orders"), permissions="kubernetes")
+        assert link.is_symlink()
+        assert read_keyring(path).signing_key("orders").version == 2
+
+    def test_a_refused_change_leaves_the_file_and_no_litter(self, path: Path) -> None:
+        before = path.read_bytes()
+        with pytest.raises(KeyringError):
+            edit_keyring(path, lambda ring: with_rotation(ring, "nobody"))
+        assert path.read_bytes() == before
+        assert sorted(entry.name for entry in path.parent.iterdir()) == ["keys.json", "keys.json.lock"]
+
+    def test_concurrent_writers_lose_nothing(self, path: Path) -> None:
+        threads = [Thread(target=rotate, args=(path,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert read_keyring(path).signing_key("orders").version == 9
+
+    def test_a_reader_never_sees_half_a_file(self, path: Path) -> None:
+        def rotate_often() -> None:
+            for _ in range(30):
+                rotate(path)
+
+        writer = Thread(target=rotate_often)
+        writer.start()
+        read = 0
+        while writer.is_alive() or read == 0:
+            assert read_keyring(path).signing_key("orders").version >= 1
+            read += 1
+        writer.join()
+        assert read_keyring(path).signing_key("orders").version == 31
+
+
+class TestWritePublicKeyring:
+    def test_everyone_may_read_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "public.json"
+        write_public_keyring(path, public_ring())
+        assert path.stat().st_mode & 0o777 == 0o644
+
+    def test_secrets_are_not_written_there(self, tmp_path: Path) -> None:
+        with pytest.raises(KeyringError, match="not written"):
+            write_public_keyring(tmp_path / "public.json", secret_ring())
+        assert not (tmp_path / "public.json").exists()
+
+    def test_a_keyring_with_secrets_is_not_overwritten(self, path: Path) -> None:
+        with pytest.raises(KeyringError, match="not overwritten"):
+            write_public_keyring(path, public_ring())
+        assert read_keyring(path).versions("orders")

@@ -1,0 +1,58 @@
+"""spec/vectors/compress.json, read and written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headerware.core.context import Context
+from headerware.core.errors import CompressionError
+from headerware.core.headers import Headers
+from headerware.core.record import Record
+from headerware.interceptors.compress import COMPRESS_HEADER, Compress
+
+VECTORS: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "spec" / "vectors" / "compress.json").read_text(encoding="utf-8")
+)
+
+
+def by_name(kind: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", VECTORS[kind], ids=lambda case: case["name"])
+
+
+def optional(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
+
+
+def marked(case: dict[str, Any]) -> Record:
+    headers = Headers([("a", b"1"), (COMPRESS_HEADER, optional(case["header_hex"]))])
+    return Record("orders", optional(case["wire_hex"]), headers=headers)
+
+
+class TestCompressVectors:
+    def test_covers_every_kind(self) -> None:
+        assert len(VECTORS["cases"]) >= 12
+        assert len(VECTORS["refused"]) >= 39
+
+    @by_name("cases")
+    def test_reads_the_bytes(self, case: dict[str, Any]) -> None:
+        record = Compress().open(Context()).on_consume(marked(case))
+        assert (record.value.hex(), record.headers) == (case["plain_hex"], Headers([("a", b"1")]))
+
+    @by_name("cases")
+    def test_writes_what_reads_the_same(self, case: dict[str, Any]) -> None:
+        step = Compress(codec=case["codec"], min_bytes=0).open(Context())
+        plain = Record("orders", bytes.fromhex(case["plain_hex"]) * 20)
+        sent = step.on_send(plain)
+        if plain.value:
+            assert sent.headers == Headers([(COMPRESS_HEADER, bytes.fromhex(case["header_hex"]))])
+        assert step.on_consume(sent) == plain
+
+    @by_name("refused")
+    def test_refuses(self, case: dict[str, Any]) -> None:
+        step = Compress(max_decompressed_bytes=65_536).open(Context())
+        with pytest.raises(CompressionError, match=case["reason"]):
+            step.on_consume(marked(case))
