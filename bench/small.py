@@ -19,7 +19,8 @@ from vega_datasets import local_data
 import headerware
 from headerware import Chain, Record
 from headerware.interceptors import Compress, Sign, Trail
-from headerware.keyring import generate_key
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
 from headerware.testing import KafkaBroker
 
 CHUNK = 5_000
@@ -170,7 +171,7 @@ def _consuming(consumer: Any, each: Callable[[Any], None] | None = None) -> Chun
 def _first_chain(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         keyring = str(Path(folder) / "keys.json")
-        generate_key(keyring, "bench", "hmac-sha256")
+        edit_keyring(keyring, lambda empty: with_new_key(empty, "bench", "hmac-sha256"), create=True)
         chain = Chain(
             [Trail(service="bench"), Compress(codec="zstd"), Sign(keyring=keyring, key_id="bench", require="enforce")]
         )

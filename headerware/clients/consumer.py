@@ -190,19 +190,17 @@ class Consumer(confluent_kafka.Consumer):
         outcomes = self._session.consume_outcomes(records)
         if not self._simple or self._inbox or len(records) < len(fetched):
             return self._queued(fetched, records, outcomes, limit)
-        messages: list[Message] = []
-        for message, record, outcome in zip(fetched, records, outcomes, strict=True):
-            if outcome.__class__ is not Record:
-                break
-            messages.append(self._delivered(message, record, outcome))
-        count = len(messages)
+        good = next((i for i, outcome in enumerate(outcomes) if outcome.__class__ is not Record), len(fetched))
+        triples = list(zip(fetched, records, outcomes, strict=True))
         if self._stores:
-            # Later ones of a partition take the place of earlier ones.
-            self._pass({(r.topic, r.partition or 0): (r.offset or 0) + 1 for r in records[:count]})
-        if count == len(fetched):
+            # Before the chain's changes: the last of each partition, by the topic on the wire.
+            for message in {(r.topic, r.partition): message for message, r, _ in triples[:good]}.values():
+                self._store_message(message)
+        messages = [self._delivered(*triple) for triple in triples[:good]]
+        if good == len(fetched):
             return messages
-        for rest in zip(fetched[count:], records[count:], outcomes[count:], strict=True):
-            self._inbox.add(*rest)
+        for triple in triples[good:]:
+            self._inbox.add(*triple)
         return self._drain(limit, messages)
 
     def _queued(
@@ -219,7 +217,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _drain(self, limit: int, messages: list[Message]) -> list[Message]:
         """Add messages of the inbox, up to a refused record; raise that only if there are none before it."""
-        passed: dict[Place, int] = {}
+        passed: dict[Place, tuple[int, int | None]] = {}
         refused: HeaderwareError | None = None
         while len(messages) < limit and refused is None:
             entry = self._inbox.pop(self._paused)
@@ -238,7 +236,7 @@ class Consumer(confluent_kafka.Consumer):
                 self._remember(entry.place[0], entry.record)
                 messages.append(entry.message)
             if entry.position is not None and entry.again is None:
-                passed[entry.place] = entry.position
+                passed[entry.place] = entry.position, entry.leader_epoch
         if passed and self._stores:
             self._pass(passed)
         if refused is not None:
@@ -391,10 +389,10 @@ class Consumer(confluent_kafka.Consumer):
         place = (self._found(message)[0], message.partition() or 0)
         return positioned(place, (message.offset() or 0) + 1, None, message.leader_epoch())
 
-    def _pass(self, positions: Mapping[Place, int]) -> None:
+    def _pass(self, positions: Mapping[Place, tuple[int, int | None]]) -> None:
         """Store positions that have been passed, one a partition."""
-        for place, position in positions.items():
-            self._store_offset(self._offsets.stored(place, position))
+        for place, (position, leader_epoch) in positions.items():
+            self._store_offset(self._offsets.stored(place, position, None, leader_epoch))
 
     def _store_offset(self, offset: TopicPartition) -> None:
         try:

@@ -24,19 +24,17 @@ class Deliveries:
 
     Args:
         session: told of every outcome, once, before the application is.
-        default: the callback of the client's configuration, or None.
         only_errors: whether the application wants to hear of failures only.
 
     Holds no reference to the client, so that messages in flight do not keep it alive.
     """
 
-    __slots__ = ("_acknowledge", "_only_errors", "_refused", "default", "deferred", "waits")
+    __slots__ = ("_acknowledge", "_only_errors", "_refused", "deferred", "waits")
 
-    def __init__(self, session: Session, default: DeliveryCallback | None, *, only_errors: bool) -> None:
+    def __init__(self, session: Session, *, only_errors: bool) -> None:
         self._acknowledge = session.acknowledge if session.has("on_acknowledgement") else None
         self._only_errors = only_errors
         self._refused: deque[tuple[Record, KafkaError, DeliveryCallback | None]] = deque()
-        self.default = default
         self.deferred: deque[BaseException] = deque()
         self.waits = 0
 

@@ -22,6 +22,7 @@ class Entry:
         place: topic and partition on the wire.
         offset: of the record that is delivered, or None.
         position: where the consumer stands once the entry is taken; None leaves it where it is.
+        leader_epoch: of the position, or None.
         message: what to deliver, or None.
         record: the record behind the message.
         error: what to raise, or None.
@@ -29,7 +30,7 @@ class Entry:
             application knows.
     """
 
-    __slots__ = ("again", "error", "message", "offset", "place", "position", "raised", "record")
+    __slots__ = ("again", "error", "leader_epoch", "message", "offset", "place", "position", "raised", "record")
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Entry:
         *,
         offset: int | None = None,
         position: int | None = None,
+        leader_epoch: int | None = None,
         message: Message | None = None,
         record: Record | None = None,
         error: HeaderwareError | None = None,
@@ -45,6 +47,7 @@ class Entry:
         self.place = place
         self.offset = offset
         self.position = position
+        self.leader_epoch = leader_epoch
         self.message = message
         self.record = record
         self.error = error
@@ -126,6 +129,7 @@ class Inbox:
                 place,
                 offset=outcome.offset,
                 position=position,
+                leader_epoch=record.leader_epoch,
                 message=fitted(message, record, outcome),
                 record=outcome,
             )
@@ -134,12 +138,19 @@ class Inbox:
         if isinstance(outcome, list) and outcome:
             entries = [_extra(extra, place) for extra in outcome]
             # Only the last sibling moves the offset.
-            entries[-1].position = position
+            entries[-1].position, entries[-1].leader_epoch = position, record.leader_epoch
             yield from entries
             return
         error = outcome if isinstance(outcome, HeaderwareError) else None
         again = _again(error, record, self._consume)
-        yield Entry(place, offset=record.offset, position=position, error=error, again=again)
+        yield Entry(
+            place,
+            offset=record.offset,
+            position=position,
+            leader_epoch=record.leader_epoch,
+            error=error,
+            again=again,
+        )
 
 
 def _listed(outcome: Any) -> Any:

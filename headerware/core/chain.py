@@ -201,7 +201,7 @@ def _check_options(interceptor: object) -> None:
         try:
             msgspec.convert(msgspec.structs.asdict(interceptor), type(interceptor), strict=True)
         except msgspec.ValidationError as error:
-            raise refused(error, label(interceptor)) from error
+            raise refused(error, label(interceptor), type(interceptor)) from error
 
 
 def _unique_names(interceptors: tuple[object, ...]) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def is_ours(key: object) -> bool:
 def flat_sources(config: Mapping[str, Any]) -> list[list[Declared]]:
     """Read a flat configuration, after the file that it names."""
     sources = read_sources(str(config[FILE])) if FILE in config else []
-    earlier = {declared.name for source in sources for declared in source}
+    earlier = dict.fromkeys(declared.name for source in sources for declared in source)
     aliases = _aliases(config.get(ALIASES, ()))
     options: dict[str, dict[str, Any]] = {alias: {} for alias in aliases}
     for key, value in config.items():

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
 
 RESERVED: Final = "hw."
+_BEHIND_RESERVED: Final = "hw/"  # the least text behind all that begin with "hw."
 LINEAGE: Final = frozenset({"hw.trail", "hw.owner"})
 """Headers of ours that stay on a record, and so may come back from an application."""
 ENCODINGS: Final = MappingProxyType(
@@ -36,17 +37,9 @@ def admit(record: Record) -> Record:
         HeaderError: a header of a wrong type, or one that is Headerware's own.
         RecordError: a topic that is no text.
     """
-    headers = record.headers
-    if (
-        headers.__class__ is not Headers
-        or record.value.__class__ not in WIRE_TYPES
-        or record.key.__class__ not in WIRE_TYPES
-        or record.topic.__class__ is not str
-    ):
-        record = normalised(record)
-        headers = record.headers
-    for pair in headers:
-        if pair[0][:3] == RESERVED and pair[0] not in LINEAGE:
+    record = normalised(record)
+    for pair in record.headers:
+        if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
             raise HeaderError(
                 f"header {pair[0]!r} is Headerware's own and is set by the chain; an application may not "
                 f"send it (remove it, or consume through a chain that takes it off)"

@@ -30,6 +30,7 @@ class Fold:
     Args:
         direction: ``send`` (left to right) or ``consume`` (right to left).
         steps: the session's steps, in the order of sending.
+        edge: normalises a record that comes in; raises where it may not.
         bury: publishes the dead letter of ``(original, error, step)``; raises where it cannot,
             and gives False for what is a dead letter already.
     """
@@ -38,34 +39,45 @@ class Fold:
         self,
         direction: Direction,
         steps: Sequence[Step],
+        edge: Callable[[Record], Record],
         bury: Callable[[Record, InterceptorError, Step], bool],
     ) -> None:
         self._direction = direction
         self._steps = steps
+        self._edge = edge
         self._bury = bury
         self._plans: dict[str, Plan] = {}
         self._forgotten: dict[str, int] = {}
 
     def one(self, record: Record) -> Outcome:
-        """Take one record through its topic's hooks."""
+        """Give what became of one record; never raises for it."""
+        try:
+            record = self._edge(record)
+        except HeaderwareError as error:
+            return error
         plan = self._plans.get(record.topic) or self.plan(record.topic)
         plan.records += 1
         return self._fold(plan, 0, record, record)
 
     def many(self, records: Sequence[Record]) -> list[Outcome]:
-        """Take records through, whole batches at a time where a hook would rather have them."""
+        """Give one outcome per record, in order; whole batches go where a hook would rather have them."""
+        if not any(step.takes_batches(self._direction) for step in self._steps):
+            one = self.one
+            return [one(record) for record in records]
         outcomes: list[Outcome] = [DROP] * len(records)
-        batches: dict[str, list[int]] = {}
+        batches: dict[str, list[tuple[int, Record]]] = {}
         for index, record in enumerate(records):
-            plan = self._plans.get(record.topic) or self.plan(record.topic)
-            plan.records += 1
-            if plan.has_batches:
-                batches.setdefault(record.topic, []).append(index)
+            try:
+                admitted = self._edge(record)
+            except HeaderwareError as error:
+                outcomes[index] = error
             else:
-                outcomes[index] = self._fold(plan, 0, record, record)
-        for topic, indices in batches.items():
-            entries = [(records[index], records[index]) for index in indices]
-            for index, outcome in zip(indices, self._fold_batch(self.plan(topic), 0, entries), strict=True):
+                batches.setdefault(admitted.topic, []).append((index, admitted))
+        for topic, batch in batches.items():
+            plan = self.plan(topic)
+            plan.records += len(batch)
+            found = self._fold_batch(plan, 0, [(record, record) for _, record in batch])
+            for (index, _), outcome in zip(batch, found, strict=True):
                 outcomes[index] = outcome
         return outcomes
 

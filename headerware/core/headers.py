@@ -38,8 +38,18 @@ class Headers(tuple[Pair, ...]):
 
     def __new__(cls, headers: HeadersLike = None) -> Self:
         """Normalise whatever an application calls headers, once."""
-        if headers.__class__ is cls:
+        kind = headers.__class__
+        if kind is cls:
             return headers
+        if kind is list or kind is tuple:
+            for pair in headers:  # type: ignore[union-attr]  # its class was just compared
+                if pair.__class__ is not tuple or len(pair) != 2:
+                    break
+                name, value = pair
+                if name.__class__ is not str or (value.__class__ is not bytes and value is not None):
+                    break
+            else:
+                return tuple.__new__(cls, headers)
         return tuple.__new__(cls, _normalised(headers))
 
     @classmethod
@@ -193,13 +203,7 @@ def _normalised(headers: Any) -> list[Pair]:
         raise HeaderError(
             f"headers are a mapping or (name, value) pairs, not {type_of(items).__name__}"
         ) from None
-    for index, item in enumerate(found):
-        if item.__class__ is tuple and len(item) == 2:
-            name, value = item
-            if name.__class__ is str and (value.__class__ is bytes or value is None):
-                continue
-        found[index] = _loose_pair(item, index)
-    return found
+    return [_loose_pair(item, index) for index, item in enumerate(found)]
 
 
 def _loose_pair(item: Any, index: int) -> Pair:

@@ -163,8 +163,7 @@ def has_hook(interceptor: object) -> bool:
 
 def label(interceptor: object) -> str:
     """Give the name that an interceptor goes by."""
-    return (
-        getattr(interceptor, "name", None)
-        or getattr(interceptor, "type", "")
-        or type(interceptor).__name__.lower()
+    names = (getattr(interceptor, "name", None), getattr(interceptor, "type", None))
+    return next(
+        (name for name in names if name and isinstance(name, str)), type(interceptor).__name__.lower()
     )

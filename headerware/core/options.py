@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -104,7 +104,7 @@ def build(declared: Declared) -> Interceptor:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise refused(error, declared.path) from error
+        raise refused(error, declared.path, kind) from error
     except ConfigError as error:
         place = f"{declared.path}.{error.path}" if error.path else declared.path
         raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
@@ -139,17 +139,34 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
     try:
         converted = msgspec.convert(value, hint, strict=not given.loose)
     except msgspec.ValidationError as error:
-        raise refused(error, path) from error
+        raise refused(error, path, hint) from error
     if given.folder is not None and isinstance(converted, str) and _names_a_file(hint):
         return os.path.join(given.folder, converted)  # noqa: PTH118 - options are plain text
     return converted
 
 
-def refused(error: msgspec.ValidationError, path: str) -> ConfigError:
-    """Say msgspec's refusal with our path, and without the value that was found."""
+def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> ConfigError:
+    """Say msgspec's refusal with our path, and without the value that was found.
+
+    Args:
+        error: the refusal.
+        path: where the value stands.
+        hint: the value's type, or that of an interceptor whose options were checked together.
+    """
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
+    if problem.startswith("Invalid enum value"):  # the rest of it quotes the value
+        if isinstance(hint, type):
+            hint = get_type_hints(hint, include_extras=True).get(place.removeprefix("."))
+        problem = f"Expected {_choices(hint)}"
     return ConfigError(problem.replace("`", "'"), path=path + place)
+
+
+def _choices(hint: Any) -> str:
+    plain = _bare(hint)
+    literals = [part for part in (plain, *get_args(plain)) if get_origin(part) is Literal]
+    values = [repr(value) for literal in literals for value in get_args(literal)]
+    return f"one of {', '.join(values)}" if values else "another value"
 
 
 def _is_a_list(hint: Any) -> bool:

@@ -52,6 +52,10 @@ class Step:
         found: Callable[..., Any] | None = getattr(self.opened, name, None)
         return found
 
+    def takes_batches(self, direction: Direction) -> bool:
+        """Whether it would rather have many records at once."""
+        return self.hook(f"on_{direction}_batch") is not None
+
 
 class Plan:
     """The hooks of one direction for one topic, in the order in which they run."""
@@ -73,11 +77,6 @@ class Plan:
                 own = single is not None and single not in self.hooks
                 self.hooks.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
-
-    @property
-    def has_batches(self) -> bool:
-        """Whether any step would rather have many records at once."""
-        return any(self.batches)
 
     def index(self, hook: object) -> int:
         """Find the place of a hook that is running."""

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
-from headerware.core.edge import WIRE_TYPES, admit, admit_bytes, normalised, refuse_encodings, require_bytes
+from headerware.core.edge import admit, admit_bytes, normalised, refuse_encodings, require_bytes
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
 from headerware.core.fold import Fold, Outcome
-from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, Place, Stage
 from headerware.core.order import place_of, stage_of
 from headerware.core.plan import Direction, Step
@@ -58,9 +57,13 @@ class Session:
         if self._serializes:
             sending.append(_check("send", require_bytes, len(sending)))
         consuming.insert(0, _check("consume", refuse_encodings, -1))
-        self._send: Final = Fold("send", sending, self._bury)
-        self._consume: Final = Fold("consume", consuming, self._bury)
-        self._admit: Final = admit if self._serializes else admit_bytes
+        edge = admit if self._serializes else admit_bytes
+        self._send: Final = Fold("send", sending, edge, self._bury)
+        self._consume: Final = Fold("consume", consuming, normalised, self._bury)
+        self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
+        """Gives what became of one record on its way to the wire; never raises for a record."""
+        self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
+        """Gives what became of one record from the wire; never raises for a record."""
         self._acknowledging = self._hooks("on_acknowledgement")
         self._processing = self._hooks("on_processed")
         self._committing = self._hooks("on_commit")
@@ -83,39 +86,13 @@ class Session:
         """
         return _raised(self.consume_outcomes(list(records)))
 
-    def send_outcome(self, record: Record) -> Outcome:
-        """Give what became of one record on its way to the wire; never raises for a record."""
-        if not self._steps:
-            return record
-        try:
-            record = self._admit(record)
-        except HeaderwareError as error:
-            return error
-        return self._send.one(record)
-
-    def consume_outcome(self, record: Record) -> Outcome:
-        """Give what became of one record from the wire; never raises for a record."""
-        if not self._steps:
-            return record
-        if (
-            record.headers.__class__ is not Headers
-            or record.value.__class__ is not bytes
-            or record.key.__class__ not in WIRE_TYPES
-            or record.topic.__class__ is not str
-        ):
-            try:
-                record = normalised(record)
-            except HeaderwareError as error:
-                return error
-        return self._consume.one(record)
-
     def send_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
         """Give one outcome per record, in order, so that a bad one takes no neighbour along."""
-        return self._outcomes(self._send, self._admit, records)
+        return self._send.many(records) if self._steps else list(records)
 
     def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
         """Give one outcome per record, in order, so that a bad one takes no neighbour along."""
-        return self._outcomes(self._consume, normalised, records)
+        return self._consume.many(records) if self._steps else list(records)
 
     # Moments
 
@@ -233,24 +210,6 @@ class Session:
         """Close the session."""
         self.close()
 
-    def _outcomes(
-        self, fold: Fold, edge: Callable[[Record], Record], records: Sequence[Record]
-    ) -> list[Outcome]:
-        if not self._steps:
-            return list(records)
-        outcomes: list[Outcome] = [DROP] * len(records)
-        admitted: list[int] = []
-        going: list[Record] = []
-        for index, record in enumerate(records):
-            try:
-                going.append(edge(record))
-                admitted.append(index)
-            except HeaderwareError as error:
-                outcomes[index] = error
-        for index, outcome in zip(admitted, fold.many(going), strict=True):
-            outcomes[index] = outcome
-        return outcomes
-
     def _hooks(self, name: str) -> list[tuple[Step, Callable[..., Any]]]:
         return [(step, hook) for step in self._steps if (hook := step.hook(name)) is not None]
 
@@ -293,6 +252,10 @@ class Session:
                 pieces = cut(letter)
                 return (pieces,) if isinstance(pieces, Record) else pieces
         return (letter,)
+
+
+def _unchanged(record: Record) -> Outcome:
+    return record
 
 
 def _check(direction: Direction, check: Callable[[Record], Record], position: int) -> Step:

@@ -28,19 +28,17 @@ and a topic, so that both ends prepare it once. Time, producer and sequence are 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from headerware.core.errors import SignatureError, WireFormatError
-from headerware.keyring.signing import SIGNATURE_BYTES
+from headerware.core.headers import Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from headerware.core.headers import Pair
-    from headerware.keyring.keyring import Algorithm, Key
+    from headerware.keyring.keyring import Algorithm
 
 HEADER: Final = "hw.sig"
 VERSION: Final = 1
@@ -111,11 +109,6 @@ def beginning(algorithm: Algorithm, statement: bytes) -> bytes:
     """Give what the signed bytes begin with, up to the stamp; it is fixed for a key and a topic."""
     name = algorithm.encode()
     return b"".join((DOMAIN, _u32(len(name)), name, _u32(len(statement) + STAMP_BYTES), statement))
-
-
-def signature_bytes(key: Key) -> int:
-    """Give the length of a key's signatures."""
-    return SIGNATURE_BYTES[key.algorithm]
 
 
 encode_stamp: Final[Callable[[int, bytes, int], bytes]] = _stamp.pack

@@ -131,9 +131,7 @@ class TestTrailOfATopic:
         ]
         assert "  no trail" in lines
         assert any("corrupt: hw.trail: version 9" in line for line in lines)
-        assert any(
-            "from us/orders" not in line and f"produced into ?/{topic} by something" in line for line in lines
-        )
+        assert any(f"produced into ?/{topic} by something that leaves no entry" in line for line in lines)
 
     def test_corrupt_trails_are_json_too(self, topic: str) -> None:
         (found,) = self._json(topic, "--partition", "0", "--offset", "2")

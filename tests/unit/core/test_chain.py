@@ -54,7 +54,7 @@ class TestRefusals:
             ({"topics": "orders"}, "stamp.topics"),
             ({"on_error": "ignore"}, "stamp.on_error"),
             ({"dead_letter_headers": "kafka"}, "stamp.dead_letter_headers"),
-            ({"name": 5}, "5.name"),
+            ({"name": 5}, "stamp.name"),
         ],
     )
     def test_an_option_of_a_wrong_type_given_in_code(self, options: dict[str, Any], path: str) -> None:
@@ -62,6 +62,11 @@ class TestRefusals:
             Chain([Stamp(**options)])
         assert caught.value.path == path
         assert "`" not in str(caught.value)
+        assert "secret-mode" not in str(caught.value)
+
+    def test_a_wrong_choice_given_in_code_lists_the_right_ones(self) -> None:
+        with pytest.raises(ConfigError, match="stamp.mode: Expected one of 'fast', 'small'"):
+            Chain([Stamp(mode="fats")])  # type: ignore[arg-type]
 
     def test_an_unknown_option_given_in_code(self) -> None:
         with pytest.raises(TypeError, match="levle"):

@@ -100,6 +100,10 @@ class TestBombs:
         with pytest.raises(CompressionError, match="cap"):
             consume(mark, value, max_decompressed_bytes=len(ZEROS) - 1)
 
+    def test_in_gzip_that_state_their_size_cost_no_work(self) -> None:
+        with growth_below(MIB // 2), pytest.raises(CompressionError, match=f"states {len(ZEROS)} bytes"):
+            consume(*BOMBS["gzip"], max_decompressed_bytes=MIB)
+
 
 class TestLyingSizes:
     @pytest.mark.parametrize("size", [0, 1, len(PLAIN) - 1, len(PLAIN) + 1, 65_000])
@@ -177,6 +181,13 @@ class TestCutAndJoined:
             except CompressionError:
                 continue
             assert found == PLAIN
+
+    def test_bytes_after_a_frame_that_fills_its_piece_are_refused(self) -> None:
+        value = MAGIC + b"\x00\x38" + (7 << 3 | 1).to_bytes(3, "little") + b"7 bytes"
+        assert len(value) == 16
+        assert consume(ZSTD, value, max_decompressed_bytes=1000) == b"7 bytes"
+        with pytest.raises(CompressionError, match="other bytes after"):
+            consume(ZSTD, value + b"more", max_decompressed_bytes=1000)
 
 
 class TestErrors:

@@ -198,6 +198,9 @@ class TestTraceWithAnotherPropagator:
         record = Record("orders", b"v", headers=Headers([("x-custom", b"mine")]))
         assert self.step.on_send(record) is record
 
+    def test_the_callers_own_span_is_no_part_of_what_it_reads(self) -> None:
+        assert not span_of(extract_context([("x-custom", b"1")])).is_valid
+
     def test_reads_its_fields(self) -> None:
         record = self.step.on_consume(Record("orders", b"v", headers=Headers([("x-custom", b"1")])))
         assert record.local is not None

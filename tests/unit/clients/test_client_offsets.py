@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition
+
+from headerware.clients import Consumer, Producer
+from headerware.clients.groups import clamped
+from headerware.clients.offsets import unwrapped, wrapped
+from headerware.core.chain import Chain
+from headerware.core.context import Context
+from headerware.core.errors import ReassemblyError
+from headerware.core.record import Record
+from headerware.interceptors.slice import Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Message
+
+SLICED = b"x" * 1_500
+"""Two slices at 1,000 bytes."""
+
+
+@pytest.fixture
+def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+    """Give a function that lays wire records into the topic: ``lay("A1", "b", "A2")`` puts slices around b."""
+    cut: dict[str, list[Record]] = {}
+
+    def put(*names: str) -> None:
+        with Producer(connection, chain=Chain()) as producer:
+            for name in names:
+                if name.islower():
+                    producer.produce(topic, name.encode(), partition=0)
+                    continue
+                if name[0] not in cut:
+                    step = Slice(max_bytes=1_000).open(Context(pick_partition=lambda _: 0))
+                    cut[name[0]] = list(step.on_send(Record(topic, SLICED + name[0].encode(), partition=0)))
+                piece = cut[name[0]][int(name[1]) - 1]
+                producer.produce(topic, piece.value, piece.key, 0, headers=list(piece.headers))
+
+    return put
+
+
+def names(messages: list[Message]) -> list[str]:
+    return [(message.value() or b"")[-1:].decode() for message in messages]
+
+
+def take(consumer: Consumer, count: int) -> list[Message]:
+    found: list[Message] = []
+    deadline = time.monotonic() + 10
+    while len(found) < count:
+        assert time.monotonic() < deadline, names(found)
+        message = consumer.poll(0.2)
+        if message is not None:
+            assert message.error() is None
+            found.append(message)
+    return found
+
+
+def nothing_more(consumer: Consumer) -> bool:
+    return consumer.poll(0.4) is None
+
+
+def on_broker(connection: dict[str, Any], group: str, topic: str) -> tuple[int, str | None]:
+    """Read the committed offset with its metadata, as the broker has it."""
+    reader = confluent_kafka.Consumer({**connection, "group.id": group})
+    found = reader.committed([TopicPartition(topic, 0)], 10)[0]
+    reader.close()
+    return found.offset, found.metadata
+
+
+@pytest.fixture
+def open_consumer(connection: dict[str, Any], topic: str) -> Any:
+    """Give a function that opens one consumer of the group after the other."""
+    made: list[Consumer] = []
+
+    def make(**conf: Any) -> Consumer:
+        settings = {name.replace("_", "."): value for name, value in conf.items()}
+        consumer = Consumer(
+            {**connection, "group.id": topic, "auto.offset.reset": "earliest", **settings},
+            chain=Chain([Slice(max_bytes=1_000)]),
+        )
+        consumer.assign([TopicPartition(topic, 0)])
+        made.append(consumer)
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+class TestClamping:
+    def test_commits_the_first_slice_of_what_is_incomplete_and_the_watermark(
+        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("a", "B1", "c", "d")
+        consumer = open_consumer(enable_auto_commit=False)
+        assert names(take(consumer, 3)) == ["a", "c", "d"]
+        consumer.commit(asynchronous=False)
+        assert on_broker(connection, topic, topic) == (1, "hw1:4:")
+        assert consumer.committed([TopicPartition(topic, 0)], 10)[0].metadata is None
+        assert consumer.position([TopicPartition(topic, 0)])[0].offset == 4
+
+    def test_holds_explicit_commits_back_too(
+        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("A1", "b")
+        consumer = open_consumer(enable_auto_commit=False, enable_auto_offset_store=False)
+        message, = take(consumer, 1)
+        done = consumer.commit(message, asynchronous=False)
+        assert [offset.offset for offset in done] == [0]
+        assert on_broker(connection, topic, topic) == (0, "hw1:2:")
+        consumer.commit(offsets=[TopicPartition(topic, 0, 2, "mine")], asynchronous=False)
+        assert on_broker(connection, topic, topic) == (0, "hw1:2:mine")
+        consumer.store_offsets(message)
+        consumer.commit(asynchronous=False)
+        assert on_broker(connection, topic, topic) == (0, "hw1:2:")
+
+    def test_brings_a_watermark_that_rises_above_the_same_offset_to_the_broker(
+        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("a", "B1", "c")
+        consumer = open_consumer(auto_commit_interval_ms=50)
+        take(consumer, 2)
+        lay("d")
+        take(consumer, 1)
+        deadline = time.monotonic() + 10
+        while on_broker(connection, topic, topic) != (1, "hw1:4:"):
+            assert time.monotonic() < deadline, on_broker(connection, topic, topic)
+            consumer.poll(0.1)
+
+    def test_commits_the_watermark_on_close(
+        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("a", "B1", "c")
+        consumer = open_consumer()
+        take(consumer, 2)
+        consumer.close()
+        assert on_broker(connection, topic, topic) == (1, "hw1:3:")
+
+    def test_holds_a_batch_back(
+        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("a", "B1", "c", "B2", "D1")
+        consumer = open_consumer(enable_auto_commit=False)
+        found: list[Message] = []
+        deadline = time.monotonic() + 10
+        while len(found) < 3 and time.monotonic() < deadline:
+            found.extend(consumer.consume(10, 0.3))
+        consumer.consume(1, 0.3)
+        assert names(found) == ["a", "c", "B"]
+        consumer.commit(asynchronous=False)
+        assert on_broker(connection, topic, topic) == (4, "hw1:5:")
+
+    def test_releases_what_has_expired(
+        self, connection: dict[str, Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("A1", "b")
+        consumer = Consumer(
+            {**connection, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False},
+            chain=Chain([Slice(max_bytes=1_000, expire_ms=300)]),
+        )
+        consumer.assign([TopicPartition(topic, 0)])
+        take(consumer, 1)
+        with pytest.raises(ReassemblyError):
+            consumer.poll(10)
+        deadline = time.monotonic() + 10
+        while on_broker(connection, topic, topic)[0] != 2:
+            assert time.monotonic() < deadline
+            consumer.poll(0.2)
+            try:
+                consumer.commit(asynchronous=False)
+            except confluent_kafka.KafkaException:
+                continue
+        assert on_broker(connection, topic, topic) == (2, None)
+        consumer.close()
+
+    def test_holds_a_transactions_offsets_back(
+        self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("a", "B1", "c")
+        consumer = open_consumer()
+        take(consumer, 2)
+        metadata = consumer.consumer_group_metadata()
+        held = clamped(metadata, [TopicPartition(topic, 0, 3, "mine")])
+        assert [(offset.offset, offset.metadata) for offset in held] == [(1, "hw1:3:mine")]
+        untouched = [TopicPartition(topic, 0, 3)]
+        assert clamped(b"another consumer's", untouched) is untouched
+
+
+class TestRestart:
+    def test_delivers_nothing_again(
+        self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("a", "B1", "c", "D1", "D2")
+        first = open_consumer()
+        assert names(take(first, 3)) == ["a", "c", "D"]
+        first.close()
+        lay("B2", "e")
+        second = open_consumer()
+        assert names(take(second, 2)) == ["B", "e"]
+        assert nothing_more(second)
+        assert second.stats()["client"]["repeated"] == 2
+
+    def test_keeps_the_watermark_through_a_second_one(
+        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("A1", "b", "c")
+        first = open_consumer()
+        take(first, 2)
+        first.close()
+        second = open_consumer()
+        assert nothing_more(second)
+        second.close()
+        assert on_broker(connection, topic, topic) == (0, "hw1:3:")
+        lay("A2", "d")
+        assert names(take(open_consumer(), 2)) == ["A", "d"]
+
+    def test_delivers_all_where_the_application_says_from_where(
+        self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("A1", "b")
+        first = open_consumer()
+        take(first, 1)
+        first.close()
+        second = open_consumer()
+        second.assign([TopicPartition(topic, 0, 0)])
+        assert names(take(second, 1)) == ["b"]
+
+
+class TestSeek:
+    def test_begins_at_the_first_slice_of_a_message_that_was_delivered(
+        self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("A1", "b", "A2", "d")
+        consumer = open_consumer()
+        found = take(consumer, 3)
+        assert names(found) == ["b", "A", "d"]
+        consumer.seek(TopicPartition(topic, 0, found[1].offset()))
+        assert names(take(consumer, 2)) == ["A", "d"]
+
+
+class TestMetadata:
+    @pytest.mark.parametrize("own", [None, "mine", "hw1:", "hw1:5:x", "a:b", "ü"])
+    @pytest.mark.parametrize("watermark", [None, 0, 2**63 - 1])
+    def test_comes_back_as_it_was(self, own: str | None, watermark: int | None) -> None:
+        assert unwrapped(wrapped(watermark, own)) == (watermark, own)
+
+    @pytest.mark.parametrize("foreign", ["hw1", "hw1:5", "hw1:-5:x", "hw1:x:y", "hw1:٣:", "hw2:5:x", "hw1:" + "9" * 20 + ":"])
+    def test_leaves_foreign_text_alone(self, foreign: str) -> None:
+        assert unwrapped(foreign) == (None, foreign)

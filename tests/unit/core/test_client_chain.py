@@ -1,0 +1,121 @@
+"""Which chain a client gets: from code, from its own configuration, from the environment, or none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace as Hooks
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headerware import Chain, ConfigError
+from headerware.core.config import client_chain, is_ours
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("gadgets")
+
+CLIENTS = {"bootstrap.servers": "localhost:9092", "group.id": "g"}
+IN_CODE = Chain([Hooks(name="code", on_send=lambda record: record)])
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADERWARE_CONFIG", raising=False)
+    monkeypatch.delenv("HEADERWARE_DISABLED", raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "headerware.toml"
+    path.write_text('[[interceptors]]\ntype = "early"')
+    return str(path)
+
+
+class TestSources:
+    def test_nothing_gives_an_empty_chain_and_the_same_configuration(self) -> None:
+        assert client_chain(CLIENTS) == (Chain(), CLIENTS)
+
+    def test_a_chain_in_code_is_the_one(self) -> None:
+        assert client_chain(CLIENTS, IN_CODE) == (IN_CODE, CLIENTS)
+
+    def test_own_keys_make_a_chain_and_are_taken_out(self) -> None:
+        config = {**CLIENTS, "interceptors": "gadget", "interceptors.gadget.level": "5"}
+        chain, rest = client_chain(config)
+        assert (chain.names, rest) == (("gadget",), CLIENTS)
+        assert "interceptors" in config
+
+    def test_a_file_named_in_the_configuration(self, file: str) -> None:
+        chain, rest = client_chain({**CLIENTS, "headerware.config": file})
+        assert (chain.names, rest) == (("early",), CLIENTS)
+
+    def test_a_file_named_in_the_environment(self, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_CONFIG", file)
+        assert client_chain(CLIENTS)[0].names == ("early",)
+
+    def test_own_keys_and_code_come_before_the_environment(self, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_CONFIG", file)
+        assert client_chain({"interceptors": "gadget"})[0].names == ("gadget",)
+        assert client_chain(CLIENTS, IN_CODE)[0] is IN_CODE
+
+    def test_an_empty_variable_names_no_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_CONFIG", "")
+        assert len(client_chain(CLIENTS)[0]) == 0
+
+    def test_a_missing_file_in_the_environment_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_CONFIG", "/no/such/file.toml")
+        with pytest.raises(ConfigError, match="cannot be read"):
+            client_chain(CLIENTS)
+
+
+class TestConflicts:
+    @pytest.mark.parametrize("key", ["interceptors", "interceptors.gadget.level", "headerware.config"])
+    def test_a_chain_in_code_and_one_in_configuration(self, key: str) -> None:
+        with pytest.raises(ConfigError, match="given a chain in code and") as caught:
+            client_chain({**CLIENTS, key: "gadget"}, IN_CODE)
+        assert key in str(caught.value)
+
+    @pytest.mark.parametrize("key", ["headerware.confg", "headerware.", "headerware.dead_letter"])
+    def test_an_unknown_key_of_ours(self, key: str) -> None:
+        with pytest.raises(ConfigError, match=r"unknown key; known: headerware\.config") as caught:
+            client_chain({**CLIENTS, key: "x"})
+        assert caught.value.path == key
+
+    def test_overrides_for_the_dead_letter_producer_are_left_to_the_client(self) -> None:
+        config = {**CLIENTS, "headerware.dead_letter.linger.ms": 5}
+        assert client_chain(config) == (Chain(), config)
+
+    @pytest.mark.parametrize(
+        ("key", "answer"),
+        [
+            ("interceptors", True),
+            ("interceptors.x.y", True),
+            ("headerware.config", True),
+            ("headerware.dead_letter.acks", False),
+            ("interceptor.classes", False),
+            ("bootstrap.servers", False),
+            (5, False),
+            (None, False),
+        ],
+    )
+    def test_keys_are_told_apart(self, key: object, answer: bool) -> None:  # noqa: FBT001 - parametrized
+        assert is_ours(key) is answer
+
+
+class TestDisabled:
+    @pytest.mark.parametrize("value", ["1", "true", "TRUE", "yes", "on"])
+    def test_switches_every_chain_off(self, value: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", value)
+        monkeypatch.setenv("HEADERWARE_CONFIG", file)
+        assert client_chain(CLIENTS) == (Chain(), CLIENTS)
+        assert client_chain(CLIENTS, IN_CODE) == (Chain(), CLIENTS)
+        assert client_chain({**CLIENTS, "interceptors": "gadget"}) == (Chain(), CLIENTS)
+
+    def test_does_not_even_read_what_is_configured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        assert len(client_chain({"interceptors": "no-such", "headerware.config": "/no/such"})[0]) == 0
+
+    @pytest.mark.parametrize("value", ["", "0", "false", "no", "off"])
+    def test_is_off_otherwise(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", value)
+        assert client_chain({"interceptors": "gadget"})[0].names == ("gadget",)

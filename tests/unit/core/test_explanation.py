@@ -1,0 +1,67 @@
+"""What a configuration comes to, option by option, without a secret in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from headerware import ConfigError
+from headerware.core.explanation import ExplainedInterceptor, explain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def files(tmp_path: Path, gadgets: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOKEN", SECRET)
+    (tmp_path / "platform.toml").write_text(
+        '[[interceptors]]\ntype = "late"\nlevel = 5\ntoken = "${env:TOKEN}"\nnames = ["${env:TOKEN}"]\n'
+    )
+    main = tmp_path / "main.toml"
+    main.write_text(
+        'include = "platform.toml"\n[[interceptors]]\ntype = "late"\nlevel = 6\n'
+        '[[interceptors]]\ntype = "early"\nname = "mine"\ntopics = ["orders.*"]\non_error = "skip"\n'
+    )
+    return main
+
+
+def options(interceptor: ExplainedInterceptor) -> dict[str, tuple[object, str]]:
+    return {option.name: (option.value, option.origin) for option in interceptor.options}
+
+
+class TestExplain:
+    def test_gives_the_chain_in_the_order_of_sending(self, files: Path, gadgets: str) -> None:
+        mine, late = explain(files)
+        assert (mine.name, mine.type, mine.implementation) == ("mine", "early", f"{gadgets}.Early")
+        assert (mine.role, mine.stage, mine.on_error) == ("transform", "bytes", "skip")
+        assert (late.name, late.on_error) == ("late", "raise")
+
+    def test_tells_where_each_option_comes_from(self, files: Path) -> None:
+        found = options(explain(files)[1])
+        assert found["level"] == (6, str(files))
+        assert found["token"][1] == str(files.parent / "platform.toml")
+        assert found["ratio"] == (0.5, "default")
+
+    def test_shows_every_option_and_only_a_given_name(self, files: Path) -> None:
+        mine, late = explain(files)
+        assert "name" not in options(late)
+        assert {"topics", "on_error", "dead_letter_topic", "level", "keyring"} <= options(mine).keys()
+
+    def test_never_shows_what_came_from_the_environment(self, files: Path) -> None:
+        explained = explain(files)
+        assert options(explained[1])["token"][0] == "${env:TOKEN}"
+        assert SECRET not in msgspec.json.encode(explained).decode()
+        assert SECRET not in repr(explained)
+
+    def test_for_a_topic_gives_those_that_work_there(self, files: Path) -> None:
+        assert [item.name for item in explain(files, "orders.eu")] == ["mine", "late"]
+        assert [item.name for item in explain(files, "payments")] == ["late"]
+
+    def test_refuses_what_load_chain_refuses(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="cannot be read"):
+            explain(tmp_path / "absent.toml")

@@ -1,0 +1,351 @@
+"""TOML files: what they may hold, how they include and override one another, and what a wrong one says."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headerware import Chain, ConfigError, PluginError, load_chain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("gadgets")
+
+
+class Folder:
+    """Write TOML files, and load the first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text), encoding="utf-8")
+        return path
+
+    def load(self, text: str) -> Any:
+        return load_chain(self.write("main.toml", text))
+
+    def only(self, text: str) -> Any:
+        (interceptor,) = self.load(text)
+        return interceptor
+
+    def refused(self, text: str) -> ConfigError:
+        with pytest.raises(ConfigError) as caught:
+            self.load(text)
+        return caught.value
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+class TestTables:
+    def test_are_interceptors_in_their_order(self, folder: Folder) -> None:
+        chain = folder.load(
+            """
+            [[interceptors]]
+            type = "gadget"
+            name = "b"
+            level = 5
+            strict = true
+            names = ["x", "y"]
+
+            [[interceptors]]
+            type = "gadget"
+            topics = ["orders.*", "!orders.eu"]
+            """
+        )
+        assert chain.names == ("b", "gadget")
+        first, second = chain
+        assert (first.level, first.strict, first.names) == (5, True, ("x", "y"))
+        assert second.topics == ("orders.*", "!orders.eu")
+
+    @pytest.mark.parametrize("text", ["", "interceptors = []", "[stacks]", "include = []"])
+    def test_may_be_none_at_all(self, folder: Folder, text: str) -> None:
+        assert folder.load(text) == Chain()
+
+    def test_of_one_file_keep_their_order_even_where_places_differ(self, folder: Folder) -> None:
+        text = '[[interceptors]]\ntype = "late"\n[[interceptors]]\ntype = "early"\n'
+        assert folder.load(text).names == ("late", "early")
+
+    def test_a_text_will_do_for_a_list(self, folder: Folder) -> None:
+        assert folder.only('[[interceptors]]\ntype = "gadget"\nnames = "a, b"').names == ("a", "b")
+
+
+class TestStrictTypes:
+    @pytest.mark.parametrize(
+        ("line", "option"),
+        [
+            ('level = "5"', "level"),
+            ("level = 5.0", "level"),
+            ("level = 10", "level"),
+            ('strict = "true"', "strict"),
+            ("token = 5", "token"),
+            ("names = [1]", "names[0]"),
+            ("names = {}", "names"),
+            ('mode = "hunter2"', "mode"),
+            ('topics = [["a"]]', "topics[0]"),
+            ("levle = 5", "levle"),
+        ],
+    )
+    def test_a_wrong_one_names_file_table_and_option(self, folder: Folder, line: str, option: str) -> None:
+        error = folder.refused(f'[[interceptors]]\ntype = "early"\n[[interceptors]]\ntype = "gadget"\n{line}')
+        assert error.path == f"{folder.path}/main.toml: interceptors[1] (gadget).{option}"
+        assert str(error).startswith(error.path)
+        assert "hunter2" not in str(error)
+
+    def test_a_refusal_of_the_interceptors_own_has_the_path_too(self, folder: Folder) -> None:
+        error = folder.refused('[[interceptors]]\ntype = "gadget"\ntoken = "wrong"')
+        assert str(error).endswith("interceptors[0] (gadget).token: expected another token")
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("[[interceptors]]\nlevel = 5", "interceptors[0]: expected type ="),
+            ("[[interceptors]]\ntype = 5", "interceptors[0]: expected type ="),
+            ('[[interceptors]]\ntype = "gadget"\nname = 5', "interceptors[0].name: expected text, found int"),
+            ("interceptors = 5", "interceptors: expected [[interceptors]] tables"),
+            ('interceptors = ["gadget"]', "interceptors[0]: expected a table, found str"),
+            ("[interceptors.gadget]\nlevel = 5", "interceptors: expected [[interceptors]] tables"),
+            ("include = 5", "include: expected a file name or a list of them"),
+            ("include = [5]", "include: expected a file name or a list of them"),
+            ("stacks = []", "stacks: expected a table, found list"),
+            ("[stacks]\nx = 5", "stacks.x: expected a table, found int"),
+            ("[stacks.x]\ninterceptor = []", "stacks.x: interceptor: unknown key; did you mean 'interceptors'?"),
+            ("[[interceptor]]\n", "interceptor: unknown key; did you mean 'interceptors'?"),
+            ("bootstrap = 1", "bootstrap: unknown key; known: include, interceptors, stacks"),
+            ('[[interceptors]]\nstack = ["x"]', "interceptors[0].stack: expected a stack's name, found list"),
+            ('[[interceptors]]\nstack = "x"\nlevel = 5\n[stacks.x]', "interceptors[0]: level: unknown key"),
+        ],
+    )
+    def test_a_wrong_shape_names_its_place(self, folder: Folder, text: str, told: str) -> None:
+        assert str(folder.refused(text)).startswith(f"{folder.path}/main.toml: {told}")
+
+    def test_an_unknown_type_gets_the_nearest_one(self, folder: Folder) -> None:
+        error = folder.refused('[[interceptors]]\ntype = "gadgte"')
+        assert isinstance(error, PluginError)
+        assert "did you mean 'gadget'" in str(error)
+
+    def test_a_name_that_stands_twice_is_refused(self, folder: Folder) -> None:
+        error = folder.refused('[[interceptors]]\ntype = "gadget"\n[[interceptors]]\ntype = "gadget"')
+        assert "'gadget' is declared twice; give one of them a name of its own" in str(error)
+        assert "interceptors[1]" in error.path
+
+
+class TestFiles:
+    def test_a_missing_one_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read: No such file"):
+            load_chain(tmp_path / "absent.toml")
+
+    def test_a_folder_is_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load_chain(tmp_path)
+
+    @pytest.mark.parametrize("content", [b"[[interceptors]", b"token = hunter2", b"\xff\xfe", b"\x00"])
+    def test_what_is_not_toml_is_named(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "main.toml"
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"main\.toml: is not TOML"):
+            load_chain(str(path))
+
+
+class TestInclude:
+    def test_comes_first_and_is_overridden(self, folder: Folder) -> None:
+        folder.write("platform.toml", '[[interceptors]]\ntype = "gadget"\nlevel = 5\ntoken = "platform"')
+        gadget = folder.only('include = "platform.toml"\n[[interceptors]]\ntype = "gadget"\nlevel = 6')
+        assert (gadget.level, gadget.token) == (6, "platform")
+
+    def test_later_ones_override_earlier_ones(self, folder: Folder) -> None:
+        folder.write("a.toml", '[[interceptors]]\ntype = "gadget"\nlevel = 1\ntoken = "a"')
+        folder.write("b.toml", '[[interceptors]]\ntype = "gadget"\nlevel = 2')
+        gadget = folder.only('include = ["a.toml", "b.toml"]')
+        assert (gadget.level, gadget.token) == (2, "a")
+
+    def test_files_are_found_beside_the_one_that_includes_them(self, folder: Folder) -> None:
+        folder.write("shared/platform.toml", 'include = "more/deep.toml"')
+        folder.write("shared/more/deep.toml", '[[interceptors]]\ntype = "gadget"\nlevel = 5')
+        assert folder.only('include = "shared/platform.toml"').level == 5
+
+    def test_sources_are_put_into_their_places(self, folder: Folder) -> None:
+        folder.write("platform.toml", '[[interceptors]]\ntype = "late"')
+        assert folder.load('include = "platform.toml"\n[[interceptors]]\ntype = "early"').names == ("early", "late")
+
+    def test_one_file_reached_by_two_ways_counts_once_where_it_stands_first(self, folder: Folder) -> None:
+        folder.write(
+            "base.toml",
+            '[[interceptors]]\ntype = "gadget"\nlevel = 1\n[[stacks.s.interceptors]]\ntype = "early"\n',
+        )
+        folder.write("a.toml", 'include = "base.toml"\n[[interceptors]]\ntype = "gadget"\nlevel = 2')
+        folder.write("b.toml", 'include = "./base.toml"\n[[interceptors]]\nstack = "s"')
+        chain = folder.load('include = ["a.toml", "b.toml"]')
+        assert [(item.type, item.level) for item in chain] == [("gadget", 2), ("early", 3)]
+
+    def test_another_type_for_the_same_name_is_refused(self, folder: Folder) -> None:
+        folder.write("platform.toml", '[[interceptors]]\ntype = "gadget"\nname = "x"')
+        error = folder.refused('include = "platform.toml"\n[[interceptors]]\ntype = "early"\nname = "x"')
+        assert "is of type 'early', but" in str(error)
+        assert "platform.toml: interceptors[0] (x) declares 'x' as 'gadget'" in str(error)
+
+    def test_a_cycle_is_shown(self, folder: Folder) -> None:
+        folder.write("a.toml", 'include = "b.toml"')
+        folder.write("b.toml", 'include = "main.toml"')
+        assert "files include one another: main.toml -> a.toml -> b.toml -> main.toml" in str(
+            folder.refused('include = "a.toml"')
+        )
+
+    def test_of_itself_is_a_cycle(self, folder: Folder) -> None:
+        assert "main.toml -> main.toml" in str(folder.refused('include = "./main.toml"'))
+
+    def test_a_missing_one_is_named(self, folder: Folder) -> None:
+        assert str(folder.refused('include = "no.toml"')).startswith(f"{folder.path}/no.toml: cannot be read")
+
+
+class TestStacks:
+    def test_are_spliced_where_they_are_named(self, folder: Folder) -> None:
+        chain = folder.load(
+            """
+            [[interceptors]]
+            type = "gadget"
+            name = "first"
+
+            [[interceptors]]
+            stack = "both"
+
+            [[interceptors]]
+            type = "gadget"
+            name = "last"
+
+            [[stacks.both.interceptors]]
+            type = "early"
+
+            [[stacks.both.interceptors]]
+            type = "late"
+            level = 5
+            """
+        )
+        assert chain.names == ("first", "early", "late", "last")
+        assert chain.interceptors[2].level == 5
+
+    def test_may_be_nested(self, folder: Folder) -> None:
+        chain = folder.load(
+            """
+            [[interceptors]]
+            stack = "outer"
+            [[stacks.outer.interceptors]]
+            stack = "inner"
+            [[stacks.outer.interceptors]]
+            type = "late"
+            [[stacks.inner.interceptors]]
+            type = "early"
+            """
+        )
+        assert chain.names == ("early", "late")
+
+    def test_that_contain_themselves_are_shown(self, folder: Folder) -> None:
+        error = folder.refused(
+            """
+            [[interceptors]]
+            stack = "a"
+            [[stacks.a.interceptors]]
+            stack = "b"
+            [[stacks.b.interceptors]]
+            stack = "a"
+            """
+        )
+        assert "stack 'a' contains itself: a -> b -> a" in str(error)
+
+    def test_of_an_included_file_are_known(self, folder: Folder) -> None:
+        folder.write("platform.toml", '[[stacks.secure.interceptors]]\ntype = "late"')
+        assert folder.load('include = "platform.toml"\n[[interceptors]]\nstack = "secure"').names == ("late",)
+
+    def test_that_are_not_defined_get_the_nearest_one(self, folder: Folder) -> None:
+        error = folder.refused('[[interceptors]]\nstack = "secrue"\n[stacks.secure]\n[stacks.other]')
+        assert str(error).endswith(
+            "there is no stack 'secrue'; did you mean 'secure'? defined: other, secure"
+        )
+
+    def test_that_are_defined_twice_are_refused(self, folder: Folder) -> None:
+        folder.write("platform.toml", "[stacks.secure]")
+        error = folder.refused('include = "platform.toml"\n[stacks.secure]')
+        assert error.path.endswith("main.toml: stacks.secure")
+        assert "platform.toml defines this stack already" in str(error)
+
+    def test_name_their_own_place_in_errors(self, folder: Folder) -> None:
+        folder.write("platform.toml", '[[stacks.s.interceptors]]\ntype = "gadget"\nlevle = 5')
+        error = folder.refused('include = "platform.toml"\n[[interceptors]]\nstack = "s"')
+        assert error.path == f"{folder.path}/platform.toml: stacks.s: interceptors[0] (gadget).levle"
+
+
+class TestFilePaths:
+    def test_are_relative_to_the_file_they_stand_in(self, folder: Folder) -> None:
+        folder.write("shared/platform.toml", '[[interceptors]]\ntype = "gadget"\nkeyring = "keys.json"')
+        assert folder.only('include = "shared/platform.toml"').keyring == f"{folder.path}/shared/keys.json"
+
+    def test_in_a_stack_are_relative_to_the_stacks_file(self, folder: Folder) -> None:
+        folder.write("shared/platform.toml", '[[stacks.s.interceptors]]\ntype = "gadget"\ncache = "c"')
+        gadget = folder.only('include = "shared/platform.toml"\n[[interceptors]]\nstack = "s"')
+        assert gadget.cache == f"{folder.path}/shared/c"
+
+    def test_that_are_absolute_stay(self, folder: Folder) -> None:
+        assert folder.only('[[interceptors]]\ntype = "gadget"\nkeyring = "/etc/keys"').keyring == "/etc/keys"
+
+    def test_of_other_options_stay(self, folder: Folder) -> None:
+        assert folder.only('[[interceptors]]\ntype = "gadget"\ntoken = "keys.json"').token == "keys.json"
+
+    def test_that_are_overridden_flat_are_the_working_directorys(self, folder: Folder) -> None:
+        path = folder.write("main.toml", '[[interceptors]]\ntype = "gadget"\nkeyring = "keys.json"')
+        (gadget,) = Chain.from_config(
+            {"headerware.config": path, "interceptors.gadget.keyring": "other.json"}
+        )
+        assert gadget.keyring == "other.json"  # type: ignore[attr-defined]
+
+
+class TestEnvironment:
+    @pytest.fixture(autouse=True)
+    def variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TOKEN", "hunter2")
+        monkeypatch.setenv("LEVEL", "7")
+        monkeypatch.setenv("LIST", "a, b")
+        monkeypatch.setenv("EMPTY", "")
+        monkeypatch.delenv("ABSENT", raising=False)
+
+    @pytest.mark.parametrize(
+        ("line", "option", "value"),
+        [
+            ('token = "${env:TOKEN}"', "token", "hunter2"),
+            ('token = "a-${env:TOKEN}-${env:LEVEL}"', "token", "a-hunter2-7"),
+            ('token = "${env:ABSENT:-default}"', "token", "default"),
+            ('token = "${env:ABSENT:-}"', "token", ""),
+            ('token = "${env:TOKEN:-default}"', "token", "hunter2"),
+            ('token = "${env:EMPTY:-default}"', "token", ""),
+            ('token = "$${env:TOKEN}"', "token", "${env:TOKEN}"),
+            ('token = "$$"', "token", "$$"),
+            ('token = "$HOME"', "token", "$HOME"),
+            ('level = "${env:LEVEL}"', "level", 7),
+            ('level = "${env:ABSENT:-8}"', "level", 8),
+            ('names = "${env:LIST}"', "names", ("a", "b")),
+            ('names = ["x", "${env:TOKEN}"]', "names", ("x", "hunter2")),
+        ],
+    )
+    def test_is_put_in(self, folder: Folder, line: str, option: str, value: object) -> None:
+        assert getattr(folder.only(f'[[interceptors]]\ntype = "gadget"\n{line}'), option) == value
+
+    def test_that_is_put_in_is_not_read_again(self, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TRICK", "${env:TOKEN}")
+        assert folder.only('[[interceptors]]\ntype = "gadget"\ntoken = "${env:TRICK}"').token == "${env:TOKEN}"
+
+    def test_that_is_missing_says_which_and_where(self, folder: Folder) -> None:
+        error = folder.refused('[[interceptors]]\ntype = "gadget"\ntoken = "${env:ABSENT}"')
+        assert error.path.endswith("interceptors[0] (gadget).token")
+        assert "no variable 'ABSENT'; set it, or write ${env:ABSENT:-default}" in str(error)
+
+    def test_never_shows_in_an_error(self, folder: Folder) -> None:
+        for option in ("level", "strict", "mode", "on_error", "ratio"):
+            error = folder.refused(f'[[interceptors]]\ntype = "gadget"\n{option} = "${{env:TOKEN}}"')
+            assert "hunter2" not in str(error)
