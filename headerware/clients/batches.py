@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from headerware.clients.codes import APPLICATION, QUEUE_FULL
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 
@@ -56,8 +57,7 @@ def message_records(messages: Any, partition: int) -> list[dict[str, Any]]:
         if not isinstance(message.get("partition"), int | None):
             raise TypeError(f"Message partition at index {index} must be int")
     return [
-        {"partition": partition}
-        | {name: message[name] for name in _NAMES if message.get(name) is not None}
+        {"partition": partition} | {name: message[name] for name in _NAMES if message.get(name) is not None}
         for message in messages
     ]
 
@@ -67,5 +67,5 @@ def error_of(error: Exception) -> KafkaError:
     if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
         return error.args[0]
     if isinstance(error, BufferError):
-        return KafkaError(KafkaError._QUEUE_FULL, str(error))
-    return KafkaError(KafkaError._APPLICATION, str(error))
+        return KafkaError(QUEUE_FULL, str(error))
+    return KafkaError(APPLICATION, str(error))

@@ -6,7 +6,7 @@ import logging
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
@@ -15,18 +15,13 @@ import confluent_kafka
 from confluent_kafka import KafkaException, Message, TopicPartition
 
 from headerware.clients.cluster import cluster_id_port
+from headerware.clients.consumer_partitions import PartitionsConsumer
 from headerware.clients.dead_letters import DeadLetters
-from headerware.clients.groups import register
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.messages import fitted, record_of
-from headerware.clients.offsets import Offsets, Place, as_committed, place_of, positioned
+from headerware.clients.offsets import Offsets, Place
 from headerware.clients.raw import become_raw
-from headerware.clients.rebalance import (
-    RebalanceCallback,
-    commit_callback,
-    rebalance_callbacks,
-    tell_committed,
-)
+from headerware.clients.rebalance import commit_callback
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.config import DEAD_LETTER, client_chain
@@ -36,13 +31,7 @@ from headerware.core.record import Record
 from headerware.core.session import Session
 
 _C: Final[Any] = confluent_kafka.Consumer
-_c_init, _c_poll, _c_consume, _c_commit, _c_store = (
-    _C.__init__,
-    _C.poll,
-    _C.consume,
-    _C.commit,
-    _C.store_offsets,
-)
+_c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
 _TICK_S: Final = 0.5
 _RECALL_TIMEOUT_S: Final = 5.0
 _REMEMBERED: Final = 10_000
@@ -50,7 +39,7 @@ _MAX_BATCH: Final = 1_000_000
 _log = logging.getLogger("headerware")
 
 
-class Consumer(confluent_kafka.Consumer):
+class Consumer(PartitionsConsumer):
     """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
 
     Args:
@@ -110,7 +99,7 @@ class Consumer(confluent_kafka.Consumer):
         self._take_in = session.consume_outcome
         self._inbox = Inbox(session.consume_outcome)
         self._paused: set[Place] = set()
-        self._remembered: OrderedDict[tuple[str, int, int], tuple[str, Mapping[str, Any] | None]] = OrderedDict()
+        self._remembered = OrderedDict()
         self._simple = not self._offsets.gathers
         self._ticks = session.has("poll") or self._offsets.gathers
         self._next_tick = self._next_commit = 0.0
@@ -135,7 +124,7 @@ class Consumer(confluent_kafka.Consumer):
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
                 return None
-            message = _c_poll(self, self._patience(left))
+            message: Message | None = _c_poll(self, self._patience(left))
             asked = True
             if self._ticks:
                 self._tick()
@@ -162,7 +151,7 @@ class Consumer(confluent_kafka.Consumer):
             HeaderwareError: the chain refused a record; it is not delivered again.
         """
         if not 0 < num_messages <= _MAX_BATCH:
-            return _c_consume(self, num_messages, timeout)
+            return list(_c_consume(self, num_messages, timeout))
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -190,17 +179,26 @@ class Consumer(confluent_kafka.Consumer):
         outcomes = self._session.consume_outcomes(records)
         if not self._simple or self._inbox or len(records) < len(fetched):
             return self._queued(fetched, records, outcomes, limit)
-        good = next((i for i, outcome in enumerate(outcomes) if outcome.__class__ is not Record), len(fetched))
-        triples = list(zip(fetched, records, outcomes, strict=True))
-        if self._stores:
-            # Before the chain's changes: the last of each partition, by the topic on the wire.
-            for message in {(r.topic, r.partition): message for message, r, _ in triples[:good]}.values():
+        good = 0
+        last: dict[tuple[str, int | None], Message] = {}
+        before: Record | None = None
+        for record, outcome in zip(records, outcomes, strict=True):
+            if outcome.__class__ is not Record:
+                break
+            if before is not None and (record.partition != before.partition or record.topic != before.topic):
+                last[before.topic, before.partition] = fetched[good - 1]
+            before = record
+            good += 1
+        if before is not None and self._stores:
+            last[before.topic, before.partition] = fetched[good - 1]
+            # By message, and so before the chain's changes: the topic is that on the wire.
+            for message in last.values():
                 self._store_message(message)
-        messages = [self._delivered(*triple) for triple in triples[:good]]
+        messages = list(map(self._delivered, fetched[:good], records, outcomes))
         if good == len(fetched):
             return messages
-        for triple in triples[good:]:
-            self._inbox.add(*triple)
+        for rest in zip(fetched[good:], records[good:], outcomes[good:], strict=True):
+            self._inbox.add(*rest)
         return self._drain(limit, messages)
 
     def _queued(
@@ -247,7 +245,7 @@ class Consumer(confluent_kafka.Consumer):
         """Answer for a refused record; a client whose application does not know of us gives a message."""
         raise error
 
-    def _delivered(self, message: Message, before: Record, after: Record) -> Message:
+    def _delivered(self, message: Message, before: Record, after: Any) -> Message:
         if after is before:
             return message
         self._remember(before.topic, after)
@@ -287,7 +285,7 @@ class Consumer(confluent_kafka.Consumer):
         try:
             committed = _C.committed(self, [TopicPartition(*place)], _RECALL_TIMEOUT_S)[0]
         except KafkaException as error:
-            _log.warning("the committed offset of %s[%s] is unknown, so records may repeat: %s", *place, error)
+            _log.warning("no committed offset of %s[%s], so records may repeat: %s", *place, error)
         self._offsets.recall(place, committed, record.offset or 0)
 
     def _remember(self, topic: str, record: Record | None) -> None:
@@ -297,10 +295,6 @@ class Consumer(confluent_kafka.Consumer):
         self._remembered[record.topic, record.partition or 0, record.offset or 0] = topic, record.local
         if len(self._remembered) > _REMEMBERED:
             self._remembered.popitem(last=False)
-
-    def _found(self, message: Message) -> tuple[str, Mapping[str, Any] | None]:
-        key = (message.topic() or "", message.partition() or 0, message.offset() or 0)
-        return self._remembered.get(key) or (key[0], None)
 
     def local(self, message: Message) -> Mapping[str, Any]:
         """Give the interceptors' state of a message that was delivered, by interceptor; empty where none is.
@@ -325,205 +319,6 @@ class Consumer(confluent_kafka.Consumer):
             self._session.processed(record, error)
             raise
         self._session.processed(record, None)
-
-    # Offsets
-
-    def store_offsets(
-        self, message: Message | None = None, offsets: list[TopicPartition] | None = None
-    ) -> None:
-        """Store the offset behind a message, or offsets, held back to where a restart loses nothing."""
-        if (message is None) == (offsets is None) or (message is not None and message.error() is not None):
-            _c_store(self, message, offsets)
-            return
-        wanted = [self._behind(message)] if message is not None else offsets or []
-        _c_store(self, offsets=[self._to_store(partition) for partition in wanted])
-
-    def commit(
-        self,
-        message: Message | None = None,
-        offsets: list[TopicPartition] | None = None,
-        asynchronous: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
-        *more: Any,
-        **keywords: Any,
-    ) -> Any:
-        """Commit the offset behind a message, offsets, or what is stored; held back as ``store_offsets`` does.
-
-        Returns:
-            None, or the committed offsets where it is not asynchronous.
-        """
-        waits = not (more[0] if more else keywords.pop("async", asynchronous))
-        if keywords or len(more) > 1 or (message is not None and (offsets is not None or message.error())):
-            return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
-        if message is None and offsets is None:
-            return self._commit_stored(waits=waits)
-        wanted = [self._behind(message)] if message is not None else offsets
-        return self._commit_offsets(self.clamped(wanted or []), waits=waits)
-
-    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """Give the group's committed offsets, with the application's own metadata."""
-        return [as_committed(found) for found in _C.committed(self, partitions, timeout)]
-
-    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
-        """Give positions held back to where a restart loses nothing, with the watermark in their metadata."""
-        if not isinstance(positions, list):
-            return positions
-        return [self._safe(partition) for partition in positions]
-
-    def consumer_group_metadata(self) -> Any:
-        """Give the group metadata, by which a transaction's offsets find this consumer again."""
-        metadata = _C.consumer_group_metadata(self)
-        register(metadata, self)
-        return metadata
-
-    def _safe(self, partition: TopicPartition) -> TopicPartition:
-        return self._offsets.safe(
-            place_of(partition), partition.offset, partition.metadata, partition.leader_epoch
-        )
-
-    def _to_store(self, partition: TopicPartition) -> TopicPartition:
-        return self._offsets.stored(
-            place_of(partition), partition.offset, partition.metadata, partition.leader_epoch
-        )
-
-    def _behind(self, message: Message) -> TopicPartition:
-        place = (self._found(message)[0], message.partition() or 0)
-        return positioned(place, (message.offset() or 0) + 1, None, message.leader_epoch())
-
-    def _pass(self, positions: Mapping[Place, tuple[int, int | None]]) -> None:
-        """Store positions that have been passed, one a partition."""
-        for place, (position, leader_epoch) in positions.items():
-            self._store_offset(self._offsets.stored(place, position, None, leader_epoch))
-
-    def _store_offset(self, offset: TopicPartition) -> None:
-        try:
-            _c_store(self, offsets=[offset])
-        except KafkaException as error:
-            _log.debug("%s is not assigned any more: %s", offset, error)
-
-    def _store_message(self, message: Message) -> None:
-        """Store by message, which costs a third of storing by partition."""
-        try:
-            _c_store(self, message)
-        except KafkaException as error:
-            _log.debug("%s is not assigned any more: %s", message.topic(), error)
-
-    def _commit_stored(self, *, waits: bool) -> Any:
-        held = self._offsets.watermarked()
-        if not held:
-            return self._told(_c_commit(self, asynchronous=not waits))
-        try:
-            done = _c_commit(self, asynchronous=not waits) or []
-        except KafkaException as error:
-            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
-                raise
-            done = []
-        ours = _c_commit(self, offsets=held, asynchronous=not waits)
-        if ours is None:
-            return None
-        newer = {place_of(partition) for partition in ours}
-        return self._told([*(p for p in done if place_of(p) not in newer), *ours])
-
-    def _commit_offsets(self, offsets: list[TopicPartition], *, waits: bool) -> Any:
-        return self._told(_c_commit(self, offsets=offsets, asynchronous=not waits))
-
-    def _told(self, partitions: list[TopicPartition] | None) -> list[TopicPartition] | None:
-        """Tell interceptors of a synchronous commit, of which confluent-kafka calls nobody back."""
-        if partitions is None:
-            return None
-        own = [as_committed(partition) for partition in partitions]
-        tell_committed(self._session, own)
-        return own
-
-    def _commit_quietly(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
-        try:
-            self._told(_c_commit(self, offsets=offsets, asynchronous=asynchronous))
-        except KafkaException as error:
-            _log.warning("watermarks could not be committed, so records may repeat after a restart: %s", error)
-
-    def _commit_watermarks(self) -> None:
-        """Bring the last watermarks to the broker, where the client commits by itself."""
-        if self._commits_s and (held := self._offsets.watermarked(everything=True)):
-            self._commit_quietly(held, asynchronous=False)
-
-    # Partitions
-
-    def subscribe(
-        self,
-        topics: list[str],
-        on_assign: RebalanceCallback | None = None,
-        on_revoke: RebalanceCallback | None = None,
-        on_lost: RebalanceCallback | None = None,
-    ) -> None:
-        """Subscribe to topics; the chain forgets revoked partitions after the application's callback."""
-        _C.subscribe(self, topics, **rebalance_callbacks(on_assign, on_revoke, on_lost))
-
-    def unsubscribe(self) -> None:
-        """Leave the subscription, and forget what was not delivered."""
-        gone = _C.assignment(self)
-        self._commit_watermarks()
-        _C.unsubscribe(self)
-        self._leave(gone, commit=False)
-
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions; those that begin nowhere in particular begin at their committed offset."""
-        gone = _C.assignment(self)
-        self._commit_watermarks()
-        _C.assign(self, partitions)
-        self._leave(gone, commit=False)
-        self._arrive(partitions)
-
-    def unassign(self) -> None:
-        """Give up all partitions."""
-        gone = _C.assignment(self)
-        self._commit_watermarks()
-        _C.unassign(self)
-        self._leave(gone, commit=False)
-
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add partitions to the assignment."""
-        _C.incremental_assign(self, partitions)
-        self._arrive(partitions)
-
-    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Remove partitions from the assignment."""
-        self._commit_watermarks()
-        _C.incremental_unassign(self, partitions)
-        self._leave(partitions, commit=False)
-
-    def pause(self, partitions: list[TopicPartition]) -> None:
-        """Hold back partitions, with what the chain has made of them already."""
-        _C.pause(self, partitions)
-        self._paused.update(map(place_of, partitions))
-
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        """Let partitions go on."""
-        _C.resume(self, partitions)
-        self._paused.difference_update(map(place_of, partitions))
-
-    def seek(self, partition: TopicPartition) -> None:
-        """Go to an offset; to the first slice of a message that was delivered there in this session."""
-        if not isinstance(partition, TopicPartition) or partition.offset < 0:
-            _C.seek(self, partition)
-            self._session.revoke([place_of(partition)])
-            begin = partition.offset
-        else:
-            begin = self._session.seek(partition.topic, partition.partition, partition.offset)
-            _C.seek(self, partition if begin == partition.offset else positioned(place_of(partition), begin))
-        self._inbox.drop({place_of(partition)})
-        self._offsets.moved(place_of(partition), begin, partition.offset)
-
-    def _arrive(self, partitions: list[TopicPartition]) -> None:
-        self._offsets.assigned(partitions)
-
-    def _leave(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
-        """Forget partitions that have gone to another consumer, or begin anew."""
-        places = {place_of(partition) for partition in partitions}
-        if commit:
-            self._commit_watermarks()
-        self._session.revoke(places)
-        self._inbox.drop(places)
-        self._offsets.forget(places)
-        self._paused -= places
 
     # The end
 
@@ -576,7 +371,7 @@ class _RawConsumer(Consumer):
     resume = _C.resume
     seek = _C.seek
     close = _C.close
-    __exit__ = _C.__exit__  # type: ignore[assignment]
+    __exit__ = _C.__exit__
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[Message]:

@@ -13,18 +13,20 @@ from headerware.clients.messages import wire_headers
 from headerware.core.config import DEAD_LETTER
 from headerware.core.record import Record
 
-_CONNECTION: Final = frozenset({
-    "bootstrap.servers",
-    "metadata.broker.list",
-    "client.id",
-    "client.rack",
-    "client.dns.lookup",
-    "broker.address.family",
-    "security.protocol",
-    "enable.ssl.certificate.verification",
-    "oauth_cb",
-    "logger",
-})
+_CONNECTION: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "metadata.broker.list",
+        "client.id",
+        "client.rack",
+        "client.dns.lookup",
+        "broker.address.family",
+        "security.protocol",
+        "enable.ssl.certificate.verification",
+        "oauth_cb",
+        "logger",
+    }
+)
 _CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
 _TIMEOUT_MS: Final = 30_000
 
@@ -78,7 +80,9 @@ class DeadLetters:
 def producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
     """Give a producer's settings out of a consumer's."""
     settings = {
-        key: value for key, value in conf.items() if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
+        key: value
+        for key, value in conf.items()
+        if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
     }
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
     return {"message.timeout.ms": _TIMEOUT_MS, **settings, **own}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from confluent_kafka import TopicPartition
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
 
 
 class Clamping(Protocol):

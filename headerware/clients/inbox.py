@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final
-
-from confluent_kafka import Message
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.clients.messages import fitted, message_of
 from headerware.clients.offsets import Place
 from headerware.core.errors import DeadLetterError, HeaderwareError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 
 class Entry:
@@ -30,7 +31,17 @@ class Entry:
             application knows.
     """
 
-    __slots__ = ("again", "error", "leader_epoch", "message", "offset", "place", "position", "raised", "record")
+    __slots__ = (
+        "again",
+        "error",
+        "leader_epoch",
+        "message",
+        "offset",
+        "place",
+        "position",
+        "raised",
+        "record",
+    )
 
     def __init__(
         self,
@@ -84,7 +95,8 @@ class Inbox:
             topic = getattr(outcome, "topic", None) or ""
             partition = getattr(outcome, "partition", None)
             again = _again(outcome, None, self._consume)
-            self._entries.append(Entry((topic, -1 if partition is None else partition), error=outcome, again=again))
+            place = (topic, -1 if partition is None else partition)
+            self._entries.append(Entry(place, error=outcome, again=again))
         elif outcome is not DROP:
             for record in [outcome] if isinstance(outcome, Record) else outcome:
                 self._entries.append(_extra(record))

@@ -34,7 +34,7 @@ def fitted(message: Message, before: Record, after: Record) -> Message:
     if after is before:
         return message
     if after.headers is not before.headers:
-        message.set_headers(wire_headers(after.headers))  # type: ignore[arg-type]  # None is "no headers"
+        message.set_headers(wire_headers(after.headers))
     if after.value is not before.value:
         message.set_value(after.value)
     if after.key is not before.key:
@@ -74,7 +74,7 @@ def undelivered(record: Record, error: KafkaError) -> Message:
 
 def restored(message: Message, original: Record, sent: Record) -> Message:
     """Give a delivery report's message with the application's own key, value and headers."""
-    message.set_headers(wire_headers(original.headers))  # type: ignore[arg-type]  # None is "no headers"
+    message.set_headers(wire_headers(original.headers))
     if sent is not original:
         message.set_value(as_bytes(original.value))
         message.set_key(as_bytes(original.key))

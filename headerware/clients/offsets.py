@@ -120,7 +120,7 @@ class Offsets:
         librdkafka commits a stored offset only when it is larger than the committed one, and so misses a
         watermark that rose above the same safe offset.
         """
-        places = list(self._held) if everything else [place for place in self._held if place in self._uncommitted]
+        places = [place for place in self._held if everything or place in self._uncommitted]
         self._uncommitted.clear()
         return [self._held[place] for place in places]
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from headerware.clients.codes import UNKNOWN_TOPIC
 from headerware.core.record import Record
 
 _SCATTERED: Final[Mapping[str, tuple[bool, bool, bool]]] = {
@@ -75,4 +76,4 @@ class PartitionPicker:
             if partitions:
                 return partitions
             time.sleep(0.05)  # a topic that is being created has none yet
-        raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, f"no partitions of topic {topic!r} are known"))
+        raise KafkaException(KafkaError(UNKNOWN_TOPIC, f"no partitions of {topic!r} are known"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -13,43 +11,32 @@ from types import TracebackType
 from typing import Any, Final
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware.clients.batches import Sendable, error_of, message_records, to_record
 from headerware.clients.cluster import cluster_id_port
-from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery
-from headerware.clients.groups import clamped
-from headerware.clients.messages import wire_headers
+from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partitions import PartitionPicker
+from headerware.clients.producer_fan_out import FanOutProducer
+from headerware.clients.producer_reports import queue
 from headerware.clients.raw import become_raw
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.config import client_chain
 from headerware.core.context import Context
-from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError
+from headerware.core.errors import HeaderError, HeaderwareError
 from headerware.core.fold import Outcome
 from headerware.core.headers import EMPTY, Headers, HeadersLike
-from headerware.core.hooks import DROP, FanOut
+from headerware.core.hooks import DROP
 from headerware.core.record import Record
 
 _C: Final[Any] = confluent_kafka.Producer
-_c_init, _c_produce, _c_poll, _c_flush, _c_len, _c_close = (
-    _C.__init__,
-    _C.produce,
-    _C.poll,
-    _C.flush,
-    _C.__len__,
-    _C.close,
-)
+_c_init, _c_produce, _c_len, _c_close = _C.__init__, _C.produce, _C.__len__, _C.close
 # Without the detour through type.__call__, a sixth of a microsecond.
 _normalised: Final = Headers.__new__
 _CHUNK: Final = 500
-_ROOM_POLL_S: Final = 0.05
-_PUBLISH_TIMEOUT_S: Final = 30.0
-_log = logging.getLogger("headerware")
 
 
-class Producer(confluent_kafka.Producer):
+class Producer(FanOutProducer):
     """Produce to Kafka through a chain; a drop-in for ``confluent_kafka.Producer``.
 
     Args:
@@ -108,7 +95,7 @@ class Producer(confluent_kafka.Producer):
         def publish(record: Record) -> None:
             live = reference()
             if live is not None:
-                live._publish(record)
+                live._publish(record)  # noqa: SLF001 - the client itself, without a cycle
 
         return Context(
             side="producer",
@@ -169,9 +156,9 @@ class Producer(confluent_kafka.Producer):
                 try:
                     _c_produce(self, topic, value, key, partition, report, None, timestamp, headers)
                 except TypeError:  # headers in a form that only we take
-                    _queue(self, sent, report)
+                    queue(self, sent, report)
             else:
-                _queue(self, sent, report)
+                queue(self, sent, report)
         except Exception as error:
             self._deliveries.failed(sent, error)
             raise
@@ -248,7 +235,7 @@ class Producer(confluent_kafka.Producer):
             return
         report = partial(self._arrived, record, outcome, user) if self._reports_all or user else None
         try:
-            _queue(self, outcome, report)
+            queue(self, outcome, report)
         except Exception as error:
             self._deliveries.failed(outcome, error)
             raise
@@ -263,125 +250,6 @@ class Producer(confluent_kafka.Producer):
         else:
             self._fan_out(record, outcome, user)
 
-    # Several records for one
-
-    def _fan_out(
-        self, record: Record, pieces: list[Record] | FanOut, user: DeliveryCallback | None
-    ) -> None:
-        joint = JointDelivery(self._deliveries, record, user)
-        try:
-            self._require_room(record, pieces)
-            sent = self._queue_all(iter(pieces), joint)
-        except BaseException as error:
-            joint.cancel()
-            self._deliveries.failed(joint.sent, error)
-            raise
-        if not sent:
-            self._deliveries.dropped(record, user)
-
-    def _queue_all(self, pieces: Any, joint: JointDelivery) -> int:
-        """Queue piece after piece; only two are held at a time."""
-        count = 0
-        piece: Record | None = next(pieces, None)
-        while piece is not None:
-            following = next(pieces, None)
-            count += 1
-            if count == 1:
-                joint.began(piece)
-            if following is None:
-                joint.expected = count
-            self._queue_with_patience(piece, joint)
-            piece = following
-        return count
-
-    def _queue_with_patience(self, piece: Record, report: JointDelivery) -> None:
-        while True:
-            try:
-                _queue(self, piece, report)
-            except BufferError:
-                # Inside a callback, polling again would abort the process; the message fails as one.
-                if get_ident() in self._serving:
-                    raise
-                self._deliveries.waits += 1
-                self._make_room()
-            else:
-                return
-
-    def _make_room(self) -> None:
-        """Serve reports; what callbacks raise comes out of the next ``poll`` or ``flush``."""
-        try:
-            self._serve_c(_c_poll, _ROOM_POLL_S)
-        except Exception as raised:  # noqa: BLE001 - it belongs to the callback's record, not to this one
-            self._deliveries.deferred.append(raised)
-
-    def _require_room(self, record: Record, pieces: list[Record] | FanOut) -> None:
-        """Refuse a message, before its first piece, whose pieces could never all be queued.
-
-        Raises:
-            BufferError: what there is of them, and what the queue holds.
-            InterceptorError: there are none, for an interceptor holds the record back.
-        """
-        count = len(pieces)
-        if not count:
-            raise InterceptorError(
-                "an interceptor holds the record back on send, and a producer cannot wait for it",
-                topic=record.topic,
-            )
-        size = pieces.size_bytes if isinstance(pieces, FanOut) else sum(_size(piece) for piece in pieces)
-        if 0 < self._max_messages < count or size > self._max_bytes:
-            raise BufferError(
-                f"Local: Queue full: a message of {count} slices and {size} bytes could never fit a queue of "
-                f"{self._max_messages} messages and {self._max_bytes} bytes (queue.buffering.max.*)"
-            )
-
-    # Reports
-
-    def poll(self, timeout: float = -1) -> int:
-        """Serve delivery reports and other events for up to ``timeout`` seconds, and count them."""
-        served = self._deliveries.serve() if self._deliveries or self._deliveries.deferred else 0
-        return served + (self._serve_c(_c_poll, 0 if served else timeout) or 0)
-
-    def flush(self, timeout: float = -1) -> int:
-        """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
-        for outcome in self._session.flush():
-            for released in [outcome] if isinstance(outcome, Record) else outcome or ():  # type: ignore[union-attr]
-                _queue(self, released, None)
-        try:
-            self._deliveries.serve()
-        finally:
-            left = self._serve_c(_c_flush, timeout) or 0
-        return left + len(self._deliveries)
-
-    def __len__(self) -> int:
-        return _c_len(self) + len(self._deliveries)
-
-    def commit_transaction(self, timeout: float = -1) -> None:
-        """Commit the transaction, as confluent-kafka does, and serve all reports."""
-        self._deliveries.serve()
-        self._serve_c(_C.commit_transaction, timeout)
-
-    def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort the transaction, as confluent-kafka does; its records are reported as purged."""
-        self._deliveries.serve()
-        self._serve_c(_C.abort_transaction, timeout)
-
-    def send_offsets_to_transaction(
-        self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
-    ) -> None:
-        """Commit a consumer's offsets with the transaction, held back to what its chain has delivered whole."""
-        _C.send_offsets_to_transaction(self, clamped(group_metadata, positions), group_metadata, timeout)
-
-    def _serve_c(self, serve: Any, timeout: float) -> Any:
-        """Call a C method that runs callbacks, and know meanwhile that this thread is inside them."""
-        ident = get_ident()
-        if ident in self._serving:
-            return None  # confluent-kafka aborts the process when a callback polls again
-        self._serving.add(ident)
-        try:
-            return serve(self, timeout)
-        finally:
-            self._serving.discard(ident)
-
     # Beside the stream
 
     def stats(self) -> dict[str, dict[str, int]]:
@@ -389,26 +257,13 @@ class Producer(confluent_kafka.Producer):
         queued = {"queued": _c_len(self), "reports_queued": len(self._deliveries)}
         return {**self._session.stats(), "client": {**queued, "waits_for_room": self._deliveries.waits}}
 
-    def _publish(self, record: Record) -> None:
-        """Send a finished record past the chain, and return once it is stored."""
-        if get_ident() in self._serving:
-            raise KafkaException(KafkaError(KafkaError._STATE, "cannot wait for a delivery inside a callback"))
-        reports: list[KafkaError | None] = []
-        _queue(self, record, lambda error, _: reports.append(error))
-        deadline = time.monotonic() + _PUBLISH_TIMEOUT_S
-        while not reports and time.monotonic() < deadline:
-            self._make_room()
-        if not reports:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the record was not delivered in time"))
-        if reports[0] is not None:
-            raise KafkaException(reports[0])
-
     # The end
 
     def close(self) -> bool:
         """Flush, close the client, and close the interceptors, once; give True."""
         if not self._finish.alive:
-            return _c_close(self)
+            return True
+        closed: bool
         try:
             try:
                 self._deliveries.serve()
@@ -440,7 +295,7 @@ class _RawProducer(Producer):
 
     __slots__ = ()
 
-    produce = _C.produce  # type: ignore[assignment]
+    produce = _C.produce
     produce_batch = _C.produce_batch
     poll = _C.poll
     flush = _C.flush
@@ -449,7 +304,7 @@ class _RawProducer(Producer):
     abort_transaction = _C.abort_transaction
     send_offsets_to_transaction = _C.send_offsets_to_transaction
     close = _C.close
-    __exit__ = _C.__exit__  # type: ignore[assignment]
+    __exit__ = _C.__exit__
 
     def produce_many(
         self,
@@ -462,7 +317,7 @@ class _RawProducer(Producer):
         for item in records:
             try:
                 record, own = to_record(topic, item)
-                _queue(self, record, own or on_delivery)
+                queue(self, record, own or on_delivery)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 errors.append(error)
             else:
@@ -473,23 +328,8 @@ class _RawProducer(Producer):
         return {"client": {"queued": len(self)}}
 
 
-def _queue(client: Producer, record: Record, report: Any) -> None:
-    """Give a record to librdkafka as it is."""
-    _c_produce(
-        client,
-        record.topic,
-        record.value,
-        record.key,
-        -1 if record.partition is None else record.partition,
-        report,
-        None,  # type: ignore[arg-type]  # no second callback
-        record.timestamp_ms or 0,
-        wire_headers(record.headers),
-    )
-
-
 def _callback_of(conf: dict[str, Any]) -> DeliveryCallback | None:
-    """Take the default callback out of the configuration; what cannot be called is confluent-kafka's to refuse."""
+    """Take the default callback out of the configuration; confluent-kafka refuses what cannot be called."""
     found: DeliveryCallback | None = None
     for name in ("dr_cb", "on_delivery"):
         if callable(conf.get(name)):
@@ -499,7 +339,3 @@ def _callback_of(conf: dict[str, Any]) -> DeliveryCallback | None:
 
 def _as_it_is(record: Record) -> Outcome:
     return record
-
-
-def _size(record: Record) -> int:
-    return len(record.value or b"") + len(record.key or b"")

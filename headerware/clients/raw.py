@@ -12,12 +12,14 @@ from typing import Any
 
 def become_raw(client: Any, raw: type) -> None:
     """Turn a client whose chain is empty into the raw one, before it is initialised."""
-    client.__class__ = _raw_class(type(client), raw)
+    own: Any = type(client)
+    client.__class__ = _raw_class(own, raw)
 
 
 @cache
-def _raw_class(cls: type, raw: type) -> type:
+def _raw_class(cls: Any, raw: Any) -> Any:
     """Give the class whose methods, behind those of an application's own subclass, are the C ones."""
     if cls is raw.__base__:
         return raw
-    return type(cls.__name__, (cls, raw), {"__slots__": (), "__module__": cls.__module__, "__doc__": cls.__doc__})
+    own = {"__slots__": (), "__module__": cls.__module__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (cls, raw), own)

@@ -55,7 +55,7 @@ def tell_committed(session: Session, partitions: list[TopicPartition]) -> None:
 
 
 def _assigned(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
-    consumer._arrive(partitions)
+    consumer._arrive(partitions)  # noqa: SLF001 - the client itself, without a cycle
     if callback is not None:
         callback(consumer, partitions)
 
@@ -65,14 +65,14 @@ def _revoked(callback: RebalanceCallback | None, consumer: Any, partitions: list
         if callback is not None:
             callback(consumer, partitions)
     finally:
-        consumer._leave(partitions, commit=True)
+        consumer._leave(partitions, commit=True)  # noqa: SLF001 - as above
 
 
 def _lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicPartition]) -> None:
     try:
         callback(consumer, partitions)
     finally:
-        consumer._leave(partitions, commit=False)
+        consumer._leave(partitions, commit=False)  # noqa: SLF001 - as above
 
 
 def _committed(

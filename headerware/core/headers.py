@@ -8,7 +8,7 @@ is the mutable form, which freezes when it is built.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from headerware.core.errors import HeaderError
 
@@ -23,7 +23,7 @@ HeadersLike = (
 """What is taken for headers at every edge: a mapping, pairs in any sequence, or None."""
 
 
-class Headers(tuple[Pair, ...]):
+class Headers(tuple[Any, ...]):
     """Hold a record's headers, in order, as ``(name, value)`` pairs.
 
     Args:
@@ -36,21 +36,26 @@ class Headers(tuple[Pair, ...]):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:
+        # Pairs, to type checkers; but no tuple of pairs, for then they would object to ``name in headers``.
+        def __iter__(self) -> Iterator[Pair]: ...
+
     def __new__(cls, headers: HeadersLike = None) -> Self:
         """Normalise whatever an application calls headers, once."""
-        kind = headers.__class__
+        given: Any = headers
+        kind: type = given.__class__
         if kind is cls:
-            return headers
+            return given  # type: ignore[no-any-return]  # its class was just compared
         if kind is list or kind is tuple:
-            for pair in headers:  # type: ignore[union-attr]  # its class was just compared
+            for pair in given:
                 if pair.__class__ is not tuple or len(pair) != 2:
                     break
                 name, value = pair
                 if name.__class__ is not str or (value.__class__ is not bytes and value is not None):
                     break
             else:
-                return tuple.__new__(cls, headers)
-        return tuple.__new__(cls, _normalised(headers))
+                return tuple.__new__(cls, given)
+        return tuple.__new__(cls, _normalised(given))
 
     @classmethod
     def trusted(cls, pairs: Iterable[Pair]) -> Headers:
@@ -83,18 +88,15 @@ class Headers(tuple[Pair, ...]):
         """Give the headers whose names are wanted, in order."""
         return tuple.__new__(Headers, [pair for pair in self if wanted(pair[0])])
 
-    @overload
-    def last(self, name: str) -> HeaderValue: ...
-    @overload
-    def last(self, name: str, default: bytes) -> HeaderValue: ...
     def last(self, name: str, default: HeaderValue = None) -> HeaderValue:
         """Give the value of the last header of this name, or ``default``.
 
         A null header and a missing one look alike here; ``name in headers`` tells them apart.
         """
-        for pair in reversed(self):
-            if pair[0] == name:
-                return pair[1]
+        found: HeaderValue
+        for key, found in reversed(self):
+            if key == name:
+                return found
         return default
 
     def all(self, name: str) -> tuple[HeaderValue, ...]:

@@ -95,7 +95,11 @@ def open_consumer(connection: dict[str, Any], topic: str) -> Any:
 
 class TestClamping:
     def test_commits_the_first_slice_of_what_is_incomplete_and_the_watermark(
-        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
     ) -> None:
         lay("a", "B1", "c", "d")
         consumer = open_consumer(enable_auto_commit=False)
@@ -106,11 +110,15 @@ class TestClamping:
         assert consumer.position([TopicPartition(topic, 0)])[0].offset == 4
 
     def test_holds_explicit_commits_back_too(
-        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
     ) -> None:
         lay("A1", "b")
         consumer = open_consumer(enable_auto_commit=False, enable_auto_offset_store=False)
-        message, = take(consumer, 1)
+        (message,) = take(consumer, 1)
         done = consumer.commit(message, asynchronous=False)
         assert [offset.offset for offset in done] == [0]
         assert on_broker(connection, topic, topic) == (0, "hw1:2:")
@@ -121,7 +129,11 @@ class TestClamping:
         assert on_broker(connection, topic, topic) == (0, "hw1:2:")
 
     def test_brings_a_watermark_that_rises_above_the_same_offset_to_the_broker(
-        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
     ) -> None:
         lay("a", "B1", "c")
         consumer = open_consumer(auto_commit_interval_ms=50)
@@ -134,7 +146,11 @@ class TestClamping:
             consumer.poll(0.1)
 
     def test_commits_the_watermark_on_close(
-        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
     ) -> None:
         lay("a", "B1", "c")
         consumer = open_consumer()
@@ -143,7 +159,11 @@ class TestClamping:
         assert on_broker(connection, topic, topic) == (1, "hw1:3:")
 
     def test_holds_a_batch_back(
-        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
     ) -> None:
         lay("a", "B1", "c", "B2", "D1")
         consumer = open_consumer(enable_auto_commit=False)
@@ -207,7 +227,11 @@ class TestRestart:
         assert second.stats()["client"]["repeated"] == 2
 
     def test_keeps_the_watermark_through_a_second_one(
-        self, connection: dict[str, Any], open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
     ) -> None:
         lay("A1", "b", "c")
         first = open_consumer()
@@ -250,6 +274,8 @@ class TestMetadata:
     def test_comes_back_as_it_was(self, own: str | None, watermark: int | None) -> None:
         assert unwrapped(wrapped(watermark, own)) == (watermark, own)
 
-    @pytest.mark.parametrize("foreign", ["hw1", "hw1:5", "hw1:-5:x", "hw1:x:y", "hw1:٣:", "hw2:5:x", "hw1:" + "9" * 20 + ":"])
+    @pytest.mark.parametrize(
+        "foreign", ["hw1", "hw1:5", "hw1:-5:x", "hw1:x:y", "hw1:٣:", "hw2:5:x", "hw1:" + "9" * 20 + ":"]
+    )
     def test_leaves_foreign_text_alone(self, foreign: str) -> None:
         assert unwrapped(foreign) == (None, foreign)

@@ -87,7 +87,7 @@ class TestConsumeChain:
         self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
     ) -> None:
         fill(b"a", headers=[("own", b"1")])
-        message, = take(make_consumer(Upper(), topic=topic), 1)
+        (message,) = take(make_consumer(Upper(), topic=topic), 1)
         assert type(message) is confluent_kafka.Message
         assert (message.value(), message.headers()) == (b"A", [("own", b"1"), ("upper", b"1")])
         assert (message.topic(), message.partition(), message.offset()) == (topic, 0, 0)
@@ -110,7 +110,10 @@ class TestConsumeChain:
                 return record.with_headers(record.headers.add("left", "1"))
 
         fill(b"a")
-        assert take(make_consumer(Left(), Upper(), topic=topic), 1)[0].headers() == [("upper", b"1"), ("left", b"1")]
+        assert take(make_consumer(Left(), Upper(), topic=topic), 1)[0].headers() == [
+            ("upper", b"1"),
+            ("left", b"1"),
+        ]
 
     def test_goes_on_with_the_last_good_record_after_a_skipped_failure(
         self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
@@ -321,10 +324,17 @@ class TestFiltering:
     )
     @pytest.mark.parametrize("how", ["automatic", "manual"])
     def test_advances_the_offset(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str, sent: Any, how: str
+        self,
+        make_consumer: Callable[..., Consumer],
+        fill: Callable[..., None],
+        topic: str,
+        sent: Any,
+        how: str,
     ) -> None:
         fill(*sent)
-        consumer = make_consumer(Choose(), topic=topic, auto_commit_interval_ms=50, enable_auto_commit=how == "automatic")
+        consumer = make_consumer(
+            Choose(), topic=topic, auto_commit_interval_ms=50, enable_auto_commit=how == "automatic"
+        )
         self.run(consumer, sum(value != b"drop" for value in sent))
         if how == "manual":
             consumer.commit(asynchronous=False)
@@ -369,7 +379,7 @@ class TestCommits:
         commits = Commits()
         fill(b"a")
         consumer = make_consumer(commits, topic=topic)
-        message, = take(consumer, 1)
+        (message,) = take(consumer, 1)
         done = consumer.commit(message, asynchronous=False)
         assert [offset.offset for offset in done] == [1]
         consumer.poll(0.2)
@@ -381,7 +391,7 @@ class TestCommits:
         commits = Commits()
         fill(b"a")
         consumer = make_consumer(commits, topic=topic)
-        message, = take(consumer, 1)
+        (message,) = take(consumer, 1)
         assert consumer.commit(message) is None
         deadline = time.monotonic() + 10
         while not commits.seen and time.monotonic() < deadline:
@@ -397,8 +407,11 @@ class TestCommits:
         fill(b"a")
         consumer = Consumer(
             {
-                **connection, "group.id": f"{topic}-auto", "auto.offset.reset": "earliest",
-                "auto.commit.interval.ms": 50, "on_commit": lambda error, offsets: own.append((error, offsets)),
+                **connection,
+                "group.id": f"{topic}-auto",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 50,
+                "on_commit": lambda error, offsets: own.append((error, offsets)),
             },
             chain=Chain([commits]),
         )
@@ -433,9 +446,7 @@ class TestCommits:
         consumer.poll(0.3)
         assert commits.seen == []
 
-    def test_keep_the_applications_metadata(
-        self, make_consumer: Callable[..., Consumer], topic: str
-    ) -> None:
+    def test_keep_the_applications_metadata(self, make_consumer: Callable[..., Consumer], topic: str) -> None:
         consumer = make_consumer(Commits(), topic=topic)
         for own in ("mine", "hw1:7:pretended", "hw1:"):
             done = consumer.commit(offsets=[TopicPartition(topic, 0, 1, own)], asynchronous=False)
@@ -447,7 +458,12 @@ class TestCommits:
         [((None, None, False), {}), ((), {"asynchronous": False}), ((), {"async": False})],
     )
     def test_take_every_form_of_the_call(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str, arguments: Any, keywords: Any
+        self,
+        make_consumer: Callable[..., Consumer],
+        fill: Callable[..., None],
+        topic: str,
+        arguments: Any,
+        keywords: Any,
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Commits(), topic=topic)
@@ -459,7 +475,7 @@ class TestCommits:
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Commits(), topic=topic)
-        message, = take(consumer, 1)
+        (message,) = take(consumer, 1)
         with pytest.raises(ValueError, match="mutually exclusive"):
             consumer.commit(message, [TopicPartition(topic, 0, 1)])
         with pytest.raises(ValueError, match="mutually exclusive"):
@@ -478,12 +494,18 @@ class TestDeadLetters:
             return record
 
     def test_are_published_and_passed(
-        self, connection: dict[str, Any], make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self,
+        connection: dict[str, Any],
+        make_consumer: Callable[..., Consumer],
+        fill: Callable[..., None],
+        topic: str,
     ) -> None:
         fill(b"bad", b"b")
         consumer = make_consumer(self.Careful(on_error="dead_letter"), topic=topic)
         assert values(take(consumer, 1)) == [b"b"]
-        reader = confluent_kafka.Consumer({**connection, "group.id": "letters", "auto.offset.reset": "earliest"})
+        reader = confluent_kafka.Consumer(
+            {**connection, "group.id": "letters", "auto.offset.reset": "earliest"}
+        )
         reader.assign([TopicPartition(f"{topic}.dead-letter", partition, 0) for partition in range(4)])
         letter = reader.poll(10)
         reader.close()
@@ -498,7 +520,9 @@ class TestDeadLetters:
         chain = Chain([self.Careful(on_error="dead_letter", dead_letter_topic="not a topic's name")])
         consumer = Consumer(
             {
-                **connection, "group.id": topic, "auto.offset.reset": "earliest",
+                **connection,
+                "group.id": topic,
+                "auto.offset.reset": "earliest",
                 "headerware.dead_letter.message.timeout.ms": 1_000,
                 "headerware.dead_letter.bootstrap.servers": "127.0.0.1:1",
             },
@@ -568,7 +592,8 @@ class TestLifecycle:
         gc.disable()
         try:
             consumer = Consumer(
-                {**connection, "group.id": topic, "auto.offset.reset": "earliest"}, chain=Chain([Choose(), commits])
+                {**connection, "group.id": topic, "auto.offset.reset": "earliest"},
+                chain=Chain([Choose(), commits]),
             )
             consumer.subscribe([topic], on_assign=lambda *_: None)
             consumer.assign([TopicPartition(topic, 0)])
@@ -580,7 +605,9 @@ class TestLifecycle:
             gc.enable()
         assert commits.closed == 1
 
-    def test_counts(self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str) -> None:
+    def test_counts(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
         fill(b"a")
         consumer = make_consumer(Upper(), topic=topic)
         take(consumer, 1)
@@ -605,7 +632,9 @@ class TestRebalance:
         fill(b"a")
         consumer = make_consumer(Revoked())
         consumer.subscribe(
-            [topic], lambda client, _: order.append(f"assign {client is consumer}"), lambda *_: order.append("application")
+            [topic],
+            lambda client, _: order.append(f"assign {client is consumer}"),
+            lambda *_: order.append("application"),
         )
         take(consumer, 1, timeout_s=20)
         consumer.close()
@@ -640,7 +669,7 @@ class TestRaw:
     ) -> None:
         fill(b"a")
         consumer = make_consumer(topic=topic)
-        message, = take(consumer, 1)
+        (message,) = take(consumer, 1)
         consumer.commit(asynchronous=False)
         assert committed(consumer, topic)[0] == 1
         with consumer.processing(message):

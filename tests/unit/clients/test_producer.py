@@ -67,7 +67,10 @@ class Halves:
     """Cut a value into as many pieces as it has bytes."""
 
     def on_send(self, record: Record) -> Any:
-        pieces = [record.with_value(bytes([byte]), record.headers.add("n", str(i))) for i, byte in enumerate(record.value)]
+        pieces = [
+            record.with_value(bytes([byte]), record.headers.add("n", str(i)))
+            for i, byte in enumerate(record.value)
+        ]
         return FanOut(len(pieces), lambda: iter(pieces))
 
 
@@ -118,7 +121,8 @@ class TestSendChain:
         assert headers == [("own", b"x")]
 
     @pytest.mark.parametrize(
-        "headers", [(("a", b"1"),), [["a", b"1"]], {"a": "1"}, [("a", bytearray(b"1"))], [("a", memoryview(b"1"))]]
+        "headers",
+        [(("a", b"1"),), [["a", b"1"]], {"a": "1"}, [("a", bytearray(b"1"))], [("a", memoryview(b"1"))]],
     )
     def test_takes_headers_in_every_form(
         self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str, headers: Any
@@ -163,7 +167,7 @@ class TestReports:
         producer = make_producer(Encode())
         producer.produce(topic, "value", "key", headers=[("own", "1")], callback=report)
         producer.flush(10)
-        (error, message), = seen
+        ((error, message),) = seen
         assert error is None
         assert (message.key(), message.value(), message.headers()) == (b"key", b"value", [("own", b"1")])
         assert message.offset() == 0
@@ -223,7 +227,7 @@ class TestReports:
         producer.produce(topic, "value", "key", headers={"own": "1"}, callback=report)
         assert (len(producer), seen) == (1, [])
         assert producer.poll(0) == 1
-        (error, message), = seen
+        ((error, message),) = seen
         assert error is not None
         assert error.code() == KafkaError.POLICY_VIOLATION
         assert message.error() == error
@@ -266,10 +270,10 @@ class TestFanOut:
         producer.produce(topic, b"abc", b"key", 0, headers={"own": "1"}, callback=report)
         producer.flush(10)
         assert [message.value() for message in wire(connection, topic, 3)] == [b"a", b"b", b"c"]
-        (error, message), = seen
+        ((error, message),) = seen
         assert error is None
         assert (message.value(), message.headers(), message.offset()) == (b"abc", [("own", b"1")], 2)
-        (sent, metadata, failure), = acks.seen
+        ((sent, metadata, failure),) = acks.seen
         assert failure is None
         assert metadata is not None
         assert metadata.offset == 2
@@ -281,7 +285,7 @@ class TestFanOut:
         producer.produce(topic, b"abc", partition=0, callback=report)
         producer.purge()
         producer.flush(5)
-        (error, message), = seen
+        ((error, message),) = seen
         assert error is not None
         assert error.code() == KafkaError._PURGE_QUEUE
         assert message.error().code() == KafkaError._PURGE_QUEUE
@@ -443,7 +447,13 @@ class TestMany:
     ) -> None:
         producer = make_producer(Stamp("a"))
         records = [
-            {"value": b"1", "key": b"k", "headers": {"own": "x"}, "timestamp": 1_700_000_000_000, "partition": 0},
+            {
+                "value": b"1",
+                "key": b"k",
+                "headers": {"own": "x"},
+                "timestamp": 1_700_000_000_000,
+                "partition": 0,
+            },
             headerware.Record("elsewhere", b"2", partition=0),
         ]
         assert producer.produce_many(topic, iter(records)) == [None, None]
@@ -458,12 +468,24 @@ class TestMany:
         acks = Acks()
         producer = make_producer(Refuse(), acks)
         records: list[Any] = [
-            {"value": b"1"}, {"value": b"bad"}, {"value": 5}, {"nope": 1}, {"value": b"x" * 2_000_000}, 7, {"value": b"2"},
+            {"value": b"1"},
+            {"value": b"bad"},
+            {"value": 5},
+            {"nope": 1},
+            {"value": b"x" * 2_000_000},
+            7,
+            {"value": b"2"},
         ]
         errors = producer.produce_many(topic, records)
         producer.flush(10)
         assert [type(error) for error in errors] == [
-            type(None), InterceptorError, RecordError, TypeError, KafkaException, TypeError, type(None),
+            type(None),
+            InterceptorError,
+            RecordError,
+            TypeError,
+            KafkaException,
+            TypeError,
+            type(None),
         ]
         assert [message.value() for message in wire(connection, topic, 2)] == [b"1", b"2"]
         assert len(acks.seen) == len(records)
@@ -474,7 +496,9 @@ class TestMany:
         seen, report = reports()
         own, mine = reports()
         producer = make_producer(Stamp())
-        producer.produce_many(topic, [{"value": b"1"}, {"value": b"2", "on_delivery": mine}], on_delivery=report)
+        producer.produce_many(
+            topic, [{"value": b"1"}, {"value": b"2", "on_delivery": mine}], on_delivery=report
+        )
         producer.flush(10)
         assert [message.value() for _, message in seen] == [b"1"]
         assert [message.value() for _, message in own] == [b"2"]
@@ -507,14 +531,17 @@ class TestProduceBatch:
         seen, report = reports()
         producer = make_producer(Stamp("a"))
         batch: list[dict[str, Any]] = [
-            {"value": b"1", "headers": [("own", b"x")]}, {"value": b"y" * 2_000_000}, {"value": "2", "timestamp": 5},
+            {"value": b"1", "headers": [("own", b"x")]},
+            {"value": b"y" * 2_000_000},
+            {"value": "2", "timestamp": 5},
         ]
         assert producer.produce_batch(topic, batch, 0, on_delivery=report) == 2
         producer.flush(10)
         assert batch[1]["_error"].code() == KafkaError.MSG_SIZE_TOO_LARGE
         assert "_error" not in batch[0]
         assert [message.headers() for message in wire(connection, topic, 2)] == [
-            [("own", b"x"), ("a", b"1")], [("a", b"1")],
+            [("own", b"x"), ("a", b"1")],
+            [("a", b"1")],
         ]
         assert len(seen) == 2
 
@@ -534,9 +561,7 @@ class TestLife:
         assert producer.close() is True
         assert acks.closed == 1
 
-    def test_closes_as_a_context_manager(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_closes_as_a_context_manager(self, make_producer: Callable[..., Producer], topic: str) -> None:
         acks = Acks()
         with make_producer(acks) as producer:
             producer.produce(topic, b"value")
@@ -579,9 +604,7 @@ class TestLife:
             gc.enable()
         assert acks.closed == 1
 
-    def test_learns_the_clusters_id_without_blocking(
-        self, connection: dict[str, Any], topic: str
-    ) -> None:
+    def test_learns_the_clusters_id_without_blocking(self, connection: dict[str, Any], topic: str) -> None:
         class Cluster(Interceptor, frozen=True, kw_only=True):
             def open(self, context: Any) -> Any:
                 ports.append(context)
@@ -694,7 +717,11 @@ class TestPartitionPicker:
         ],
     )
     def test_picks_where_the_key_does_not_decide(
-        self, connection: dict[str, Any], unique_topic: Callable[[str], str], partitioner: str, scattered: set[Any]
+        self,
+        connection: dict[str, Any],
+        unique_topic: Callable[[str], str],
+        partitioner: str,
+        scattered: set[Any],
     ) -> None:
         class Pick(Interceptor, frozen=True, kw_only=True):
             def open(self, context: Any) -> Any:
@@ -707,7 +734,9 @@ class TestPartitionPicker:
         ports: list[Callable[[Record], int | None]] = []
         name = unique_topic("new")
         with Producer({**connection, "partitioner": partitioner}, chain=Chain([Pick()])):
-            picked = {key for key in (None, b"", b"k") if ports[0](headerware.Record(name, b"v", key)) is not None}
+            picked = {
+                key for key in (None, b"", b"k") if ports[0](headerware.Record(name, b"v", key)) is not None
+            }
             fixed = ports[0](headerware.Record(name, b"v", None, partition=3))
         assert picked == scattered
         assert fixed is None

@@ -1,0 +1,14 @@
+"""librdkafka's local error codes; confluent-kafka writes them with an underscore, though they are public."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+APPLICATION: Final = KafkaError._APPLICATION  # noqa: SLF001 - a public code, see above
+NO_OFFSET: Final = KafkaError._NO_OFFSET  # noqa: SLF001
+QUEUE_FULL: Final = KafkaError._QUEUE_FULL  # noqa: SLF001
+STATE: Final = KafkaError._STATE  # noqa: SLF001
+TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001
+UNKNOWN_TOPIC: Final = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001

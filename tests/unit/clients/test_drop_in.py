@@ -1,0 +1,220 @@
+"""Every public method of confluent-kafka's clients, called on ours in every form that the C code takes.
+
+The C methods have no signatures, so they are called, positionally and by keyword, on the raw client and
+on ours, and must answer alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+from headerware.clients import Consumer, Producer
+from headerware.core.chain import Chain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Same:
+    def on_send(self, record: Any) -> Any:
+        return record
+
+    def on_consume(self, record: Any) -> Any:
+        return record
+
+
+def noop(*_: Any) -> None:
+    pass
+
+
+def only(*arguments: Any) -> Call:
+    return arguments, {}
+
+
+def named(**keywords: Any) -> Call:
+    return (), keywords
+
+
+PRODUCER: dict[str, list[Call]] = {
+    "produce": [
+        only("TOPIC", b"v", b"k", 0, noop, noop, 1_700_000_000_000, [("a", b"1")]),
+        named(
+            topic="TOPIC", value="v", key="k", partition=0, callback=noop, timestamp=5, headers={"a": None}
+        ),
+        named(topic="TOPIC", on_delivery=noop),
+        only("TOPIC", None, None, -1),
+        only(),
+        only(5),
+        only("TOPIC", 5),
+        only("TOPIC", b"v", b"k", "0"),
+        named(topic="TOPIC", nope=1),
+        only("TOPIC", b"x" * 2_000_000),
+    ],
+    "produce_batch": [
+        only("TOPIC", [{"value": b"1"}], 0, noop, noop),
+        named(topic="TOPIC", messages=[{"value": b"1"}], partition=0, on_delivery=noop),
+        only("TOPIC", []),
+        only("TOPIC"),
+    ],
+    "poll": [only(), only(0), named(timeout=0.01), only("x")],
+    "flush": [only(), only(1), named(timeout=1.5), only("x")],
+    "purge": [only(), only(True, True, True), named(in_queue=True, in_flight=False, blocking=True)],
+    "list_topics": [only("TOPIC", 5), named(topic="TOPIC", timeout=5)],
+    "cluster_id": [only(5), named(timeout=5)],
+    "set_sasl_credentials": [only("u", "p"), named(username="u", password="p")],
+    "init_transactions": [only(1)],
+    "begin_transaction": [only()],
+    "commit_transaction": [only(1)],
+    "abort_transaction": [only(1)],
+    "send_offsets_to_transaction": [only([], b"none", 1), only(5, 5)],
+    "close": [only()],
+    "__len__": [only()],
+    "__bool__": [only()],
+    "__enter__": [only()],
+    "__exit__": [only(None, None, None)],
+}
+
+CONSUMER: dict[str, list[Call]] = {
+    "subscribe": [
+        only(["TOPIC"]),
+        only(["TOPIC"], noop, noop, noop),
+        named(topics=["TOPIC"], on_assign=noop, on_revoke=noop, on_lost=noop),
+        only("TOPIC"),
+        only(["TOPIC"], 5),
+    ],
+    "unsubscribe": [only()],
+    "assign": [only(["PARTITION"]), only(5)],
+    "unassign": [only()],
+    "incremental_assign": [only([]), only(5)],
+    "incremental_unassign": [only([]), only(5)],
+    "assignment": [only()],
+    "poll": [only(0.01), named(timeout=0.01), only("x"), only(None)],
+    "consume": [only(1, 0.01), named(num_messages=1, timeout=0.01), only(2_000_000, 0.1), only("x")],
+    "commit": [
+        only(),
+        only(None, ["PARTITION"], False),
+        only(None, ["PARTITION"], True, False),
+        named(offsets=["PARTITION"], asynchronous=False),
+        named(**{"offsets": ["PARTITION"], "async": False}),
+        named(asynchronous=False),
+        only(5),
+        named(offsets=5),
+        named(nope=1),
+    ],
+    "committed": [only(["PARTITION"], 5), named(partitions=["PARTITION"], timeout=5), only(5)],
+    "position": [only(["PARTITION"]), named(partitions=["PARTITION"])],
+    "pause": [only(["PARTITION"]), named(partitions=["PARTITION"]), only(5)],
+    "resume": [only(["PARTITION"]), named(partitions=["PARTITION"]), only(5)],
+    "seek": [only("PARTITION"), named(partition="PARTITION"), only(5)],
+    "store_offsets": [only(), named(offsets=["PARTITION"]), only(5), only(None, ["PARTITION"])],
+    "get_watermark_offsets": [only("PARTITION", 5), named(partition="PARTITION", timeout=5, cached=False)],
+    "offsets_for_times": [only(["PARTITION"], 5), named(partitions=["PARTITION"], timeout=5)],
+    "list_topics": [only("TOPIC", 5), named(topic="TOPIC", timeout=5)],
+    "cluster_id": [only(5), named(timeout=5)],
+    "memberid": [only()],
+    "consumer_group_metadata": [only()],
+    "set_sasl_credentials": [only("u", "p"), named(username="u", password="p")],
+    "close": [only()],
+    "__enter__": [only()],
+    "__exit__": [only(None, None, None)],
+}
+
+
+def calls(table: dict[str, list[Call]]) -> list[Any]:
+    return [
+        pytest.param(name, call, id=f"{name}-{index}")
+        for name, found in table.items()
+        for index, call in enumerate(found)
+    ]
+
+
+def filled(value: Any, topic: str) -> Any:
+    """Put the test's topic into a call."""
+    if isinstance(value, list):
+        return [filled(item, topic) for item in value]
+    if value == "PARTITION":
+        return TopicPartition(topic, 0, 0)
+    return topic if isinstance(value, str) and value == "TOPIC" else value
+
+
+def answer(client: Any, name: str, call: Call, topic: str) -> str:
+    """Say what a call gives: the type of its result, or what it raises."""
+    arguments, keywords = call
+    try:
+        result = getattr(client, name)(
+            *(filled(argument, topic) for argument in arguments),
+            **{key: filled(value, topic) for key, value in keywords.items()},
+        )
+    except Exception as error:  # noqa: BLE001 - any kind of answer is compared
+        family = next(
+            kind for kind in (TypeError, ValueError, *type(error).__mro__) if isinstance(error, kind)
+        )
+        return f"raises {family.__name__}"
+    return "itself" if result is client else type(result).__name__
+
+
+def public(client: type) -> set[str]:
+    extra = {"__len__", "__bool__", "__enter__", "__exit__"} & vars(client).keys()
+    return {name for name in vars(client) if not name.startswith("_")} | extra
+
+
+class TestProducerIsADropIn:
+    @pytest.fixture
+    def pair(self, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+        raw = confluent_kafka.Producer(connection)
+        ours = Producer(connection, chain=Chain([Same()]))
+        yield raw, ours
+        raw.close()
+        ours.close()
+
+    def test_every_method_is_called_here(self) -> None:
+        assert public(confluent_kafka.Producer) == set(PRODUCER)
+
+    @pytest.mark.parametrize(("name", "call"), calls(PRODUCER))
+    def test_answers_alike(self, pair: tuple[Any, Any], topic: str, name: str, call: Call) -> None:
+        raw, ours = pair
+        assert answer(ours, name, call, topic) == answer(raw, name, call, topic)
+
+    @pytest.mark.parametrize("arguments", [(), ({}, {}), (5,)])
+    def test_refuses_what_the_constructor_refuses(self, arguments: Any) -> None:
+        with pytest.raises(TypeError):
+            confluent_kafka.Producer(*arguments)
+        with pytest.raises(TypeError):
+            Producer(*arguments, chain=Chain([Same()]))
+
+    def test_takes_keywords_and_a_logger(self, connection: dict[str, Any]) -> None:
+        Producer(connection, logger=None, chain=Chain([Same()])).close()
+        Producer(**connection, chain=Chain([Same()])).close()
+
+
+class TestConsumerIsADropIn:
+    @pytest.fixture
+    def pair(
+        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
+    ) -> Iterator[tuple[Any, Any]]:
+        fill(b"a", b"b")
+        conf = {**connection, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        raw = confluent_kafka.Consumer({**conf, "group.id": f"{topic}-raw"})
+        ours = Consumer({**conf, "group.id": f"{topic}-ours"}, chain=Chain([Same()]))
+        for client in (raw, ours):
+            client.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+            message = client.poll(10)
+            assert message is not None
+            assert message.error() is None
+        yield raw, ours
+        raw.close()
+        ours.close()
+
+    def test_every_method_is_called_here(self) -> None:
+        assert public(confluent_kafka.Consumer) == set(CONSUMER)
+
+    @pytest.mark.parametrize(("name", "call"), calls(CONSUMER))
+    def test_answers_alike(self, pair: tuple[Any, Any], topic: str, name: str, call: Call) -> None:
+        raw, ours = pair
+        assert answer(ours, name, call, topic) == answer(raw, name, call, topic)
