@@ -7,6 +7,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 APPLICATION: Final = KafkaError._APPLICATION  # noqa: SLF001 - a public code, see above
+INVALID_ARG: Final = KafkaError._INVALID_ARG  # noqa: SLF001
 NO_OFFSET: Final = KafkaError._NO_OFFSET  # noqa: SLF001
 QUEUE_FULL: Final = KafkaError._QUEUE_FULL  # noqa: SLF001
 STATE: Final = KafkaError._STATE  # noqa: SLF001

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import confluent_kafka
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from headerware.clients.codes import NO_OFFSET
+from headerware.clients.codes import INVALID_ARG, NO_OFFSET
 from headerware.clients.groups import register
 from headerware.clients.offsets import Offsets, Place, as_committed, place_of, positioned
 from headerware.clients.rebalance import tell_committed
@@ -27,15 +27,24 @@ class OffsetsConsumer(confluent_kafka.Consumer):
     _session: Session
     _offsets: Offsets
     _commits_s: float
+    _stores: bool
     _remembered: OrderedDict[tuple[str, int, int], tuple[str, Mapping[str, Any] | None]]
 
     def store_offsets(
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None
     ) -> None:
-        """Store the offset behind a message, or offsets, held back to where a restart loses nothing."""
-        if (message is None) == (offsets is None) or (message is not None and message.error() is not None):
-            _c_store(self, message, offsets)
+        """Store the offset behind a message, or offsets, held back to where a restart loses nothing.
+
+        Raises:
+            KafkaException: the partition is not assigned; or the client stores offsets itself, unless
+                ``enable.auto.offset.store`` is false.
+        """
+        if (message is None) == (offsets is None) or (message is not None and not _is_good(message)):
+            _c_store(self, message, offsets)  # raises
             return
+        if self._stores:
+            reason = "StoreOffsets failed: Local: Invalid argument or configuration"
+            raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
         wanted = [self._behind(message)] if message is not None else offsets or []
         _c_store(self, offsets=[self._to_store(partition) for partition in wanted])
 
@@ -53,7 +62,8 @@ class OffsetsConsumer(confluent_kafka.Consumer):
             None, or the committed offsets where it is not asynchronous.
         """
         waits = not (more[0] if more else keywords.pop("async", asynchronous))
-        if keywords or len(more) > 1 or (message is not None and (offsets is not None or message.error())):
+        unclear = message is not None and (offsets is not None or not _is_good(message))
+        if keywords or len(more) > 1 or unclear:
             return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
         if message is None and offsets is None:
             return self._commit_stored(waits=waits)
@@ -148,3 +158,8 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         """Give the topic on the wire, and the interceptors' state, of a message that was delivered."""
         key = (message.topic() or "", message.partition() or 0, message.offset() or 0)
         return self._remembered.get(key) or (key[0], None)
+
+
+def _is_good(message: Any) -> bool:
+    """Whether confluent-kafka would take the message for a position."""
+    return type(message) is Message and message.error() is None

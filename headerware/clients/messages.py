@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Message
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record, RecordMetadata
 
-_trusted = Headers.trusted
+_new_headers = tuple.__new__
 
 
 def record_of(message: Message) -> Record:
@@ -20,7 +20,7 @@ def record_of(message: Message) -> Record:
         message.topic(),  # type: ignore[arg-type]  # None only where the message is an error event
         message.value(),
         message.key(),
-        _trusted(headers) if headers else EMPTY,
+        _new_headers(Headers, headers) if headers else EMPTY,
         message.partition(),
         timestamp_ms if kind else None,
         kind,

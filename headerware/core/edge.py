@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import HeaderError, RecordError, TransportHeaderError
@@ -15,15 +14,13 @@ RESERVED: Final = "hw."
 _BEHIND_RESERVED: Final = "hw/"  # the least text behind all that begin with "hw."
 LINEAGE: Final = frozenset({"hw.trail", "hw.owner"})
 """Headers of ours that stay on a record, and so may come back from an application."""
-ENCODINGS: Final = MappingProxyType(
-    {
-        "hw.compress": "compress",
-        "hw.encrypt": "encrypt",
-        "hw.slice": "slice",
-        "hw.claim": "claim_check",
-        "hw.ids": "compact",
-    }
-)
+ENCODINGS: Final = {
+    "hw.compress": "compress",
+    "hw.encrypt": "encrypt",
+    "hw.slice": "slice",
+    "hw.claim": "claim_check",
+    "hw.ids": "compact",
+}
 """Headers that say that the value is not what the other application sent, and who takes them off."""
 
 WIRE_TYPES: Final = frozenset({bytes, type(None)})

@@ -6,7 +6,17 @@ import os
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -22,7 +32,7 @@ PATH: Final = msgspec.Meta(extra={"path": True})
 Such a file is found beside the TOML file that names it.
 """
 
-_ENVIRONMENT: Final = re.compile(r"\$\$\{|\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_ENVIRONMENT: Final = re.compile(r"\$\$\{|\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{env:")
 _REFUSED_AT: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
 
 
@@ -203,6 +213,8 @@ def _filled(value: Any, path: str) -> Any:
 def _from_environment(found: re.Match[str], path: str) -> str:
     if found[0] == "$${":
         return "${"
+    if found[1] is None:
+        raise ConfigError("expected ${env:NAME} or ${env:NAME:-default}; $${ is a literal ${", path=path)
     value = os.environ.get(found[1], found[2])
     if value is None:
         raise ConfigError(

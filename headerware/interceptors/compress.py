@@ -179,14 +179,19 @@ class _CompressStep:
     def on_consume(self, record: Record) -> Record:
         """Decompress the value where ``hw.compress`` says so, and take that header off."""
         headers = record.headers
+        kept: list[Pair] = []
+        mark: Pair | None = None
         for pair in headers:
-            if pair[0] == COMPRESS_HEADER:
-                break
-        else:
+            if pair[0] != COMPRESS_HEADER:
+                kept.append(pair)
+            elif mark is None:
+                mark = pair
+            else:
+                raise CompressionError(_why_not(record))
+        if mark is None:
             return record
-        decompress = self._decompress.get(pair[1])  # type: ignore[arg-type]  # null is in no table
-        kept = [pair for pair in headers if pair[0] != COMPRESS_HEADER]
-        if decompress is None or record.value is None or len(kept) + 1 != len(headers):
+        decompress = self._decompress.get(mark[1])  # type: ignore[arg-type]  # null is in no table
+        if decompress is None or record.value is None:
             raise CompressionError(_why_not(record))
         plain = decompress(record.value)
         self._decompressed += 1

@@ -17,6 +17,7 @@ import msgspec
 from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.options import PATH
 from headerware.interceptors.sign_replay import ReplayWindow
 from headerware.interceptors.sign_verify import Require, Verified, Verifying
 from headerware.keyring import Keyring, KeyringFile, Permissions
@@ -63,7 +64,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     :class:`Verified` that names them. A bad signature is refused even where none is required.
 
     Args:
-        keyring: path of the keyring file (spec/keyring.md); any ``os.PathLike`` is taken.
+        keyring: path of the keyring file (spec/keyring.md); any ``os.PathLike`` is taken. In a TOML file it
+            is relative to that file.
         key_id: the key to sign with. Consumers need none: a record names its key.
         require: what happens to records without a signature: ``off`` passes them, ``warn`` counts them and
             logs each topic once, ``enforce`` refuses them. False and True mean off and enforce.
@@ -84,7 +86,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     place: ClassVar[Place | None] = Place.SIGN
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
 
-    keyring: Annotated[str, msgspec.Meta(min_length=1)]
+    keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     key_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     require: bool | Literal["off", "warn", "enforce", "true", "false"] = "enforce"
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None

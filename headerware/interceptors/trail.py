@@ -92,14 +92,23 @@ _Verb = Literal["produced_into", "read_from"]
 class _TrailStep:
     """The hooks of one session."""
 
-    __slots__ = ("_bounds", "_by_whom", "_cluster", "_find_cluster", "_now_ms", "_produced", "_read")
+    __slots__ = (
+        "_by_whom",
+        "_cluster",
+        "_find_cluster",
+        "_max_bytes",
+        "_max_entries",
+        "_now_ms",
+        "_produced",
+        "_read",
+    )
 
     def __init__(self, options: Trail, context: Context) -> None:
         self._now_ms = context.now_ms
         self._find_cluster = context.cluster_id
         self._cluster = options.cluster
         self._by_whom = options.service or context.client_id or socket.gethostname() or None
-        self._bounds = (options.max_entries, options.max_bytes)
+        self._max_entries, self._max_bytes = options.max_entries, options.max_bytes
         self._produced: dict[str, _Parts] = {}
         self._read: dict[str, _Parts] = {}
 
@@ -139,13 +148,17 @@ class _TrailStep:
         value = present(found)
         starts = entry_starts(value)
         entry = None
-        if starts and parts.completes:
+        if parts.completes and starts:
             entry = completed(value[starts[-1] :], parts.flags, parts.place)
         if entry is None:
             entry = parts.head + _pack_when(self._now_ms()) + parts.tail
         else:
             value = value[: starts.pop()]
-        others.append((TRAIL_HEADER, appended(value, starts, entry, *self._bounds)))
+        if len(starts) < self._max_entries and len(value) + len(entry) <= self._max_bytes:
+            value += entry
+        else:
+            value = appended(value, starts, entry, self._max_entries, self._max_bytes)
+        others.append((TRAIL_HEADER, value))
         return record.with_headers(_new_headers(Headers, others))
 
     def _look_for_cluster(self) -> None:

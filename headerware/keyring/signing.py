@@ -80,8 +80,17 @@ def _hmac_signer(secret: bytes, beginning: bytes) -> Sign:
 
 
 def _hmac_verifier(secret: bytes, beginning: bytes) -> Verify:
-    sign, same = _hmac_signer(secret, beginning), hmac.compare_digest
-    return lambda rest, signature: same(sign(rest), signature)
+    copy_inner, copy_outer = _hmac_states(secret, beginning)
+    same = hmac.compare_digest
+
+    def verify(rest: bytes, signature: bytes) -> bool:
+        inner = copy_inner()
+        inner.update(rest)
+        outer = copy_outer()
+        outer.update(inner.digest())
+        return same(outer.digest(), signature)
+
+    return verify
 
 
 def _hmac_states(secret: bytes, beginning: bytes) -> tuple[_CopyState, _CopyState]:

@@ -45,12 +45,23 @@ PUBLIC = [
     "load_chain",
 ]
 INTERCEPTORS = {"Compress", "Sign", "Slice", "Trace", "Trail"}
-HEAVY = ["confluent_kafka", "cryptography", "zstandard", "fastavro", "opentelemetry", "pyspark", "rich", "click"]
+HEAVY = [
+    "confluent_kafka",
+    "cryptography",
+    "zstandard",
+    "fastavro",
+    "opentelemetry",
+    "pyspark",
+    "rich",
+    "click",
+]
 
 
 def loaded_by(program: str) -> set[str]:
     """Run a program in a fresh interpreter, and give the top-level packages that it loaded."""
-    program += "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    program += (
+        "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], check=True, capture_output=True, text=True, timeout=60
     )

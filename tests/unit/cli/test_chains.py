@@ -26,7 +26,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "200")
     path = tmp_path / "chain[1].toml"
     path.write_text(
-        '[[interceptors]]\ntype = "trail"\nservice = "${env:SERVICE}"\ntopics = ["[o]rders.*", "!orders.eu"]\n'
+        '[[interceptors]]\ntype = "trail"\nservice = "${env:SERVICE}"\n'
+        'topics = ["[o]rders.*", "!orders.eu"]\n'
         '[[interceptors]]\ntype = "compress"\nname = "[red]squeeze[/]"\nlevel = 5\n'
     )
     return path
@@ -93,7 +94,9 @@ class TestCheck:
         assert run("check", missing_keys).exit_code == 0
         one_line(run("check", missing_keys, "--open", "--side", "consumer"), "absent.json")
 
-    @pytest.mark.parametrize("arguments", [["check"], ["check", "a", "b"], ["check", "a", "--side", "x"], ["chekc"]])
+    @pytest.mark.parametrize(
+        "arguments", [["check"], ["check", "a", "b"], ["check", "a", "--side", "x"], ["chekc"]]
+    )
     def test_wrong_use_has_a_code_of_its_own(self, arguments: list[str]) -> None:
         assert run(*arguments).exit_code == 2
 

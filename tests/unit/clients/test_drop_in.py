@@ -62,7 +62,7 @@ PRODUCER: dict[str, list[Call]] = {
         only("TOPIC", []),
         only("TOPIC"),
     ],
-    "poll": [only(), only(0), named(timeout=0.01), only("x")],
+    "poll": [only(0), named(timeout=0.01), only("x")],
     "flush": [only(), only(1), named(timeout=1.5), only("x")],
     "purge": [only(), only(True, True, True), named(in_queue=True, in_flight=False, blocking=True)],
     "list_topics": [only("TOPIC", 5), named(topic="TOPIC", timeout=5)],

@@ -133,21 +133,25 @@ class TestOutcomesOfBatches:
         def hook(_: Any) -> list[Any]:
             raise SignatureError("bad root")
 
-        outcomes = Chain([Hooks(name="b", on_consume_batch=hook)]).open().consume_outcomes(records(b"a", b"b"))
+        outcomes = (
+            Chain([Hooks(name="b", on_consume_batch=hook)]).open().consume_outcomes(records(b"a", b"b"))
+        )
         assert [str(outcome) for outcome in outcomes] == ["b at t[0]@0: bad root", "b at t[0]@1: bad root"]
         assert {type(outcome) for outcome in outcomes} == {SignatureError}
 
     def test_an_error_type_with_a_constructor_of_its_own_is_kept(self) -> None:
-        class Costly(InterceptorError):
+        class CostlyError(InterceptorError):
             def __init__(self, cents: int) -> None:
                 super().__init__("too dear")
                 self.cents = cents
 
         def hook(_: Any) -> list[Any]:
-            raise Costly(5)
+            raise CostlyError(5)
 
         outcomes = Chain([Hooks(name="b", on_send_batch=hook)]).open().send_outcomes(records(b"a", b"b"))
-        assert [(type(outcome), getattr(outcome, "cents", 0)) for outcome in outcomes] == [(Costly, 5)] * 2
+        assert [(type(outcome), getattr(outcome, "cents", 0)) for outcome in outcomes] == [
+            (CostlyError, 5)
+        ] * 2
 
     @pytest.mark.parametrize("count", [0, 1, 3])
     def test_a_wrong_count_fails_every_record(self, count: int) -> None:

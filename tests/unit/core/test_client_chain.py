@@ -53,7 +53,9 @@ class TestSources:
         monkeypatch.setenv("HEADERWARE_CONFIG", file)
         assert client_chain(CLIENTS)[0].names == ("early",)
 
-    def test_own_keys_and_code_come_before_the_environment(self, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_own_keys_and_code_come_before_the_environment(
+        self, file: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("HEADERWARE_CONFIG", file)
         assert client_chain({"interceptors": "gadget"})[0].names == ("gadget",)
         assert client_chain(CLIENTS, IN_CODE)[0] is IN_CODE

@@ -42,14 +42,14 @@ class TestInterceptorError:
         assert loaded.last_record is None
 
     def test_again_keeps_type_and_facts_and_forgets_the_position(self) -> None:
-        class Costly(InterceptorError):
+        class CostlyError(InterceptorError):
             def __init__(self, cents: int) -> None:
                 super().__init__("too dear")
                 self.cents = cents
 
-        error = Costly(5).at("cost", Record("orders", partition=3, offset=42))
+        error = CostlyError(5).at("cost", Record("orders", partition=3, offset=42))
         again = error.again()
-        assert isinstance(again, Costly)
+        assert isinstance(again, CostlyError)
         assert (str(again), again.cents, again.last_record) == ("too dear", 5, None)
         assert error.topic == "orders"
 

@@ -85,7 +85,10 @@ class TestRaise:
     def test_one_error_object_raised_twice_has_the_position_of_each(self) -> None:
         session = Chain([failing(SignatureError("bad"))]).open()
         outcomes = session.consume_outcomes([PLACED, PLACED.replace(offset=43)])
-        assert [str(outcome) for outcome in outcomes] == ["bad at orders[3]@42: bad", "bad at orders[3]@43: bad"]
+        assert [str(outcome) for outcome in outcomes] == [
+            "bad at orders[3]@42: bad",
+            "bad at orders[3]@43: bad",
+        ]
 
     def test_the_last_good_record_is_on_the_error(self) -> None:
         session = Chain([appends(b"1"), failing(SignatureError("bad")), appends(b"2")]).open()

@@ -44,7 +44,9 @@ def values(outcome: Any) -> list[Any]:
 
 class TestEager:
     def test_each_goes_through_the_steps_behind(self) -> None:
-        outcome = Chain([Hooks(on_send=cut), Hooks(on_send=appends(b"!"))]).open().send_outcome(Record("t", b"ab"))
+        outcome = (
+            Chain([Hooks(on_send=cut), Hooks(on_send=appends(b"!"))]).open().send_outcome(Record("t", b"ab"))
+        )
         assert values(outcome) == [b"a!", b"b!"]
 
     def test_a_generator_will_do(self) -> None:
@@ -82,7 +84,11 @@ class TestEager:
                 raise InterceptorError("refused")
             return record
 
-        outcome = Chain([Hooks(on_send=cut), Hooks(name="x", on_send=hook)]).open().send_outcome(Record("t", b"abc"))
+        outcome = (
+            Chain([Hooks(on_send=cut), Hooks(name="x", on_send=hook)])
+            .open()
+            .send_outcome(Record("t", b"abc"))
+        )
         assert isinstance(outcome, InterceptorError)
         assert outcome.last_record is not None
         assert outcome.last_record.value == b"b"

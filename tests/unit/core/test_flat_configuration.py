@@ -51,7 +51,9 @@ class TestAliases:
         sent = chain.open().send([Record("orders.eu"), Record("orders.us"), Record("internal.us")])
         assert [record.headers.all("gadget") for record in sent] == [(b"eu",), (b"us",), ()]
 
-    @pytest.mark.parametrize("config", [{}, {"interceptors": ""}, {"interceptors": []}, {"interceptors": " , "}])
+    @pytest.mark.parametrize(
+        "config", [{}, {"interceptors": ""}, {"interceptors": []}, {"interceptors": " , "}]
+    )
     def test_may_be_none_at_all(self, config: dict[str, Any]) -> None:
         assert len(Chain.from_config(config)) == 0
 
@@ -95,7 +97,8 @@ class TestConversion:
         assert type(found) is type(value)
 
     @pytest.mark.parametrize(
-        ("option", "value"), [("level", 7), ("strict", True), ("names", ["a"]), ("names", ("a", "b")), ("limit", None)]
+        ("option", "value"),
+        [("level", 7), ("strict", True), ("names", ["a"]), ("names", ("a", "b")), ("limit", None)],
     )
     def test_takes_right_types_as_they_are(self, option: str, value: Any) -> None:
         found = getattr(only({"interceptors": "gadget", f"interceptors.gadget.{option}": value}), option)
@@ -115,7 +118,9 @@ class TestConversion:
             ("token", "wrong", "expected another token"),
         ],
     )
-    def test_that_fails_names_the_full_path_and_not_the_value(self, option: str, value: Any, told: str) -> None:
+    def test_that_fails_names_the_full_path_and_not_the_value(
+        self, option: str, value: Any, told: str
+    ) -> None:
         with pytest.raises(ConfigError) as caught:
             Chain.from_config({"interceptors": "gadget", f"interceptors.gadget.{option}": value})
         assert str(caught.value).startswith(f"interceptors.gadget.{option}: ")
@@ -141,11 +146,15 @@ class TestMistakes:
         assert "'gadget' has no such option; did you mean 'level'? it has: accept, cache" in str(error)
 
     def test_a_nested_option_is_unknown(self) -> None:
-        assert self.refused({"interceptors": "gadget", "interceptors.gadget.level.x": "5"}).path.endswith("level.x")
+        assert self.refused({"interceptors": "gadget", "interceptors.gadget.level.x": "5"}).path.endswith(
+            "level.x"
+        )
 
     @pytest.mark.parametrize("word", ["role", "stage", "place", "decodes"])
     def test_what_a_class_says_of_itself_is_no_option(self, word: str) -> None:
-        assert "no such option" in str(self.refused({"interceptors": "gadget", f"interceptors.gadget.{word}": "x"}))
+        assert "no such option" in str(
+            self.refused({"interceptors": "gadget", f"interceptors.gadget.{word}": "x"})
+        )
 
     def test_options_of_an_alias_that_is_not_listed_get_the_nearest_one(self) -> None:
         error = self.refused({"interceptors": "gadget", "interceptors.gadgte.level": "5"})
@@ -163,14 +172,18 @@ class TestMistakes:
             f"{key}: expected interceptors.<alias>.<option>"
         )
 
-    @pytest.mark.parametrize("key", ["bootstrap.servers", "Interceptors", "interceptor", "headerware.confg", 5])
+    @pytest.mark.parametrize(
+        "key", ["bootstrap.servers", "Interceptors", "interceptor", "headerware.confg", 5]
+    )
     def test_a_key_that_is_not_a_chains(self, key: Any) -> None:
         assert "unknown key; a chain's configuration has" in str(self.refused({key: "x"}))
 
     def test_an_unknown_type_names_the_alias(self) -> None:
         error = self.refused({"interceptors": "mine", "interceptors.mine.type": "gadgte"})
         assert isinstance(error, PluginError)
-        assert str(error).startswith("interceptors.mine: there is no interceptor type 'gadgte'; did you mean 'gadget'")
+        assert str(error).startswith(
+            "interceptors.mine: there is no interceptor type 'gadgte'; did you mean 'gadget'"
+        )
 
     def test_a_type_that_is_no_text(self) -> None:
         assert self.refused({"interceptors": "x", "interceptors.x.type": 5}).path == "interceptors.x.type"
@@ -185,7 +198,9 @@ class TestEnvironment:
         monkeypatch.setenv("SECRET", "hunter2")
         for option in ("level", "strict", "mode", "on_error", "ratio"):
             with pytest.raises(ConfigError) as caught:
-                Chain.from_config({"interceptors": "gadget", f"interceptors.gadget.{option}": "${env:SECRET}"})
+                Chain.from_config(
+                    {"interceptors": "gadget", f"interceptors.gadget.{option}": "${env:SECRET}"}
+                )
             assert "hunter2" not in str(caught.value)
 
 

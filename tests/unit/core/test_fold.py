@@ -64,7 +64,7 @@ class TestOrder:
         assert session.consume_outcomes([record])[0] is record
 
     def test_an_equal_topic_that_is_another_object_goes_on(self) -> None:
-        renamed = Hooks(on_send=lambda record: record.replace(topic="".join(["or", "ders"])))
+        renamed = Hooks(on_send=lambda record: record.replace(topic=record.topic.encode().decode()))
         assert sent([mark("a"), renamed, mark("b")]).value == b"ab"
 
     def test_an_interceptor_without_hooks_for_a_direction_is_passed_over(self) -> None:
@@ -97,10 +97,13 @@ class TestResults:
         error = sent([gives(result)])
         assert isinstance(error, InterceptorError)
         assert str(error) == (
-            f"odd at orders: returned {type(result).__name__}; expected a Record, DROP or an iterable of Records"
+            f"odd at orders: returned {type(result).__name__}; "
+            f"expected a Record, DROP or an iterable of Records"
         )
 
-    @pytest.mark.parametrize("result", [[None], [DROP], [b"x"], {"a": 1}, Headers({"a": b""}), bytearray(b"x")])
+    @pytest.mark.parametrize(
+        "result", [[None], [DROP], [b"x"], {"a": 1}, Headers({"a": b""}), bytearray(b"x")]
+    )
     def test_a_collection_of_anything_else_is_an_error(self, result: Any) -> None:
         error = sent([gives(result)])
         assert isinstance(error, InterceptorError)

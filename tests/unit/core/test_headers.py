@@ -70,7 +70,9 @@ class TestNormalisation:
     def test_none_is_no_headers(self) -> None:
         assert Headers(None) == EMPTY
 
-    @pytest.mark.parametrize("value", ["x\u00e9", bytearray(b"x\xc3\xa9"), memoryview(b"x\xc3\xa9"), b"x\xc3\xa9"])
+    @pytest.mark.parametrize(
+        "value", ["x\u00e9", bytearray(b"x\xc3\xa9"), memoryview(b"x\xc3\xa9"), b"x\xc3\xa9"]
+    )
     def test_turns_text_and_buffers_into_bytes(self, value: Any) -> None:
         ((_, found),) = Headers([("a", value)])
         assert found == b"x\xc3\xa9"
@@ -109,7 +111,9 @@ class TestNormalisation:
         with pytest.raises(HeaderError, match=f"not {type(whole).__name__}"):
             Headers(whole)
 
-    @pytest.mark.parametrize("item", ["ab", b"ab", ("a",), ("a", b"1", 3), None, 7, {"a": 1, "b": 2}, {"a", "b"}])
+    @pytest.mark.parametrize(
+        "item", ["ab", b"ab", ("a",), ("a", b"1", 3), None, 7, {"a": 1, "b": 2}, {"a", "b"}]
+    )
     def test_refuses_an_item_that_is_no_pair(self, item: Any) -> None:
         with pytest.raises(HeaderError, match="header 0 is a"):
             Headers([item])
@@ -122,10 +126,12 @@ class TestNormalisation:
 
     def test_a_refusal_is_also_a_type_error_and_quotes_no_value(self) -> None:
         with pytest.raises(TypeError) as caught:
-            Headers({"a": {"password": "hunter2"}})  # type: ignore[dict-item]
+            Headers({"a": {"password": "hunter2"}})  # type: ignore[arg-type]
         assert "hunter2" not in str(caught.value)
 
-    @pytest.mark.parametrize("given", [[("a", "1"), ["b", bytearray(b"2")]], {"a": "1", "b": bytearray(b"2")}])
+    @pytest.mark.parametrize(
+        "given", [[("a", "1"), ["b", bytearray(b"2")]], {"a": "1", "b": bytearray(b"2")}]
+    )
     def test_never_changes_what_the_caller_gave(self, given: Any) -> None:
         before = copy.deepcopy(given)
         Headers(given).add("c", "3")

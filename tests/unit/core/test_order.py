@@ -34,31 +34,41 @@ RIGHT_ORDER = list(Place)
 
 
 class TestRules:
-    @pytest.mark.parametrize(("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None))
+    @pytest.mark.parametrize(
+        ("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None)
+    )
     def test_each_refuses_its_pair_names_both_and_says_why(self, left: Place, right: Place, why: str) -> None:
         with pytest.raises(ConfigError, match=re.escape(why)) as caught:
             Chain([placed(left), placed(right)])
         assert str(caught.value).startswith(f"{right.name.lower()!r} stands behind {left.name.lower()!r}")
         assert f"Put {right.name.lower()!r} before {left.name.lower()!r}" in str(caught.value)
 
-    @pytest.mark.parametrize(("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None))
+    @pytest.mark.parametrize(
+        ("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None)
+    )
     def test_each_allows_its_pair_the_other_way(self, left: Place, right: Place, why: str) -> None:
         assert len(Chain([placed(right), placed(left)])) == 2
 
-    @pytest.mark.parametrize(("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None))
+    @pytest.mark.parametrize(
+        ("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None)
+    )
     def test_each_holds_across_what_stands_between(self, left: Place, right: Place, why: str) -> None:
         between = placed(None, "between", role=Role.OBSERVE)
         with pytest.raises(ConfigError, match=re.escape(why)):
             check_order([placed(left), between, placed(right)])
 
-    @pytest.mark.parametrize(("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None))
+    @pytest.mark.parametrize(
+        ("left", "right", "why"), _NEVER_BEFORE, ids=lambda part: getattr(part, "name", None)
+    )
     def test_each_agrees_with_the_order_of_places(self, left: Place, right: Place, why: str) -> None:
         assert left > right
 
     def test_all_places_in_order_are_allowed(self) -> None:
         assert len(Chain([placed(place) for place in RIGHT_ORDER])) == len(Place)
 
-    def test_compress_after_encrypt_is_refused(self) -> None:  # the rule that every reader knows, without the table
+    def test_compress_after_encrypt_is_refused(
+        self,
+    ) -> None:  # the rule that every reader knows, without the table
         with pytest.raises(ConfigError, match="does not compress any more"):
             Chain([placed(Place.ENCRYPT), placed(Place.COMPRESS)])
 
@@ -84,9 +94,7 @@ class TestTopics:
     def test_those_that_never_meet_may_stand_in_any_order(self) -> None:
         assert len(Chain([placed(Place.SIGN, topics=("a", "b")), placed(Place.COMPRESS, topics=("c",))])) == 2
 
-    @pytest.mark.parametrize(
-        "topics", [("a", "c"), ("*",), ("c*",), ("!a",), ("[a]",), ("?",), ()]
-    )
+    @pytest.mark.parametrize("topics", [("a", "c"), ("*",), ("c*",), ("!a",), ("[a]",), ("?",), ()])
     def test_those_that_may_meet_are_checked(self, topics: tuple[str, ...]) -> None:
         with pytest.raises(ConfigError):
             Chain([placed(Place.SIGN, topics=("a", "b")), placed(Place.COMPRESS, topics=topics)])

@@ -54,7 +54,9 @@ class TestPlugIns:
         with pytest.raises(PluginError, match="provided more than once, by first, second"):
             interceptor_type("gadget")
 
-    def test_one_distribution_seen_twice_is_not(self, install_plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_distribution_seen_twice_is_not(
+        self, install_plugin: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         install_plugin("gadget")
         monkeypatch.setattr(sys, "path", [*sys.path, sys.path[0]])
         assert interceptor_type("gadget").type == "gadget"
@@ -68,12 +70,15 @@ class TestPlugIns:
             ("1 / 0", "ZeroDivisionError"),
         ],
     )
-    def test_one_that_cannot_be_imported_says_which_and_why(self, install_plugin: Any, source: str, told: str) -> None:
+    def test_one_that_cannot_be_imported_says_which_and_why(
+        self, install_plugin: Any, source: str, told: str
+    ) -> None:
         module = install_plugin("gadget", source=source)
         with pytest.raises(PluginError, match=told) as caught:
             interceptor_type("gadget", path="interceptors.gadget")
         assert str(caught.value).startswith(
-            f"interceptors.gadget: interceptor type 'gadget' of gadgets cannot be imported from {module}:Gadget"
+            "interceptors.gadget: interceptor type 'gadget' of gadgets "
+            f"cannot be imported from {module}:Gadget"
         )
         assert caught.value.__cause__ is not None
 
@@ -88,7 +93,10 @@ class TestPlugIns:
     def test_one_without_hooks_is_refused(self, install_plugin: Any) -> None:
         install_plugin(
             "gadget",
-            source="from headerware import Interceptor\nclass Gadget(Interceptor, frozen=True): level: int = 1",
+            source="""
+                from headerware import Interceptor
+                class Gadget(Interceptor, frozen=True): level: int = 1
+            """,
         )
         with pytest.raises(PluginError, match="Gadget has none of the hooks"):
             interceptor_type("gadget")

@@ -53,7 +53,8 @@ class TestRecord:
     def test_repr_shows_place_and_sizes_only(self) -> None:
         shown = repr(WHOLE.replace(value=b"hunter2", key="secret", headers=Headers({"a": b"token"})))
         assert shown == (
-            "Record(topic='orders', partition=3, offset=42, key=6 bytes, value=7 bytes, headers=Headers('a': 5))"
+            "Record(topic='orders', partition=3, offset=42, key=6 bytes, value=7 bytes, "
+            "headers=Headers('a': 5))"
         )
 
     def test_repr_names_the_type_of_an_object(self) -> None:

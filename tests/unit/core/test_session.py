@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headerware import DROP, Chain, Context, InterceptorError, PluginError, Record, RecordMetadata, Role, SignatureError
+from headerware import (
+    DROP,
+    Chain,
+    Context,
+    InterceptorError,
+    PluginError,
+    Record,
+    RecordMetadata,
+    Role,
+    SignatureError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -113,7 +123,9 @@ class TestMoments:
 
 class TestPolling:
     def test_what_is_released_goes_through_the_rest_of_the_consuming_chain(self) -> None:
-        waiting = opening(Hooks(on_consume=lambda _: [], poll=lambda now: [Record("orders", str(now).encode())]))
+        waiting = opening(
+            Hooks(on_consume=lambda _: [], poll=lambda now: [Record("orders", str(now).encode())])
+        )
         session = Chain([appends("a"), waiting, appends("z")]).open()
         (outcome,) = session.poll(5)
         assert isinstance(outcome, Record)
@@ -121,7 +133,7 @@ class TestPolling:
 
     def test_the_time_is_the_contexts_unless_it_is_given(self) -> None:
         asked: list[int] = []
-        step = Hooks(on_consume=same, poll=lambda now: asked.append(now))
+        step = Hooks(on_consume=same, poll=asked.append)
         session = Chain([opening(step)]).open(Context(now_ms=lambda: 1234))
         assert session.poll() == []
         assert session.poll(0) == []
@@ -137,7 +149,12 @@ class TestPolling:
 
     @pytest.mark.parametrize(
         ("policy", "left", "count"),
-        [("raise", 1, "failed"), ("drop", 1, "dropped"), ("skip", 0, "skipped"), ("dead_letter", 1, "failed")],
+        [
+            ("raise", 1, "failed"),
+            ("drop", 1, "dropped"),
+            ("skip", 0, "skipped"),
+            ("dead_letter", 1, "failed"),
+        ],
     )
     def test_an_error_is_answered_by_on_error(self, policy: str, left: int, count: str) -> None:
         step = Hooks(on_consume=same, poll=lambda _: [InterceptorError("expired")])
@@ -207,10 +224,10 @@ class TestOffsets:
 
     def test_safe_offsets_are_merged_by_partition(self) -> None:
         session = self.chain(
-            {"safe_offsets": lambda: {("a", 0): 5, ("b", 0): 9}},
-            {"safe_offsets": lambda: {("a", 0): 3, ("a", 1): 0}},
+            {"safe_offsets": lambda: {("a", 0): 5, ("b", 0): 9, ("c", 0): 1}},
+            {"safe_offsets": lambda: {("a", 0): 3, ("a", 1): 0, ("c", 0): 2}},
         )
-        assert session.safe_offsets() == {("a", 0): 3, ("b", 0): 9, ("a", 1): 0}
+        assert session.safe_offsets() == {("a", 0): 3, ("b", 0): 9, ("a", 1): 0, ("c", 0): 1}
 
     def test_revoke_tells_each_all_partitions_even_from_a_generator(self) -> None:
         gone: list[Any] = []
@@ -297,7 +314,9 @@ class TestOverhead:
 
             return Hooks(name=name, open=opened, topics=topics)
 
-        Chain([step("a", 1), step("b", 10), Hooks(on_send=same), step("c", 100), step("d", 1000, ("x",))]).open()
+        Chain(
+            [step("a", 1), step("b", 10), Hooks(on_send=same), step("c", 100), step("d", 1000, ("x",))]
+        ).open()
         overheads = {name: context.overhead_bytes(RECORD) for name, context in contexts.items()}
         assert overheads == {"a": 112, "b": 101, "c": 0, "d": 0}
         assert contexts["c"].overhead_bytes(RECORD.replace(topic="x")) == 1001

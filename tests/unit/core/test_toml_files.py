@@ -117,7 +117,10 @@ class TestStrictTypes:
             ("include = [5]", "include: expected a file name or a list of them"),
             ("stacks = []", "stacks: expected a table, found list"),
             ("[stacks]\nx = 5", "stacks.x: expected a table, found int"),
-            ("[stacks.x]\ninterceptor = []", "stacks.x: interceptor: unknown key; did you mean 'interceptors'?"),
+            (
+                "[stacks.x]\ninterceptor = []",
+                "stacks.x: interceptor: unknown key; did you mean 'interceptors'?",
+            ),
             ("[[interceptor]]\n", "interceptor: unknown key; did you mean 'interceptors'?"),
             ("bootstrap = 1", "bootstrap: unknown key; known: include, interceptors, stacks"),
             ('[[interceptors]]\nstack = ["x"]', "interceptors[0].stack: expected a stack's name, found list"),
@@ -174,7 +177,10 @@ class TestInclude:
 
     def test_sources_are_put_into_their_places(self, folder: Folder) -> None:
         folder.write("platform.toml", '[[interceptors]]\ntype = "late"')
-        assert folder.load('include = "platform.toml"\n[[interceptors]]\ntype = "early"').names == ("early", "late")
+        assert folder.load('include = "platform.toml"\n[[interceptors]]\ntype = "early"').names == (
+            "early",
+            "late",
+        )
 
     def test_one_file_reached_by_two_ways_counts_once_where_it_stands_first(self, folder: Folder) -> None:
         folder.write(
@@ -338,7 +344,9 @@ class TestEnvironment:
 
     def test_that_is_put_in_is_not_read_again(self, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TRICK", "${env:TOKEN}")
-        assert folder.only('[[interceptors]]\ntype = "gadget"\ntoken = "${env:TRICK}"').token == "${env:TOKEN}"
+        assert (
+            folder.only('[[interceptors]]\ntype = "gadget"\ntoken = "${env:TRICK}"').token == "${env:TOKEN}"
+        )
 
     def test_that_is_missing_says_which_and_where(self, folder: Folder) -> None:
         error = folder.refused('[[interceptors]]\ntype = "gadget"\ntoken = "${env:ABSENT}"')

@@ -1,0 +1,296 @@
+"""What the integration tests share: a cluster to read and write, keys, and chains."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import confluent_kafka
+import pytest
+
+from headerware import Chain, Consumer, HeaderwareError, Producer
+from headerware.core.context import Context
+from headerware.core.fold import Outcome
+from headerware.core.record import Record
+from headerware.interceptors import Slice
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
+from headerware.testing import JavaTools, KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from confluent_kafka import KafkaError, Message
+
+    from headerware import RecordMetadata
+
+DEADLINE_S = 60.0
+SEPARATOR = "<|>"
+NULL = "<null>"
+
+
+class Cluster:
+    """One real broker, as the tests use it; all clients made here are closed when the test is over."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self.broker = broker
+        self._made: list[Any] = []
+
+    @property
+    def servers(self) -> str:
+        return self.broker.bootstrap_servers
+
+    def topic(self, prefix: str, *, partitions: int = 1, **config: str) -> str:
+        """Create a topic that no other test has; ``cleanup_policy="compact"`` is a property of it."""
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        properties = {key.replace("_", "."): value for key, value in config.items()}
+        self.broker.create_topic(name, partitions=partitions, config=properties)
+        return name
+
+    def producer(self, *interceptors: object, chain: Chain | None = None, **conf: Any) -> Producer:
+        producer = Producer(self._settings(conf), chain=chain or Chain(interceptors))
+        self._made.append(producer)
+        return producer
+
+    def consumer(
+        self, topic: str, *interceptors: object, chain: Chain | None = None, **conf: Any
+    ) -> Consumer:
+        """Make a consumer that is subscribed to a topic from its beginning, in a group named after it."""
+        settings = {"group.id": topic, "auto.offset.reset": "earliest", "enable.partition.eof": True}
+        consumer = Consumer({**settings, **self._settings(conf)}, chain=chain or Chain(interceptors))
+        consumer.subscribe([topic])
+        self._made.append(consumer)
+        return consumer
+
+    def plain_producer(self, **conf: Any) -> confluent_kafka.Producer:
+        producer = confluent_kafka.Producer(self._settings(conf))
+        self._made.append(producer)
+        return producer
+
+    def on_the_wire(self, topic: str, **conf: Any) -> list[Message]:
+        """Read all that a topic holds, as a client that has never heard of Headerware does."""
+        settings = {"group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest", "enable.partition.eof": True}
+        consumer = confluent_kafka.Consumer({**settings, **self._settings(conf)})
+        try:
+            consumer.subscribe([topic])
+            return self.rest_of(consumer, topic)
+        finally:
+            consumer.close()
+
+    def in_java(self, topic: str, count: int) -> list[JavaRecord]:
+        """Read so many records, as Java's console consumer does."""
+        deserializer = "org.apache.kafka.common.serialization.BytesDeserializer"  # prints what is no text as \xNN
+        properties = {f"{part}.deserializer": deserializer for part in ("key", "value", "headers")}
+        properties |= {"print.headers": "true", "print.key": "true", "headers.separator": SEPARATOR}
+        properties |= {"null.literal": NULL}
+        lines = JavaTools().console_consumer(self.servers, topic, max_messages=count, properties=properties)
+        return [JavaRecord.of(line) for line in lines]
+
+    def rest_of(
+        self, consumer: Any, topic: str, refused: list[HeaderwareError] | None = None
+    ) -> list[Message]:
+        """Read what is left, to where every partition ends now; what is refused goes to a list, or fails."""
+        numbers = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+        places = [confluent_kafka.TopicPartition(topic, number) for number in numbers]
+        ends = {p.partition: consumer.get_watermark_offsets(p, timeout=DEADLINE_S)[1] for p in places}
+        found: list[Message] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while ends:
+            assert time.monotonic() < deadline, f"{topic}: {len(found)} messages, not read to {ends}"
+            try:
+                message = consumer.poll(0.2)
+            except HeaderwareError as error:
+                if refused is None:
+                    raise
+                refused.append(error)
+                continue
+            if message is None:
+                continue
+            if (error := message.error()) is None:
+                found.append(message)
+                continue
+            assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+            # The news of an earlier end may have been waiting.
+            if message.offset() >= ends.get(message.partition(), 0):
+                ends.pop(message.partition(), None)
+        return found
+
+    def take(self, consumer: Any, count: int) -> list[Message]:
+        """Read so many messages, or fail."""
+        found: list[Message] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"only {len(found)} of {count} messages came"
+            message = consumer.poll(0.2)
+            if message is not None and is_record(message):
+                found.append(message)
+        return found
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> tuple[int, str | None]:
+        """Ask the broker, as any tool does, for a group's committed offset and its metadata."""
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": group})
+        try:
+            wanted = [confluent_kafka.TopicPartition(topic, partition)]
+            found = consumer.committed(wanted, timeout=DEADLINE_S)[0]
+        finally:
+            consumer.close()
+        return found.offset, found.metadata
+
+    def close(self) -> None:
+        for client in reversed(self._made):
+            with contextlib.suppress(RuntimeError):  # closed by the test
+                if isinstance(client, confluent_kafka.Producer):
+                    client.purge()
+                client.close()
+
+    def _settings(self, conf: dict[str, Any]) -> dict[str, Any]:
+        settings = {key if "." in key else key.replace("_", "."): value for key, value in conf.items()}
+        return {"bootstrap.servers": self.servers, "log_level": 0, **settings}
+
+
+class JavaRecord(NamedTuple):
+    """What Java's console consumer prints of a record."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+    @classmethod
+    def of(cls, line: str) -> JavaRecord:
+        headers, key, value = line.split("\t")
+        pairs = [] if headers == "NO_HEADERS" else headers.split(SEPARATOR)
+        named = [pair.split(":", 1) for pair in pairs]
+        return cls(_printed(key), _printed(value), [(name, _printed(text)) for name, text in named])
+
+
+def _printed(text: str) -> bytes | None:
+    """Read bytes as Java prints them."""
+    if text == NULL:
+        return None
+    return re.sub(rb"\\x([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), text.encode())
+
+
+class Acknowledgements:
+    """An interceptor that remembers what it hears of each value."""
+
+    def __init__(self) -> None:
+        self.errors: dict[bytes, list[BaseException | None]] = {}
+
+    def on_acknowledgement(
+        self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
+    ) -> None:
+        self.errors.setdefault(record.value, []).append(error)
+
+
+class Reports:
+    """A delivery callback that remembers what it hears of each value."""
+
+    def __init__(self) -> None:
+        self.errors: dict[bytes, list[KafkaError | None]] = {}
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        self.errors.setdefault(message.value() or b"", []).append(error)
+
+
+def is_record(message: Message) -> bool:
+    """Whether a message is a record, and not the news that a partition has ended; errors fail the test."""
+    error = message.error()
+    if error is None:
+        return True
+    assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+    return False
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(kafka_broker: KafkaBroker) -> Iterator[Cluster]:
+    """Give the shared broker to what a module makes once."""
+    cluster = Cluster(kafka_broker)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def cluster(kafka_broker: KafkaBroker) -> Iterator[Cluster]:
+    """Give the shared broker."""
+    cluster = Cluster(kafka_broker)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def acknowledgements() -> Acknowledgements:
+    return Acknowledgements()
+
+
+@pytest.fixture
+def reports() -> Reports:
+    return Reports()
+
+
+@pytest.fixture(scope="session")
+def second_broker(kafka_broker: KafkaBroker) -> Iterator[KafkaBroker]:
+    """Give a broker that makes no topics of its own accord and compacts at once; tests may restart it."""
+    with KafkaBroker({"auto.create.topics.enable": False, "log.cleaner.backoff.ms": 100}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def second_cluster(second_broker: KafkaBroker) -> Iterator[Cluster]:
+    cluster = Cluster(second_broker)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def keyring(tmp_path: Path) -> str:
+    """Make a keyring with the key ``test``, and give its path."""
+    path = tmp_path / "keys.json"
+    edit_keyring(path, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+    return str(path)
+
+
+@pytest.fixture
+def chain_file(tmp_path: Path, keyring: str) -> Path:
+    """Write a TOML file with the whole chain, and give its path; each process sets SERVICE."""
+    path = tmp_path / "headerware.toml"
+    path.write_text(
+        f"""
+        [[interceptors]]
+        type = "trace"
+
+        [[interceptors]]
+        type = "trail"
+        service = "${{env:SERVICE:-test}}"
+
+        [[interceptors]]
+        type = "compress"
+
+        [[interceptors]]
+        type = "slice"
+        max_bytes = 100_000
+
+        [[interceptors]]
+        type = "sign"
+        keyring = "{keyring}"
+        key_id = "test"
+        require = "enforce"
+        """
+    )
+    return path
+
+
+@pytest.fixture
+def cut() -> Callable[[str, bytes], list[Record]]:
+    """Give a function that cuts a message into the records that a producer would put on the wire."""
+
+    def pieces(topic: str, value: bytes, partition: int = 0) -> list[Record]:
+        with Chain([Slice(max_bytes=1_500)]).open(Context(pick_partition=lambda _: partition)) as session:
+            outcome: Outcome = session.send_outcome(Record(topic, value, b"key", partition=partition))
+            assert not isinstance(outcome, Record | Exception)
+            return list(outcome)  # type: ignore[call-overload, no-any-return]
+
+    return pieces

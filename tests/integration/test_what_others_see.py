@@ -1,0 +1,345 @@
+"""docs/what-others-see.md, row by row."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import confluent_kafka
+import pytest
+import zstandard
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
+from headerware import (
+    Chain,
+    CompressionError,
+    HeaderError,
+    HeaderwareError,
+    SignatureError,
+    TransportHeaderError,
+)
+from headerware.interceptors import Compress, Sign, Slice, Trace, Trail, read_trail
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
+from headerware.testing import JavaTools
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from tests.integration.conftest import Cluster
+
+pytestmark = pytest.mark.broker
+
+TEXT: Final = b"text that compresses well. " * 20
+NOISE: Final = random.Random(1).randbytes(300)
+LARGE: Final = random.Random(2).randbytes(4_000)
+OWN: Final[list[tuple[str, bytes | None]]] = [("a", b"1"), ("a", None), ("b", b"")]
+SPAN: Final = NonRecordingSpan(SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(1)))
+DEADLINE_S: Final = 60.0
+
+
+class Seen(NamedTuple):
+    """One topic with a record of each kind, by key, as a plain consumer sees it."""
+
+    topic: str
+    keyring: str
+    records: dict[str, list[Message]]
+
+    def one(self, key: str) -> tuple[bytes | None, dict[str, bytes | None], list[str]]:
+        """Give value, headers and names of the headers of the one record that has this key."""
+        (message,) = self.records[key]
+        headers = message.headers() or []
+        assert headers[: len(OWN)] == OWN, "the application's own come first, untouched"
+        return message.value(), dict(headers), [name for name, _ in headers[len(OWN) :]]
+
+    def key_at(self, offset: int | None) -> str:
+        return next(key for key, found in self.records.items() if offset in {m.offset() for m in found})
+
+
+@pytest.fixture(scope="module")
+def seen(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    topic = shared_cluster.topic("seen")
+    keyring = str(tmp_path_factory.mktemp("seen") / "keys.json")
+    edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+    sign = Sign(keyring=keyring, key_id="test")
+    sent: list[tuple[str, bytes | None, list[object]]] = [
+        ("plain", TEXT, []),
+        ("trace", TEXT, [Trace()]),
+        ("trail", TEXT, [Trail(service="orders")]),
+        ("zstd", TEXT, [Compress()]),
+        ("gzip", TEXT, [Compress(codec="gzip")]),
+        ("incompressible", NOISE, [Compress()]),
+        ("slice", LARGE, [Slice(max_bytes=1_500)]),
+        ("sign", TEXT, [sign]),
+        ("sliced and signed", LARGE, [Slice(max_bytes=1_500), sign]),
+        ("tombstone", None, [Compress(), Slice(max_bytes=1_500), sign]),
+    ]
+    for key, value, chain in sent:
+        producer = shared_cluster.producer(*chain)
+        with trace.use_span(SPAN):
+            producer.produce(topic, value, key, headers=OWN)
+        assert producer.flush(DEADLINE_S) == 0
+    records: dict[str, list[Message]] = {}
+    for message in shared_cluster.on_the_wire(topic):
+        records.setdefault((message.key() or b"").decode(), []).append(message)
+    return Seen(topic, keyring, records)
+
+
+class TestPlainConsumer:
+    def test_java_sees_what_python_sees(self, shared_cluster: Cluster, seen: Seen) -> None:
+        python = [
+            (message.key(), message.value(), message.headers() or [])
+            for messages in seen.records.values()
+            for message in messages
+        ]
+        assert len(python) > len(seen.records)
+        assert [tuple(record) for record in shared_cluster.in_java(seen.topic, len(python))] == python
+
+    def test_plain(self, seen: Seen) -> None:
+        value, _, names = seen.one("plain")
+        assert (value, names) == (TEXT, [])
+
+    def test_trace(self, seen: Seen) -> None:
+        value, headers, names = seen.one("trace")
+        assert (value, names) == (TEXT, ["traceparent"])
+        assert headers["traceparent"] == f"00-{1:032x}-{2:016x}-01".encode()
+
+    def test_trail(self, seen: Seen) -> None:
+        value, headers, names = seen.one("trail")
+        assert (value, names) == (TEXT, ["hw.trail"])
+        assert b"orders" in (headers["hw.trail"] or b"")
+
+    def test_compress_by_zstd(self, seen: Seen) -> None:
+        value, headers, names = seen.one("zstd")
+        assert names == ["hw.compress"]
+        assert headers["hw.compress"] == b"\x01\x01"
+        assert value != TEXT
+        assert zstandard.decompress(value or b"") == TEXT
+
+    def test_compress_by_gzip(self, seen: Seen) -> None:
+        value, headers, names = seen.one("gzip")
+        assert names == ["hw.compress"]
+        assert headers["hw.compress"] == b"\x01\x02"
+        assert gzip.decompress(value or b"") == TEXT
+
+    def test_compress_leaves_alone_what_does_not_shrink(self, seen: Seen) -> None:
+        value, _, names = seen.one("incompressible")
+        assert (value, names) == (NOISE, [])
+
+    def test_slice(self, seen: Seen) -> None:
+        pieces = seen.records["slice"]
+        assert len(pieces) > 2
+        assert b"".join(piece.value() or b"" for piece in pieces) == LARGE
+        names = [[name for name, _ in piece.headers() or []] for piece in pieces]
+        assert names == [["a", "a", "b", "hw.slice"], *[["hw.slice"]] * (len(pieces) - 1)]
+        assert {piece.partition() for piece in pieces} == {0}
+
+    def test_sign(self, seen: Seen) -> None:
+        value, headers, names = seen.one("sign")
+        assert (value, names) == (TEXT, ["hw.sig"])
+        assert (headers["hw.sig"] or b"")[:6] == b"\x01\x04test"
+
+    def test_a_tombstone_stays_one(self, seen: Seen) -> None:
+        value, _, names = seen.one("tombstone")
+        assert (value, names) == (None, ["hw.sig"])
+
+    def test_a_consumer_of_ours_without_a_chain_is_a_plain_one(
+        self, shared_cluster: Cluster, seen: Seen
+    ) -> None:
+        consumer = shared_cluster.consumer(seen.topic, group_id=uuid.uuid4().hex)
+        shown = [(m.value(), m.headers()) for m in shared_cluster.rest_of(consumer, seen.topic)]
+        assert shown == [(m.value(), m.headers()) for found in seen.records.values() for m in found]
+
+
+class TestChainThatLacksOne:
+    """Consumers whose chain has all interceptors but one, over the same topic."""
+
+    Delivered = dict[str, list[tuple[bytes | None, list[str]]]]
+
+    def read(
+        self, cluster: Cluster, seen: Seen, *lacking: type
+    ) -> tuple[Delivered, dict[str, list[HeaderwareError]]]:
+        chain = [Trace(), Trail(service="me"), Compress(), Slice(), Sign(keyring=seen.keyring, require="off")]
+        kept = [interceptor for interceptor in chain if not isinstance(interceptor, lacking)]
+        consumer = cluster.consumer(seen.topic, *kept, group_id=uuid.uuid4().hex)
+        errors: list[HeaderwareError] = []
+        delivered: TestChainThatLacksOne.Delivered = {}
+        for message in cluster.rest_of(consumer, seen.topic, errors):
+            names = [name for name, _ in message.headers() or [] if name not in {"a", "b"}]
+            delivered.setdefault((message.key() or b"").decode(), []).append((message.value(), names))
+        refused: dict[str, list[HeaderwareError]] = {}
+        for error in errors:
+            refused.setdefault(seen.key_at(getattr(error, "offset", None)), []).append(error)
+        return delivered, refused
+
+    def test_nothing(self, shared_cluster: Cluster, seen: Seen) -> None:
+        delivered, refused = self.read(shared_cluster, seen)
+        assert refused == {}
+        assert {key: [value for value, _ in found] for key, found in delivered.items()} == {
+            **dict.fromkeys(("plain", "trace", "trail", "zstd", "gzip", "sign"), [TEXT]),
+            "incompressible": [NOISE],
+            "slice": [LARGE],
+            "sliced and signed": [LARGE],
+            "tombstone": [None],
+        }
+        names = {name for found in delivered.values() for _, names in found for name in names}
+        assert names == {"traceparent", "hw.trail"}, "the rest was for transport, and is taken off"
+
+    def test_trace_and_trail(self, shared_cluster: Cluster, seen: Seen) -> None:
+        delivered, refused = self.read(shared_cluster, seen, Trace, Trail)
+        assert refused == {}
+        assert delivered["trace"] == [(TEXT, ["traceparent"])]
+        assert delivered["trail"] == [(TEXT, ["hw.trail"])]
+
+    def test_compress(self, shared_cluster: Cluster, seen: Seen) -> None:
+        delivered, refused = self.read(shared_cluster, seen, Compress)
+        assert {key: [type(error) for error in found] for key, found in refused.items()} == {
+            "zstd": [TransportHeaderError],
+            "gzip": [TransportHeaderError],
+        }
+        assert "'compress'" in str(refused["zstd"][0]), "it says what to add"
+        assert set(delivered) == set(seen.records) - {"zstd", "gzip"}
+
+    def test_slice(self, shared_cluster: Cluster, seen: Seen) -> None:
+        delivered, refused = self.read(shared_cluster, seen, Slice)
+        assert {key: len(found) for key, found in refused.items()} == {
+            key: len(seen.records[key]) for key in ("slice", "sliced and signed")
+        }
+        assert {type(error) for found in refused.values() for error in found} == {TransportHeaderError}
+        assert set(delivered) == set(seen.records) - set(refused)
+
+    def test_sign(self, shared_cluster: Cluster, seen: Seen) -> None:
+        delivered, refused = self.read(shared_cluster, seen, Sign)
+        assert refused == {}
+        for key, value in (("sign", TEXT), ("sliced and signed", LARGE), ("tombstone", None)):
+            ((found, names),) = delivered[key]
+            assert found == value
+            assert names == ["hw.sig", "hw.trail"], "left alone, and nobody has verified it"
+
+    def test_a_signature_that_was_left_alone_is_not_sent_on(
+        self, shared_cluster: Cluster, seen: Seen
+    ) -> None:
+        headers = seen.records["sign"][0].headers()
+        producer = shared_cluster.producer(Trail())
+        with pytest.raises(HeaderError, match=r"hw\.sig"):
+            producer.produce(seen.topic, TEXT, headers=headers)
+
+
+class TestPlainProducer:
+    @pytest.fixture(scope="class")
+    def from_java(self, shared_cluster: Cluster) -> str:
+        topic = shared_cluster.topic("from-java")
+        JavaTools().console_producer(
+            shared_cluster.servers,
+            topic,
+            ["a:1,b:2\tkey\tvalue"],
+            properties={"parse.headers": "true", "parse.key": "true"},
+            producer_config={"compression.type": "zstd"},  # of batches, which has nothing to do with ours
+        )
+        return topic
+
+    def read(
+        self, cluster: Cluster, topic: str, *chain: object
+    ) -> tuple[list[tuple[bytes | None, list[Any]]], list[HeaderwareError], dict[str, dict[str, int]]]:
+        consumer = cluster.consumer(topic, *chain, group_id=uuid.uuid4().hex)
+        refused: list[HeaderwareError] = []
+        found = [(m.value(), m.headers() or []) for m in cluster.rest_of(consumer, topic, refused)]
+        return found, refused, consumer.stats()
+
+    @pytest.mark.parametrize("require", ["off", "warn"])
+    def test_passes_while_signatures_are_not_required(
+        self, shared_cluster: Cluster, from_java: str, seen: Seen, require: Any
+    ) -> None:
+        chain = [Trace(), Compress(), Slice(), Sign(keyring=seen.keyring, require=require)]
+        found, refused, stats = self.read(shared_cluster, from_java, *chain)
+        assert (found, refused) == ([(b"value", [("a", b"1"), ("b", b"2")])], [])
+        assert stats["sign"]["unsigned"] == 1
+
+    def test_is_refused_where_signatures_are_required(
+        self, shared_cluster: Cluster, from_java: str, seen: Seen
+    ) -> None:
+        sign = Sign(keyring=seen.keyring, require="enforce")
+        found, (refused,), _ = self.read(shared_cluster, from_java, sign)
+        assert found == []
+        assert isinstance(refused, SignatureError)
+        assert str(refused) == f"sign at {from_java}[0]@0: expected a signature, found no hw.sig header"
+
+    def test_its_trail_begins_where_we_read(self, shared_cluster: Cluster, from_java: str) -> None:
+        ((_, headers),), _, _ = self.read(shared_cluster, from_java, Trail(service="billing", cluster="here"))
+        (entry,) = read_trail(headers)
+        assert (entry.by_whom, entry.read_from_cluster, entry.read_from_topic) == ("billing", "here", from_java)
+        assert entry.produced_into_topic is None
+
+    @pytest.mark.parametrize(
+        ("key", "value", "error"),
+        [("zstd", TEXT, CompressionError), ("sign", TEXT + b"!", SignatureError)],
+    )
+    def test_transport_headers_that_are_sent_on_with_another_value_are_noticed(
+        self, shared_cluster: Cluster, seen: Seen, key: str, value: bytes, error: type[HeaderwareError]
+    ) -> None:
+        producer = shared_cluster.plain_producer()
+        producer.produce(seen.topic + "-copies", value, key, headers=seen.records[key][0].headers())
+        producer.flush(DEADLINE_S)
+        chain = [Compress(), Sign(keyring=seen.keyring, require="off")]
+        found, refused, _ = self.read(shared_cluster, seen.topic + "-copies", *chain)
+        assert found == []
+        assert error in {type(each) for each in refused}
+
+    def test_a_header_under_our_prefix_that_nobody_knows_is_left_alone(
+        self, shared_cluster: Cluster, seen: Seen
+    ) -> None:
+        topic = shared_cluster.topic("unknown")
+        producer = shared_cluster.plain_producer()
+        producer.produce(topic, b"value", headers=[("hw.other", b"?")])
+        producer.flush(DEADLINE_S)
+        found, refused, _ = self.read(shared_cluster, topic, Compress(), Slice())
+        assert (found, refused) == ([(b"value", [("hw.other", b"?")])], [])
+
+
+class TestCompactedTopics:
+    def test_of_a_sliced_message_the_last_slice_is_left(self, second_cluster: Cluster) -> None:
+        topic = second_cluster.topic(
+            "compacted", cleanup_policy="compact", segment_ms="1", min_cleanable_dirty_ratio="0.01"
+        )
+        producer = second_cluster.producer(Slice(max_bytes=1_500))
+        # One by one: a batch of the last segment is not compacted.
+        for key, value in (("large", LARGE), ("small", b"old"), ("small", b"new"), ("end", b"end")):
+            producer.produce(topic, value, key)
+            assert producer.flush(DEADLINE_S) == 0
+            time.sleep(0.002)  # so that the next one begins a segment: segment.ms counts timestamps
+
+        def left() -> list[tuple[bytes | None, bool]]:
+            return [(m.key(), bool(m.headers())) for m in second_cluster.on_the_wire(topic)]
+
+        expected = [(b"large", True), (b"small", False), (b"end", False)]
+        deadline = time.monotonic() + DEADLINE_S
+        while left() != expected:
+            assert time.monotonic() < deadline, f"not compacted within {DEADLINE_S:.0f} s: {left()}"
+
+        consumer = second_cluster.consumer(topic, Slice(expire_ms=100))
+        assert [m.value() for m in second_cluster.rest_of(consumer, topic)] == [b"new", b"end"]
+        while consumer.stats()["slice"]["orphans"] < 1:
+            assert time.monotonic() < deadline, "the stray slice is not given up"
+            consumer.poll(0.1)
+
+    def test_what_fits_one_record_is_compacted_as_ever(self, second_cluster: Cluster, keyring: str) -> None:
+        # A compressed and signed tombstone deletes: see TestPlainConsumer.test_a_tombstone_stays_one.
+        topic = second_cluster.topic(
+            "compacted", cleanup_policy="compact", segment_ms="1", min_cleanable_dirty_ratio="0.01"
+        )
+        chain = [Trail(), Compress(), Slice(), Sign(keyring=keyring, key_id="test")]
+        producer = second_cluster.producer(*chain)
+        for key, value in (("one", TEXT), ("two", b"old"), ("two", NOISE), ("end", b"end")):
+            producer.produce(topic, value, key)
+            assert producer.flush(DEADLINE_S) == 0
+            time.sleep(0.002)  # so that the next one begins a segment: segment.ms counts timestamps
+        deadline = time.monotonic() + DEADLINE_S
+        while len(second_cluster.on_the_wire(topic)) != 3:
+            assert time.monotonic() < deadline, f"not compacted within {DEADLINE_S:.0f} s"
+        consumer = second_cluster.consumer(topic, *chain)
+        found = [(m.key(), m.value()) for m in second_cluster.rest_of(consumer, topic)]
+        assert found == [(b"one", TEXT), (b"two", NOISE), (b"end", b"end")]
