@@ -74,6 +74,6 @@ def _machine() -> str:
     return (
         f"Measured on {os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
         f"Python {platform.python_version()}, confluent-kafka {version('confluent-kafka')}, "
-        f"on a real Apache Kafka 4.3.1 on the same machine. Ratios are medians of pairs of chunks that alternate "
-        f"between two live clients; `make bench` makes this file."
+        "on a real Apache Kafka 4.3.1 on the same machine. Ratios are medians of pairs of chunks that "
+        "alternate between two live clients; `make bench` makes this file."
     )

@@ -19,7 +19,7 @@ from headerware.testing import KafkaBroker
 @click.command()
 @click.option("--quick", is_flag=True, help="Fewer pairs; writes nothing.")
 @click.option("--only", type=click.Choice(["small", "large"]), help="Measure one group; writes nothing.")
-def main(quick: bool, only: str | None) -> None:
+def main(*, quick: bool, only: str | None) -> None:
     """Measure all rows; exit code 1 where a bar does not hold."""
     console = Console(stderr=True, highlight=False)
     rows: list[Row] = []

@@ -29,7 +29,10 @@ def produce(servers: str, topic: str, count: int) -> None:
 
 
 def mirror(source: str, target: str, topic: str, count: int) -> int:
-    """Copy records with all their headers; the consumer's half opens a trail entry, the producer's completes it."""
+    """Copy records with all their headers.
+
+    The consumer's half opens an entry of the trail, the producer's completes it.
+    """
     consumer = Consumer(
         {"bootstrap.servers": source, "group.id": "mirror", "auto.offset.reset": "earliest"},
         chain=Chain([Trail(service="mirror", cluster="east")]),
@@ -43,7 +46,11 @@ def mirror(source: str, target: str, topic: str, count: int) -> int:
             continue
         kind, timestamp = message.timestamp()
         producer.produce(
-            topic, message.value(), message.key(), headers=message.headers(), timestamp=timestamp if kind else 0
+            topic,
+            message.value(),
+            message.key(),
+            headers=message.headers(),
+            timestamp=timestamp if kind else 0,
         )
         copied += 1
     producer.flush()
@@ -82,7 +89,8 @@ def main(source: str | None, target: str | None, topic: str, count: int) -> None
             produce(source, topic, count)
         if target is None:
             target = stack.enter_context(EmbeddedCluster()).bootstrap_servers
-        console.print(f"mirrored {mirror(source, target, topic, count)} records of {topic!r} from {source} to {target}")
+        copied = mirror(source, target, topic, count)
+        console.print(f"mirrored {copied} records of {topic!r} from {source} to {target}")
         consume(target, topic, console)
 
 

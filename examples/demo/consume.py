@@ -8,12 +8,14 @@ import time
 from headerware import Consumer, HeaderwareError  # instead of: from confluent_kafka import Consumer
 
 servers, expected, *topics = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
-consumer = Consumer({
-    "bootstrap.servers": servers,
-    "client.id": "billing",
-    "group.id": f"billing-{time.time_ns()}",
-    "auto.offset.reset": "earliest",
-})
+consumer = Consumer(
+    {
+        "bootstrap.servers": servers,
+        "client.id": "billing",
+        "group.id": f"billing-{time.time_ns()}",
+        "auto.offset.reset": "earliest",
+    }
+)
 consumer.subscribe(topics)
 deadline, seen = time.monotonic() + 90, 0
 while seen < expected and time.monotonic() < deadline:
@@ -31,8 +33,6 @@ while seen < expected and time.monotonic() < deadline:
     seen += 1
     headers = [(name, None if value is None else value.hex()) for name, value in message.headers() or []]
     digest = hashlib.sha256(message.value()).hexdigest()
-    print(
-        json.dumps({"topic": message.topic(), "bytes": len(message.value()), "sha256": digest, "headers": headers}),
-        flush=True,
-    )
+    line = {"topic": message.topic(), "bytes": len(message.value()), "sha256": digest, "headers": headers}
+    print(json.dumps(line), flush=True)
 consumer.close()

@@ -16,14 +16,14 @@ MEBIBYTE = 2**20
 
 
 def records() -> Iterator[tuple[str, str, bytes]]:
-    """Give (topic, key, value): an airport a record, and the rest as the documents that an application has."""
+    """Give (topic, key, value): an airport a record, the rest as the documents that an application has."""
     for row in _rows("airports"):
         yield "airports", row["iata"], _json(row)
     for topic, dataset, width in (
         ("us-employment", "us-employment", 4),  # a year
         ("seattle-weather", "seattle-weather", 7),  # a month
     ):
-        for period, rows in groupby(_rows(dataset), key=lambda row: _date(row)[:width]):  # noqa: B023 - used at once
+        for period, rows in groupby(_rows(dataset), key=lambda row: _date(row)[:width]):
             yield topic, period, _json(list(rows))
     for symbol, rows in groupby(_rows("stocks"), key=lambda row: row["symbol"]):
         yield "stocks", symbol, _json(list(rows))
@@ -31,8 +31,9 @@ def records() -> Iterator[tuple[str, str, bytes]]:
 
 def large_file(size: str) -> Path:
     """Give a real binary: one of 2 to 3 MB, or the largest shared library where ``size`` is "largest"."""
+    libraries = Path(sysconfig.get_path("purelib")).rglob("*.so*")
     found = sorted(
-        (path for path in Path(sysconfig.get_path("purelib")).rglob("*.so*") if path.is_file() and not path.is_symlink()),
+        (path for path in libraries if path.is_file() and not path.is_symlink()),
         key=lambda path: (path.stat().st_size, path.name),
     )
     fitting = [path for path in found if 2 * MEBIBYTE <= path.stat().st_size <= 3 * MEBIBYTE]

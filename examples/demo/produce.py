@@ -1,18 +1,20 @@
-"""An ordinary producing application: nothing in it knows of interceptors, but for where Producer comes from."""
+"""An ordinary producing application: but for where Producer comes from, nothing in it knows of a chain."""
 
 import json
 import sys
 
+from confluent_kafka import KafkaError, Message
 from data import large_file, records
 from request import within_a_request
 
 from headerware import Producer  # instead of: from confluent_kafka import Producer
 
 servers, prefix, size = sys.argv[1], sys.argv[2], sys.argv[3]
-failed = []
+failed: list[str] = []
+JSON = {"content-type": "application/json"}
 
 
-def delivered(error, message) -> None:
+def delivered(error: KafkaError | None, message: Message) -> None:
     if error is not None:
         failed.append(f"{message.topic()}: {error}")
 
@@ -21,7 +23,7 @@ with within_a_request():
     producer = Producer({"bootstrap.servers": servers, "client.id": "orders", "linger.ms": 5})
     sent = 0
     for topic, key, value in records():
-        producer.produce(prefix + topic, value, key, headers={"content-type": "application/json"}, callback=delivered)
+        producer.produce(prefix + topic, value, key, headers=JSON, callback=delivered)
         producer.poll(0)
         sent += 1
     path = large_file(size)

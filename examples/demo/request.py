@@ -1,4 +1,4 @@
-"""Stand for what a web framework's OpenTelemetry instrumentation does around the code that serves a request."""
+"""Stand for what a web framework's OpenTelemetry instrumentation does around serving a request."""
 
 from contextlib import AbstractContextManager
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import click
 import show
 import wire
+from confluent_kafka import KafkaException
 from data import TOPICS, large_file, records
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -47,7 +48,7 @@ def main(bootstrap_servers: str | None, broker: str) -> None:
             tempfile.TemporaryDirectory() as folder,
         ):
             _run(console, servers, create_topic, Path(folder), size)
-    except (HeaderwareError, subprocess.CalledProcessError) as error:
+    except (HeaderwareError, KafkaException, subprocess.CalledProcessError) as error:
         console.print(f"[red]the demo stopped:[/] {error}")
         sys.exit(1)
 
@@ -73,7 +74,9 @@ def _run(console: Console, servers: str, create_topic: CreateTopic, folder: Path
     seen = wire.read(servers, topics)
     show.sizes(console, wire.step_by_step(CHAIN, applications, prefix, wire.cluster_id(servers)), seen)
 
-    show.step(console, 2, "Somebody alters a record on its way", "a plain client flips one bit of a stored value")
+    show.step(
+        console, 2, "Somebody alters a record on its way", "a plain client flips one bit of a stored value"
+    )
     altered = wire.alter(servers, seen, prefix + "stocks")
     console.print(f"   {altered}")
 
@@ -83,7 +86,10 @@ def _run(console: Console, servers: str, create_topic: CreateTopic, folder: Path
     delivered = [line for line in received if "topic" in line]
     original = {hashlib.sha256(value).hexdigest() for _, _, value in applications}
     intact = sum(line["sha256"] in original for line in delivered)
-    console.print(f"   {len(delivered):,} of {report['sent']:,} records delivered, {intact:,} byte for byte as they were sent")
+    console.print(
+        f"   {len(delivered):,} of {report['sent']:,} records delivered, "
+        f"{intact:,} byte for byte as they were sent"
+    )
     show.large_file(console, path, next(line for line in delivered if line["topic"] == prefix + "files"))
 
     show.step(console, 4, "One record's paper trail", "what hw.trail holds when billing has read it")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import wire
-from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.trail import trail_lines
 from headerware.interceptors import read_trail
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def step(console: Console, number: int, title: str, subtitle: str) -> None:
@@ -35,10 +38,12 @@ def sizes(console: Console, steps: list[wire.Size], seen: list) -> None:
     before = steps[0].total
     for size in [*steps, stored]:
         change = "" if size in (steps[0], stored) else f"{size.total - before:+,}"
-        table.add_row(size.step, f"{size.records:,}", f"{size.value_bytes:,}", f"{size.header_bytes:,}", f"{size.total:,}", change)
+        figures = (size.records, size.value_bytes, size.header_bytes, size.total)
+        table.add_row(size.step, *(f"{figure:,}" for figure in figures), change)
         before = size.total
     console.print(table)
-    console.print("   [dim]bytes; the first records leave before the cluster's id is known, so they state none[/]")
+    note = "bytes; the first records leave before the cluster's id is known, so they state none"
+    console.print(f"   [dim]{note}[/]")
 
 
 def refused(console: Console, reasons: list[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import confluent_kafka
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from request import within_a_request
 
@@ -29,7 +30,7 @@ class Size(NamedTuple):
 def create_topic(servers: str, topic: str) -> None:
     """Create a topic of one partition on a cluster that was given."""
     client = AdminClient({"bootstrap.servers": servers})
-    for future in client.create_topics([NewTopic(topic, 1)], operation_timeout=10).values():
+    for future in client.create_topics([NewTopic(topic, 1)], request_timeout=5, operation_timeout=5).values():
         future.result()
 
 
@@ -40,8 +41,8 @@ def read(servers: str, topics: list[str]) -> list[confluent_kafka.Message]:
     partitions, left = [], 0
     for topic in topics:
         for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
-            low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), timeout=10)
-            partitions.append(confluent_kafka.TopicPartition(topic, number, low))
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
+            partitions.append(TopicPartition(topic, number, low))
             left += high - low
     consumer.assign(partitions)
     seen: list[confluent_kafka.Message] = []
@@ -89,7 +90,8 @@ def alter(servers: str, seen: list[confluent_kafka.Message], topic: str) -> str:
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
     producer.produce(topic, bytes(value), message.key(), headers=message.headers())
     producer.flush()
-    return f"{topic}[{message.partition()}]@{message.offset()} again, with bit 0 of byte {len(value) // 2} flipped, the signature kept"
+    place = f"{topic}[{message.partition()}]@{message.offset()}"
+    return f"{place} again, with bit 0 of byte {len(value) // 2} flipped, the signature kept"
 
 
 def _content_type(topic: str) -> list[tuple[str, str]]:

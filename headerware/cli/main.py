@@ -20,6 +20,7 @@ class _Root(click.Group):
     """Show errors that were raised on purpose as one line, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what it raises on purpose becomes click's kind of error."""
         try:
             return super().invoke(ctx)
         except HeaderwareError as error:

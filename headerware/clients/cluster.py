@@ -1,30 +1,76 @@
-"""The cluster's id, which librdkafka learns in the background as soon as it has a connection."""
+"""The cluster's id, learned in the background: asking for it never blocks."""
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from threading import Thread
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
+from headerware.clients.settings import connection_settings
 
-def cluster_id_port(client: Any) -> Callable[[], str | None]:
+_TIMEOUT_S: Final = 10.0
+_RETRY_S: Final = 5.0
+
+
+def cluster_id_port(client: Any, conf: Mapping[str, Any]) -> Callable[[], str | None]:
     """Give a function that tells the cluster's id, or None as long as it is unknown.
 
-    It never blocks: a timeout of 0 only looks at what librdkafka's own threads have learned (16 us the
-    first time, 3 us while it is unknown, and then nothing). It holds the client weakly.
+    Args:
+        client: the client, held weakly. From confluent-kafka 2.16 on it knows by itself: a timeout of 0
+            only looks at what librdkafka's own threads have learned (16 us the first time, 3 us while it
+            is unknown, and then nothing).
+        conf: its configuration, for a client of older versions, which a thread of our own asks.
     """
-    reference = weakref.ref(client)
+    ask = _asker(client) if hasattr(client, "cluster_id") else _background_asker(conf)
     known: str | None = None
 
     def cluster_id() -> str | None:
         nonlocal known
-        if known is None and (live := reference()) is not None:
-            try:
-                known = live.cluster_id(0)
-            except (KafkaException, RuntimeError):  # unknown as yet; not initialised, or closed
-                return None
+        if known is None:
+            known = ask()
         return known
 
     return cluster_id
+
+
+def _asker(client: Any) -> Callable[[], str | None]:
+    reference = weakref.ref(client)
+
+    def ask() -> str | None:
+        live = reference()
+        try:
+            return None if live is None else live.cluster_id(0)
+        except (KafkaException, RuntimeError):  # unknown as yet; not initialised, or closed
+            return None
+
+    return ask
+
+
+def _background_asker(conf: Mapping[str, Any]) -> Callable[[], str | None]:
+    """Ask through a client of its own, so that closing the application's never meets a call under way."""
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import, and new versions need none
+
+    settings = connection_settings(conf)
+    found: list[str] = []
+    again_at = 0.0
+
+    def look() -> None:
+        try:
+            cluster_id: str | None = AdminClient(settings).list_topics(timeout=_TIMEOUT_S).cluster_id
+        except KafkaException:
+            return
+        if cluster_id:
+            found.append(cluster_id)
+
+    def ask() -> str | None:
+        nonlocal again_at
+        if not found and time.monotonic() >= again_at:
+            again_at = time.monotonic() + _TIMEOUT_S + _RETRY_S
+            Thread(target=look, name="headerware-cluster-id", daemon=True).start()
+        return found[0] if found else None
+
+    return ask

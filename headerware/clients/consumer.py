@@ -19,7 +19,7 @@ from headerware.clients.consumer_partitions import PartitionsConsumer
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.messages import fitted, record_of
-from headerware.clients.offsets import Offsets, Place
+from headerware.clients.offsets import Offsets, Place, place_of, positioned
 from headerware.clients.raw import become_raw
 from headerware.clients.rebalance import commit_callback
 from headerware.clients.settings import boolean, flattened, merged, number
@@ -79,8 +79,9 @@ class Consumer(PartitionsConsumer):
                 side="consumer",
                 client_id=conf.get("client.id"),
                 group_id=conf.get("group.id"),
-                cluster_id=cluster_id_port(self),
+                cluster_id=cluster_id_port(self, conf),
                 publish=letters.publish,
+                pick_partition=letters.pick_partition,
                 max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", 1_000_000),
             )
         )
@@ -222,18 +223,21 @@ class Consumer(PartitionsConsumer):
             if entry is None:
                 break
             if entry.error is not None and not self._was_delivered(entry):
-                if entry.raised and self._inbox.retried(entry):
+                if entry.raised and self._retried(entry):
                     continue
-                if messages or entry.again is not None:
+                if messages or entry.blocked:
                     self._inbox.put_back(entry)
                     if messages:
                         break
                     entry.raised = True
                 refused = entry.error
+                if entry.blocked:
+                    self._stay_in_the_group()
+                    break
             elif entry.message is not None and not self._was_delivered(entry):
                 self._remember(entry.place[0], entry.record)
                 messages.append(entry.message)
-            if entry.position is not None and entry.again is None:
+            if entry.position is not None:
                 passed[entry.place] = entry.position, entry.leader_epoch
         if passed and self._stores:
             self._pass(passed)
@@ -244,6 +248,35 @@ class Consumer(PartitionsConsumer):
     def _refuse(self, error: HeaderwareError) -> Message:
         """Answer for a refused record; a client whose application does not know of us gives a message."""
         raise error
+
+    def _stay_in_the_group(self) -> None:
+        """Poll with all partitions paused, so that an outage of dead letters costs no membership."""
+        going = [partition for partition in _C.assignment(self) if place_of(partition) not in self._paused]
+        _C.pause(self, going)
+        try:
+            event: Message | None = _c_poll(self, 0)
+            if event is not None and event.error() is not None:
+                self._inbox.add_event(event)
+            elif event is not None:
+                record = record_of(event)
+                self._inbox.add(event, record, self._take_in(record))
+        finally:
+            still = {place_of(partition) for partition in _C.assignment(self)}
+            _C.resume(self, [partition for partition in going if place_of(partition) in still])
+
+    def _retried(self, entry: Entry) -> bool:
+        """Try once more to store a dead letter, and tell whether that changed anything."""
+        if entry.original is not None:
+            return self._inbox.retried(entry)
+        if entry.offset is None:
+            return False
+        try:
+            # It was glued from several records, so they are read again.
+            PartitionsConsumer.seek(self, positioned(entry.place, entry.offset))
+        except KafkaException:
+            self._inbox.put_back(entry)
+            raise
+        return True
 
     def _delivered(self, message: Message, before: Record, after: Any) -> Message:
         if after is before:

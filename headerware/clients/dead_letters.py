@@ -10,25 +10,17 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headerware.clients.messages import wire_headers
+from headerware.clients.partitions import PartitionPicker
+from headerware.clients.settings import connection_settings
 from headerware.core.config import DEAD_LETTER
+from headerware.core.errors import DeadLetterError
 from headerware.core.record import Record
 
-_CONNECTION: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "metadata.broker.list",
-        "client.id",
-        "client.rack",
-        "client.dns.lookup",
-        "broker.address.family",
-        "security.protocol",
-        "enable.ssl.certificate.verification",
-        "oauth_cb",
-        "logger",
-    }
-)
-_CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
 _TIMEOUT_MS: Final = 30_000
+
+
+class _Publisher(confluent_kafka.Producer):
+    """A plain producer; that of C takes no weak references."""
 
 
 class DeadLetters:
@@ -49,13 +41,28 @@ class DeadLetters:
         """Send a finished record and return once it is stored.
 
         Raises:
-            KafkaException: it was not stored within the delivery timeout.
+            DeadLetterError: it was not stored within the delivery timeout, and why.
         """
+        try:
+            self._publish(record)
+        except (KafkaException, BufferError) as error:
+            raise DeadLetterError(f"topic {record.topic!r} did not take it: {error}") from error
+
+    def pick_partition(self, record: Record) -> int | None:
+        """Choose one partition for all slices of a letter, where its key does not."""
+        with self._lock:
+            return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
+
+    def _open(self) -> confluent_kafka.Producer:
+        if self._producer is None:
+            self._producer = _Publisher(self._conf)
+        return self._producer
+
+    def _publish(self, record: Record) -> None:
         reports: list[KafkaError | None] = []
         with self._lock:
-            if self._producer is None:
-                self._producer = confluent_kafka.Producer(self._conf)
-            self._producer.produce(
+            producer = self._open()
+            producer.produce(
                 record.topic,
                 record.value,
                 record.key,
@@ -65,7 +72,7 @@ class DeadLetters:
                 record.timestamp_ms or 0,
                 wire_headers(record.headers),
             )
-            self._producer.flush()
+            producer.flush()
         if reports[0] is not None:
             raise KafkaException(reports[0])
 
@@ -79,10 +86,6 @@ class DeadLetters:
 
 def producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
     """Give a producer's settings out of a consumer's."""
-    settings = {
-        key: value
-        for key, value in conf.items()
-        if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
-    }
+    settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
     return {"message.timeout.ms": _TIMEOUT_MS, **settings, **own}

@@ -36,7 +36,7 @@ class Deliveries:
         self._only_errors = only_errors
         self._refused: deque[tuple[Record, KafkaError, DeliveryCallback | None]] = deque()
         self.deferred: deque[BaseException] = deque()
-        self.waits = 0
+        self.waits: int = 0
 
     @property
     def acknowledges(self) -> bool:
@@ -120,7 +120,7 @@ class JointDelivery:
         self._arrived = 0
         self._error: KafkaError | None = None
         self._lock = Lock()
-        self.expected = -1
+        self.expected: int = -1
         """How many reports there will be; -1 as long as more slices follow."""
 
     def began(self, first: Record) -> None:

@@ -27,16 +27,19 @@ class Entry:
         message: what to deliver, or None.
         record: the record behind the message.
         error: what to raise, or None.
-        again: tries once more what could not be stored as a dead letter. ``raised`` says that the
-            application knows.
+        original: the record on the wire, where the chain can take it in again by itself.
+
+    An entry is ``blocked`` when its dead letter could not be stored; ``raised`` says that the
+    application knows.
     """
 
     __slots__ = (
-        "again",
+        "blocked",
         "error",
         "leader_epoch",
         "message",
         "offset",
+        "original",
         "place",
         "position",
         "raised",
@@ -53,17 +56,18 @@ class Entry:
         message: Message | None = None,
         record: Record | None = None,
         error: HeaderwareError | None = None,
-        again: Callable[[], Any] | None = None,
+        original: Record | None = None,
     ) -> None:
-        self.place = place
-        self.offset = offset
-        self.position = position
-        self.leader_epoch = leader_epoch
-        self.message = message
-        self.record = record
-        self.error = error
-        self.again = again
-        self.raised = False
+        self.place: Final = place
+        self.offset: Final = offset
+        self.position: int | None = position
+        self.leader_epoch: int | None = leader_epoch
+        self.message: Final = message
+        self.record: Final = record
+        self.error: HeaderwareError | None = error
+        self.original: Final = original
+        self.blocked: bool = isinstance(error, DeadLetterError)
+        self.raised: bool = False
 
 
 class Inbox:
@@ -94,9 +98,8 @@ class Inbox:
         if isinstance(outcome, HeaderwareError):
             topic = getattr(outcome, "topic", None) or ""
             partition = getattr(outcome, "partition", None)
-            again = _again(outcome, None, self._consume)
             place = (topic, -1 if partition is None else partition)
-            self._entries.append(Entry(place, error=outcome, again=again))
+            self._entries.append(Entry(place, offset=getattr(outcome, "offset", None), error=outcome))
         elif outcome is not DROP:
             for record in [outcome] if isinstance(outcome, Record) else outcome:
                 self._entries.append(_extra(record))
@@ -106,9 +109,9 @@ class Inbox:
         self._entries.appendleft(entry)
 
     def retried(self, entry: Entry) -> bool:
-        """Try a dead letter again, and whether that changed anything."""
-        assert entry.again is not None  # noqa: S101 - the caller has looked
-        outcome = entry.again()
+        """Take a blocked record in again, and tell whether that changed anything."""
+        assert entry.original is not None  # noqa: S101 - the caller has looked
+        outcome = self._consume(entry.original)
         if isinstance(outcome, DeadLetterError):
             entry.error = outcome
             return False
@@ -154,14 +157,15 @@ class Inbox:
             yield from entries
             return
         error = outcome if isinstance(outcome, HeaderwareError) else None
-        again = _again(error, record, self._consume)
+        # A message that was glued is not the record that came last; that alone would not make it again.
+        alone = isinstance(error, DeadLetterError) and error.last_record == record
         yield Entry(
             place,
             offset=record.offset,
             position=position,
             leader_epoch=record.leader_epoch,
             error=error,
-            again=again,
+            original=record if alone else None,
         )
 
 
@@ -183,16 +187,3 @@ def _extra(record: Record, place: Place | None = None) -> Entry:
         message=message_of(record),
         record=record,
     )
-
-
-def _again(
-    error: HeaderwareError | None, record: Record | None, consume: Callable[[Record], Any]
-) -> Callable[[], Any] | None:
-    """Give what tries a dead letter again, or None."""
-    if not isinstance(error, DeadLetterError):
-        return None
-    retry: Callable[[], Any] | None = getattr(error, "retry", None)
-    original = record if record is not None else error.last_record
-    if retry is not None or original is None:
-        return retry
-    return lambda: consume(original)

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 
 from headerware.core.session import Session
 
 Place = tuple[str, int]
 PREFIX: Final = "hw1:"
 _DIGITS: Final = 19
+_AS_COMMITTED: Final = frozenset({OFFSET_STORED, OFFSET_INVALID})
+"""Where reading begins at the committed offset; everything else is the application's own choice."""
 
 
 def wrapped(watermark: int | None, own: str | None) -> str | None:
@@ -71,7 +73,7 @@ class Offsets:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.gathers = session.gathers
+        self.gathers: Final = session.gathers
         self._fresh: set[Place] = set()
         self._watermarks: dict[Place, int] = {}
         self._positions: dict[Place, tuple[int, str | None]] = {}
@@ -131,7 +133,7 @@ class Offsets:
         for partition in partitions:
             place = place_of(partition)
             self.forget([place])
-            if self.gathers and partition.offset < 0 and partition.offset not in _EXPLICIT:
+            if self.gathers and partition.offset in _AS_COMMITTED:
                 self._fresh.add(place)
 
     def is_fresh(self, place: Place) -> bool:
@@ -169,7 +171,3 @@ class Offsets:
             self._positions.pop(place, None)
             self._held.pop(place, None)
             self._uncommitted.discard(place)
-
-
-_EXPLICIT: Final = frozenset({-1, -2})
-"""OFFSET_END and OFFSET_BEGINNING: where the application wants to begin, whatever was committed."""

@@ -100,7 +100,7 @@ class Producer(FanOutProducer):
         return Context(
             side="producer",
             client_id=conf.get("client.id"),
-            cluster_id=cluster_id_port(self),
+            cluster_id=cluster_id_port(self, conf),
             publish=publish,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
             max_message_bytes=number(conf, "message.max.bytes", 1_000_000),

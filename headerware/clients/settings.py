@@ -6,6 +6,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _TRUE: Final = frozenset({"true", "t", "1"})
+_CONNECTION: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "metadata.broker.list",
+        "client.id",
+        "client.rack",
+        "client.dns.lookup",
+        "broker.address.family",
+        "security.protocol",
+        "enable.ssl.certificate.verification",
+        "oauth_cb",
+        "log_level",
+        "logger",
+    }
+)
+_CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
 
 
 def merged(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -23,6 +39,15 @@ def flattened(conf: Mapping[str, Any]) -> dict[str, Any]:
     nested = flat.pop("default.topic.config", None)
     flat.update(nested or {})
     return flat
+
+
+def connection_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what any other client needs to reach the same cluster as this one."""
+    return {
+        key: value
+        for key, value in conf.items()
+        if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
+    }
 
 
 def boolean(conf: Mapping[str, Any], name: str, *, default: bool) -> bool:

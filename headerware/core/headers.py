@@ -131,7 +131,9 @@ class Headers(tuple[Any, ...]):
         """Refuse what a tuple would do: repeated headers are never meant."""
         raise HeaderError("headers cannot be multiplied; add them one by one")
 
-    __rmul__ = __mul__
+    def __rmul__(self, count: SupportsIndex) -> Headers:
+        """Refuse it from the other side, too."""
+        return self * count
 
     def __repr__(self) -> str:
         """Show names and sizes only, for values may be secret."""

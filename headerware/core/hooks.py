@@ -45,6 +45,8 @@ OnError = Literal["raise", "skip", "drop", "dead_letter"]
 
 
 class _Drop(Enum):
+    """The type of :data:`DROP`; an enumeration, so that type checkers tell it from records."""
+
     DROP = "DROP"
 
     def __repr__(self) -> str:
@@ -102,8 +104,8 @@ class FanOut:
     __slots__ = ("_records", "count", "size_bytes")
 
     def __init__(self, count: int, records: Callable[[], Iterator[Record]], *, size_bytes: int = 0) -> None:
-        self.count = count
-        self.size_bytes = size_bytes
+        self.count: Final = count
+        self.size_bytes: Final = size_bytes
         self._records = records
 
     def __len__(self) -> int:

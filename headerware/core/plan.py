@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,13 +38,13 @@ class Step:
         topics: TopicPatterns,
         on_error: OnError,
     ) -> None:
-        self.position = position
-        self.name = name
-        self.interceptor = interceptor
-        self.opened = opened
-        self.topics = topics
-        self.on_error = on_error
-        self.counts = {"dropped": 0, "failed": 0, "skipped": 0, "dead_lettered": 0}
+        self.position: Final = position
+        self.name: Final = name
+        self.interceptor: Final = interceptor
+        self.opened: Final = opened
+        self.topics: Final = topics
+        self.on_error: Final = on_error
+        self.counts: Final[dict[str, int]] = {"dropped": 0, "failed": 0, "skipped": 0, "dead_lettered": 0}
         self.warned: set[str] = set()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
@@ -63,9 +63,9 @@ class Plan:
     __slots__ = ("batches", "direction", "hooks", "records", "steps", "topic")
 
     def __init__(self, topic: str, direction: Direction, steps: Sequence[Step]) -> None:
-        self.topic = topic
-        self.direction = direction
-        self.records = 0
+        self.topic: Final = topic
+        self.direction: Final = direction
+        self.records: int = 0
         self.steps: list[Step] = []
         self.hooks: list[Callable[[Any], Any]] = []
         self.batches: list[Callable[[Any], Any] | None] = []

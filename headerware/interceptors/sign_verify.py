@@ -108,9 +108,9 @@ class Verifying:
         self._window = window
         self._known: dict[str, dict[bytes, _Known]] = {}
         self._warned: set[str] = set()
-        self.unsigned = 0
-        self.uncovered = 0
-        self.on_consume = self._hook(now_ms)
+        self.unsigned: int = 0
+        self.uncovered: int = 0
+        self.on_consume: Final[Callable[[Record], Record]] = self._hook(now_ms)
 
     def _hook(self, now_ms: Callable[[], int]) -> Callable[[Record], Record]:
         check, unusual, new = self._check(now_ms), self._unusual, tuple.__new__

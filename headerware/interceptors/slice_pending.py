@@ -51,13 +51,13 @@ class Pending:
         self.header: Final = header
         self.first: Record | None = None
         """Slice 0 without its value, once it has come."""
-        self.received = 0
-        self.next_index = 0
+        self.received: int = 0
+        self.next_index: int = 0
         self.start: int | None = None
         """The smallest offset of its slices."""
         self.last_offset: int | None = None
-        self.arrived_ms = 0
-        self.held_bytes = _MESSAGE_BYTES
+        self.arrived_ms: int = 0
+        self.held_bytes: int = _MESSAGE_BYTES
         """An upper bound of the memory that it holds."""
         self._buffer = BytesIO()
         self._early: dict[int, bytes] = {}

@@ -93,8 +93,8 @@ class KeyringFile:
         self._lock = Lock()
         self._unknown: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._failure: str | None = None
-        self.reloads = 0
-        self.failures = 0
+        self.reloads: int = 0
+        self.failures: int = 0
         self._keyring, self._stamp = _read(self._path, permissions)
         self._checked_ms, self._due_ms = now_ms, now_ms + refresh_ms
 

@@ -21,7 +21,7 @@ from headerware.keyring.writing import edit_keyring
 from headerware.testing import JavaTools, KafkaBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from confluent_kafka import KafkaError, Message
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 60.0
 SEPARATOR = "<|>"
 NULL = "<null>"
+FROM_THE_BEGINNING = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
 
 
 class Cluster:
@@ -44,37 +45,41 @@ class Cluster:
     def servers(self) -> str:
         return self.broker.bootstrap_servers
 
-    def topic(self, prefix: str, *, partitions: int = 1, **config: str) -> str:
-        """Create a topic that no other test has; ``cleanup_policy="compact"`` is a property of it."""
+    def topic(self, prefix: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        """Create a topic that no other test has."""
         name = f"{prefix}-{uuid.uuid4().hex[:12]}"
-        properties = {key.replace("_", "."): value for key, value in config.items()}
-        self.broker.create_topic(name, partitions=partitions, config=properties)
+        self.broker.create_topic(name, partitions=partitions, config=config)
         return name
 
     def producer(self, *interceptors: object, chain: Chain | None = None, **conf: Any) -> Producer:
-        producer = Producer(self._settings(conf), chain=chain or Chain(interceptors))
+        producer = Producer(self._conf(conf), chain=chain or Chain(interceptors))
         self._made.append(producer)
         return producer
 
     def consumer(
-        self, topic: str, *interceptors: object, chain: Chain | None = None, **conf: Any
+        self,
+        topic: str,
+        *interceptors: object,
+        chain: Chain | None = None,
+        settings: Mapping[str, Any] | None = None,
+        **conf: Any,
     ) -> Consumer:
         """Make a consumer that is subscribed to a topic from its beginning, in a group named after it."""
-        settings = {"group.id": topic, "auto.offset.reset": "earliest", "enable.partition.eof": True}
-        consumer = Consumer({**settings, **self._settings(conf)}, chain=chain or Chain(interceptors))
+        own = {**FROM_THE_BEGINNING, "group.id": topic, **(settings or {})}
+        consumer = Consumer({**own, **self._conf(conf)}, chain=chain or Chain(interceptors))
         consumer.subscribe([topic])
         self._made.append(consumer)
         return consumer
 
     def plain_producer(self, **conf: Any) -> confluent_kafka.Producer:
-        producer = confluent_kafka.Producer(self._settings(conf))
+        producer = confluent_kafka.Producer(self._conf(conf))
         self._made.append(producer)
         return producer
 
-    def on_the_wire(self, topic: str, **conf: Any) -> list[Message]:
+    def on_the_wire(self, topic: str) -> list[Message]:
         """Read all that a topic holds, as a client that has never heard of Headerware does."""
-        settings = {"group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest", "enable.partition.eof": True}
-        consumer = confluent_kafka.Consumer({**settings, **self._settings(conf)})
+        conf = {**FROM_THE_BEGINNING, "group.id": uuid.uuid4().hex, **self._conf({})}
+        consumer = confluent_kafka.Consumer(conf)
         try:
             consumer.subscribe([topic])
             return self.rest_of(consumer, topic)
@@ -83,7 +88,8 @@ class Cluster:
 
     def in_java(self, topic: str, count: int) -> list[JavaRecord]:
         """Read so many records, as Java's console consumer does."""
-        deserializer = "org.apache.kafka.common.serialization.BytesDeserializer"  # prints what is no text as \xNN
+        # It prints what is no text as \xNN.
+        deserializer = "org.apache.kafka.common.serialization.BytesDeserializer"
         properties = {f"{part}.deserializer": deserializer for part in ("key", "value", "headers")}
         properties |= {"print.headers": "true", "print.key": "true", "headers.separator": SEPARATOR}
         properties |= {"null.literal": NULL}
@@ -97,6 +103,7 @@ class Cluster:
         numbers = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
         places = [confluent_kafka.TopicPartition(topic, number) for number in numbers]
         ends = {p.partition: consumer.get_watermark_offsets(p, timeout=DEADLINE_S)[1] for p in places}
+        ends = {partition: end for partition, end in ends.items() if end}
         found: list[Message] = []
         deadline = time.monotonic() + DEADLINE_S
         while ends:
@@ -110,12 +117,11 @@ class Cluster:
                 continue
             if message is None:
                 continue
-            if (error := message.error()) is None:
+            if is_record(message):
                 found.append(message)
-                continue
-            assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
-            # The news of an earlier end may have been waiting.
-            if message.offset() >= ends.get(message.partition(), 0):
+            # A record may be followed by new ones, and the news of an end may be that of an earlier one.
+            passed = message.offset() + (message.error() is None)
+            if passed >= ends.get(message.partition(), 0):
                 ends.pop(message.partition(), None)
         return found
 
@@ -147,8 +153,8 @@ class Cluster:
                     client.purge()
                 client.close()
 
-    def _settings(self, conf: dict[str, Any]) -> dict[str, Any]:
-        settings = {key if "." in key else key.replace("_", "."): value for key, value in conf.items()}
+    def _conf(self, conf: Mapping[str, Any]) -> dict[str, Any]:
+        settings = {key.replace("_", "."): value for key, value in conf.items()}
         return {"bootstrap.servers": self.servers, "log_level": 0, **settings}
 
 
@@ -291,6 +297,6 @@ def cut() -> Callable[[str, bytes], list[Record]]:
         with Chain([Slice(max_bytes=1_500)]).open(Context(pick_partition=lambda _: partition)) as session:
             outcome: Outcome = session.send_outcome(Record(topic, value, b"key", partition=partition))
             assert not isinstance(outcome, Record | Exception)
-            return list(outcome)  # type: ignore[call-overload, no-any-return]
+            return list(outcome)
 
     return pieces

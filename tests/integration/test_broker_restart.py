@@ -21,7 +21,9 @@ PACE_S: Final = 0.01
 LARGE: Final = 20_000
 
 
-def send_until(stop: threading.Event, producer: Producer, topic: str, reports: Reports, sent: list[bytes]) -> None:
+def send_until(
+    stop: threading.Event, producer: Producer, topic: str, reports: Reports, sent: list[bytes]
+) -> None:
     """Send small and large messages at a steady pace."""
     generator = random.Random(4)
     while not stop.wait(PACE_S):

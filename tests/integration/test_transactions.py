@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from headerware import Consumer, Producer, Record
+    from headerware import Producer, Record
     from tests.integration.conftest import Acknowledgements, Cluster, Reports
 
 pytestmark = pytest.mark.broker
@@ -92,8 +92,10 @@ class TestAbort:
         consumer = cluster.consumer(topic, *chain, isolation_level="read_committed")
         assert values(cluster.rest_of(consumer, topic)) == kept
         assert consumer.stats()["slice"]["pending_messages"] == 0
-        uncommitted = cluster.consumer(topic, *chain, isolation_level="read_uncommitted", group_id=f"{topic}-all")
-        assert values(cluster.rest_of(uncommitted, topic)) == [*kept[:2], *stored, *kept[2:]]
+        everything = cluster.consumer(
+            topic, *chain, isolation_level="read_uncommitted", group_id=f"{topic}-all"
+        )
+        assert values(cluster.rest_of(everything, topic)) == [*kept[:2], *stored, *kept[2:]]
 
     def test_outside_of_a_transaction_a_record_fails_once(
         self, cluster: Cluster, producer: Producer, reports: Reports, acknowledgements: Acknowledgements
@@ -120,7 +122,9 @@ class TestConsumeTransformProduce:
         return cluster.topic("target")
 
     @pytest.fixture
-    def put(self, cluster: Cluster, source: str, cut: Callable[[str, bytes], list[Record]]) -> Callable[..., None]:
+    def put(
+        self, cluster: Cluster, source: str, cut: Callable[[str, bytes], list[Record]]
+    ) -> Callable[..., None]:
         wire = cluster.plain_producer()
         pieces = cut(source, LARGE)
 
@@ -138,21 +142,24 @@ class TestConsumeTransformProduce:
     @pytest.fixture
     def work(
         self, cluster: Cluster, producer: Producer, source: str, target: str
-    ) -> Callable[[int, bool], Consumer]:
+    ) -> Callable[[int, Callable[[float], None]], None]:
         """Give a function that takes so many messages on in one transaction, as a consumer of its own."""
 
-        def run(count: int, commits: bool) -> Consumer:  # noqa: FBT001 - one way or the other
+        def run(count: int, end: Callable[[float], None]) -> None:
             consumer = cluster.consumer(
-                source, Slice(), enable_auto_commit=False, group_instance_id="worker", isolation_level="read_committed"
+                source,
+                Slice(),
+                enable_auto_commit=False,
+                group_instance_id="me",
+                isolation_level="read_committed",
             )
             producer.begin_transaction()
             for message in cluster.take(consumer, count):
                 producer.produce(target, (message.value() or b"").upper())
             positions = consumer.position(consumer.assignment())
             producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), SECONDS)
-            (producer.commit_transaction if commits else producer.abort_transaction)(SECONDS)
+            end(SECONDS)
             consumer.close()
-            return consumer
 
         return run
 
@@ -163,16 +170,17 @@ class TestConsumeTransformProduce:
         source: str,
         target: str,
         put: Callable[..., None],
-        work: Callable[[int, bool], Consumer],
+        producer: Producer,
+        work: Callable[[int, Callable[[float], None]], None],
     ) -> None:
         put(b"one", 0, b"two", 1, b"three")
-        work(3, True)
+        work(3, producer.commit_transaction)
         offset, metadata = cluster.committed(source, source)
         assert offset == 1, "where the half-read message begins"
         assert unwrapped(metadata) == (5, None)
 
         put(2, b"four", 3, 4)
-        work(2, True)
+        work(2, producer.commit_transaction)
         assert cluster.committed(source, source)[0] == 9
         reader = cluster.consumer(target, *chain, isolation_level="read_committed")
         assert values(cluster.rest_of(reader, target)) == [b"ONE", b"TWO", b"THREE", b"FOUR", LARGE.upper()]
@@ -184,12 +192,13 @@ class TestConsumeTransformProduce:
         source: str,
         target: str,
         put: Callable[..., None],
-        work: Callable[[int, bool], Consumer],
+        producer: Producer,
+        work: Callable[[int, Callable[[float], None]], None],
     ) -> None:
         put(b"one", 0, b"two")
-        work(2, False)
+        work(2, producer.abort_transaction)
         put(1, 2, 3, 4)
-        work(3, True)
+        work(3, producer.commit_transaction)
         reader = cluster.consumer(target, *chain, isolation_level="read_committed")
         assert values(cluster.rest_of(reader, target)) == [b"ONE", b"TWO", LARGE.upper()]
 

@@ -25,4 +25,4 @@ with trace.use_span(request), Producer({"bootstrap.servers": servers, "client.id
             on_delivery=lambda error, _: reports.append(None if error is None else str(error)),
         )
     producer.flush()
-print(json.dumps(reports))
+sys.stdout.write(json.dumps(reports))

@@ -62,7 +62,13 @@ def make_consumer(
     def make(*interceptors: object, topic: str | None = None, **conf: Any) -> Consumer:
         settings = {name.replace("_", "."): value for name, value in conf.items()}
         consumer = Consumer(
-            {**connection, "group.id": group, "auto.offset.reset": "earliest", **settings},
+            {
+                **connection,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 20,
+                **settings,
+            },
             chain=Chain(interceptors),
         )
         made.append(consumer)

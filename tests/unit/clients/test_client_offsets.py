@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import confluent_kafka
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from headerware.clients import Consumer, Producer
+from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.groups import clamped
 from headerware.clients.offsets import unwrapped, wrapped
 from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.errors import ReassemblyError
+from headerware.core.errors import DeadLetterError, InterceptorError, ReassemblyError
+from headerware.core.hooks import Interceptor, Place
 from headerware.core.record import Record
 from headerware.interceptors.slice import Slice
 
@@ -27,7 +29,7 @@ SLICED = b"x" * 1_500
 
 @pytest.fixture
 def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
-    """Give a function that lays wire records into the topic: ``lay("A1", "b", "A2")`` puts slices around b."""
+    """Give a function that lays wire records: ``lay("A1", "b", "A2")`` puts slices around b."""
     cut: dict[str, list[Record]] = {}
 
     def put(*names: str) -> None:
@@ -38,11 +40,17 @@ def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
                     continue
                 if name[0] not in cut:
                     step = Slice(max_bytes=1_000).open(Context(pick_partition=lambda _: 0))
-                    cut[name[0]] = list(step.on_send(Record(topic, SLICED + name[0].encode(), partition=0)))
+                    cut[name[0]] = pieces_of(
+                        step.on_send(Record(topic, SLICED + name[0].encode(), partition=0))
+                    )
                 piece = cut[name[0]][int(name[1]) - 1]
                 producer.produce(topic, piece.value, piece.key, 0, headers=list(piece.headers))
 
     return put
+
+
+def pieces_of(outcome: Any) -> list[Record]:
+    return list(outcome)
 
 
 def names(messages: list[Message]) -> list[str]:
@@ -244,6 +252,25 @@ class TestRestart:
         lay("A2", "d")
         assert names(take(open_consumer(), 2)) == ["A", "d"]
 
+    def test_keeps_the_watermark_when_it_stops_before_it(
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
+    ) -> None:
+        lay("A1", "b", "c", "d")
+        first = open_consumer()
+        take(first, 3)
+        first.close()
+        second = open_consumer()
+        deadline = time.monotonic() + 10
+        while second.position([TopicPartition(topic, 0)])[0].offset != 2:
+            assert second.poll(0) is None
+            assert time.monotonic() < deadline
+        second.close()
+        assert on_broker(connection, topic, topic) == (0, "hw1:4:")
+
     def test_delivers_all_where_the_application_says_from_where(
         self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
     ) -> None:
@@ -256,6 +283,52 @@ class TestRestart:
         assert names(take(second, 1)) == ["b"]
 
 
+class TestDeadLetters:
+    class Picky(Interceptor, frozen=True, kw_only=True):
+        place: ClassVar[Place | None] = Place.COMPRESS
+
+        def on_consume(self, record: Record) -> Record:
+            if record.value.endswith(b"B"):
+                raise InterceptorError("no")
+            return record
+
+    def test_of_a_glued_message_hold_everything_back_until_they_are_stored(
+        self,
+        connection: dict[str, Any],
+        lay: Callable[..., None],
+        topic: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        stored: list[str] = []
+        publish = DeadLetters.publish
+
+        def outage(letters: DeadLetters, record: Record) -> None:
+            if not available:
+                raise KafkaException(confluent_kafka.KafkaError(1, "unavailable"))
+            publish(letters, record)
+            stored.append(record.topic)
+
+        monkeypatch.setattr(DeadLetters, "publish", outage)
+        available = False
+        lay("a", "B1", "c", "B2", "d")
+        conf = {**connection, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        with Consumer(
+            conf, chain=Chain([self.Picky(on_error="dead_letter"), Slice(max_bytes=1_000)])
+        ) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            assert names(take(consumer, 2)) == ["a", "c"]
+            for _ in range(3):
+                with pytest.raises(DeadLetterError):
+                    consumer.poll(10)
+            consumer.commit(asynchronous=False)
+            assert on_broker(connection, topic, topic) == (1, "hw1:3:")
+            available = True
+            assert names(take(consumer, 1)) == ["d"]
+            assert set(stored) == {f"{topic}.dead-letter"}
+            consumer.commit(asynchronous=False)
+            assert on_broker(connection, topic, topic) == (5, None)
+
+
 class TestSeek:
     def test_begins_at_the_first_slice_of_a_message_that_was_delivered(
         self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
@@ -264,7 +337,7 @@ class TestSeek:
         consumer = open_consumer()
         found = take(consumer, 3)
         assert names(found) == ["b", "A", "d"]
-        consumer.seek(TopicPartition(topic, 0, found[1].offset()))
+        consumer.seek(TopicPartition(topic, 0, found[1].offset() or 0))
         assert names(take(consumer, 2)) == ["A", "d"]
 
 

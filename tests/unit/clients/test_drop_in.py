@@ -64,7 +64,7 @@ PRODUCER: dict[str, list[Call]] = {
     ],
     "poll": [only(0), named(timeout=0.01), only("x")],
     "flush": [only(), only(1), named(timeout=1.5), only("x")],
-    "purge": [only(), only(True, True, True), named(in_queue=True, in_flight=False, blocking=True)],
+    "purge": [only(), only(1, 1, 1), named(in_queue=True, in_flight=False, blocking=True)],
     "list_topics": [only("TOPIC", 5), named(topic="TOPIC", timeout=5)],
     "cluster_id": [only(5), named(timeout=5)],
     "set_sasl_credentials": [only("u", "p"), named(username="u", password="p")],
@@ -98,8 +98,8 @@ CONSUMER: dict[str, list[Call]] = {
     "consume": [only(1, 0.01), named(num_messages=1, timeout=0.01), only(2_000_000, 0.1), only("x")],
     "commit": [
         only(),
-        only(None, ["PARTITION"], False),
-        only(None, ["PARTITION"], True, False),
+        only(None, ["PARTITION"], 0),
+        only(None, ["PARTITION"], 1, 0),
         named(offsets=["PARTITION"], asynchronous=False),
         named(**{"offsets": ["PARTITION"], "async": False}),
         named(asynchronous=False),
@@ -124,14 +124,6 @@ CONSUMER: dict[str, list[Call]] = {
     "__enter__": [only()],
     "__exit__": [only(None, None, None)],
 }
-
-
-def calls(table: dict[str, list[Call]]) -> list[Any]:
-    return [
-        pytest.param(name, call, id=f"{name}-{index}")
-        for name, found in table.items()
-        for index, call in enumerate(found)
-    ]
 
 
 def filled(value: Any, topic: str) -> Any:
@@ -174,12 +166,13 @@ class TestProducerIsADropIn:
         ours.close()
 
     def test_every_method_is_called_here(self) -> None:
-        assert public(confluent_kafka.Producer) == set(PRODUCER)
+        # Older versions have fewer.
+        assert public(confluent_kafka.Producer) <= set(PRODUCER)
 
-    @pytest.mark.parametrize(("name", "call"), calls(PRODUCER))
-    def test_answers_alike(self, pair: tuple[Any, Any], topic: str, name: str, call: Call) -> None:
-        raw, ours = pair
-        assert answer(ours, name, call, topic) == answer(raw, name, call, topic)
+    @pytest.mark.parametrize("name", PRODUCER)
+    def test_answers_alike(self, pair: tuple[Any, Any], topic: str, name: str) -> None:
+        raw, ours = ([answer(client, name, call, topic) for call in PRODUCER[name]] for client in pair)
+        assert ours == raw
 
     @pytest.mark.parametrize("arguments", [(), ({}, {}), (5,)])
     def test_refuses_what_the_constructor_refuses(self, arguments: Any) -> None:
@@ -199,7 +192,12 @@ class TestConsumerIsADropIn:
         self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
     ) -> Iterator[tuple[Any, Any]]:
         fill(b"a", b"b")
-        conf = {**connection, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        conf = {
+            **connection,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20,
+        }
         raw = confluent_kafka.Consumer({**conf, "group.id": f"{topic}-raw"})
         ours = Consumer({**conf, "group.id": f"{topic}-ours"}, chain=Chain([Same()]))
         for client in (raw, ours):
@@ -212,9 +210,9 @@ class TestConsumerIsADropIn:
         ours.close()
 
     def test_every_method_is_called_here(self) -> None:
-        assert public(confluent_kafka.Consumer) == set(CONSUMER)
+        assert public(confluent_kafka.Consumer) <= set(CONSUMER)
 
-    @pytest.mark.parametrize(("name", "call"), calls(CONSUMER))
-    def test_answers_alike(self, pair: tuple[Any, Any], topic: str, name: str, call: Call) -> None:
-        raw, ours = pair
-        assert answer(ours, name, call, topic) == answer(raw, name, call, topic)
+    @pytest.mark.parametrize("name", CONSUMER)
+    def test_answers_alike(self, pair: tuple[Any, Any], topic: str, name: str) -> None:
+        raw, ours = ([answer(client, name, call, topic) for call in CONSUMER[name]] for client in pair)
+        assert ours == raw

@@ -298,6 +298,10 @@ class TestFilePaths:
         gadget = folder.only('include = "shared/platform.toml"\n[[interceptors]]\nstack = "s"')
         assert gadget.cache == f"{folder.path}/shared/c"
 
+    def test_of_a_sign_keyring_are_among_them(self, folder: Folder) -> None:
+        folder.write("shared/platform.toml", '[[interceptors]]\ntype = "sign"\nkeyring = "keys.json"')
+        assert folder.only('include = "shared/platform.toml"').keyring == f"{folder.path}/shared/keys.json"
+
     def test_that_are_absolute_stay(self, folder: Folder) -> None:
         assert folder.only('[[interceptors]]\ntype = "gadget"\nkeyring = "/etc/keys"').keyring == "/etc/keys"
 
@@ -352,6 +356,12 @@ class TestEnvironment:
         error = folder.refused('[[interceptors]]\ntype = "gadget"\ntoken = "${env:ABSENT}"')
         assert error.path.endswith("interceptors[0] (gadget).token")
         assert "no variable 'ABSENT'; set it, or write ${env:ABSENT:-default}" in str(error)
+
+    @pytest.mark.parametrize("text", ["${env:A-B}", "${env:}", "${env:2ND}", "${env:TOKEN", "x${env:A B:-c}"])
+    def test_that_is_malformed_says_what_the_form_is(self, folder: Folder, text: str) -> None:
+        error = folder.refused(f'[[interceptors]]\ntype = "gadget"\ntoken = "{text}"')
+        assert error.path.endswith("interceptors[0] (gadget).token")
+        assert "expected ${env:NAME} or ${env:NAME:-default}" in str(error)
 
     def test_never_shows_in_an_error(self, folder: Folder) -> None:
         for option in ("level", "strict", "mode", "on_error", "ratio"):

@@ -1,0 +1,176 @@
+"""Dead letters on the real broker, in the header names that Connect and Spring use."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from confluent_kafka import KafkaException
+
+from headerware import DeadLetterError, Headers, InterceptorError, Record
+from headerware.interceptors import Sign, Slice, Trail
+
+if TYPE_CHECKING:
+    from headerware import Consumer
+    from tests.integration.conftest import Cluster
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S: Final = 60.0
+TIMESTAMP_MS: Final = 1_700_000_000_000
+IMPATIENT: Final = {"headerware.dead_letter.message.timeout.ms": 500}
+LONG: Final = ("message", "stacktrace")
+
+
+def tamper(cluster: Cluster, topic: str, keyring: str) -> list[tuple[str, bytes | None]]:
+    """Lay three records, the second of them with a value that somebody has changed, and give its headers."""
+    producer = cluster.producer(Trail(service="orders"), Sign(keyring=keyring, key_id="test"))
+
+    def send(value: bytes) -> None:
+        producer.produce(topic, value, b"key", 0, headers=[("a", b"1"), ("a", None)])
+        assert producer.flush(DEADLINE_S) == 0
+
+    send(b"good")
+    headers = list(Headers(cluster.on_the_wire(topic)[0].headers()))
+    wire = cluster.plain_producer()
+    wire.produce(topic, b"evil", b"key", 0, timestamp=TIMESTAMP_MS, headers=headers)
+    assert wire.flush(DEADLINE_S) == 0
+    send(b"better")
+    return headers
+
+
+class TestLetters:
+    def test_java_sees_the_original_and_the_reason(self, cluster: Cluster, keyring: str) -> None:
+        topic = cluster.topic("orders")
+        letters = cluster.topic("letters")
+        headers = tamper(cluster, topic, keyring)
+        names: Any
+        for names in ("connect", "spring"):
+            sign = Sign(
+                keyring=keyring, on_error="dead_letter", dead_letter_topic=letters, dead_letter_headers=names
+            )
+            consumer = cluster.consumer(topic, sign, group_id=f"{topic}-{names}")
+            assert [m.value() for m in cluster.rest_of(consumer, topic)] == [b"good", b"better"]
+            consumer.commit(asynchronous=False)
+            assert cluster.committed(f"{topic}-{names}", topic)[0] == 3
+
+        connect, spring = cluster.in_java(letters, 2)
+        for letter in (connect, spring):
+            assert (letter.key, letter.value) == (b"key", b"evil")
+            assert letter.headers[: len(headers)] == headers, "untouched, the signature included"
+        reason = f"sign at {topic}[0]@1: the signature by key 'test' version 1 does not fit the record"
+        told = dict(connect.headers[len(headers) :])
+        assert {name: value for name, value in told.items() if not name.endswith(LONG)} == {
+            "__connect.errors.topic": topic.encode(),
+            "__connect.errors.partition": b"0",
+            "__connect.errors.offset": b"1",
+            "__connect.errors.stage": b"ON_CONSUME",
+            "__connect.errors.class.name": b"sign",
+            "__connect.errors.exception.class.name": b"headerware.core.errors.SignatureError",
+        }
+        assert (told["__connect.errors.exception.message"] or b"").startswith(reason.encode())
+        assert told["__connect.errors.exception.stacktrace"]
+
+        told = dict(spring.headers[len(headers) :])
+        assert {name: value for name, value in told.items() if not name.endswith(LONG)} == {
+            "kafka_dlt-original-topic": topic.encode(),
+            "kafka_dlt-original-partition": struct.pack(">i", 0),
+            "kafka_dlt-original-offset": struct.pack(">q", 1),
+            "kafka_dlt-original-timestamp": struct.pack(">q", TIMESTAMP_MS),
+            "kafka_dlt-original-timestamp-type": b"CreateTime",
+            "kafka_dlt-original-consumer-group": f"{topic}-spring".encode(),
+            "kafka_dlt-exception-fqcn": b"headerware.core.errors.SignatureError",
+        }
+        assert (told["kafka_dlt-exception-message"] or b"").startswith(reason.encode())
+        assert told["kafka_dlt-exception-stacktrace"]
+
+    def test_a_glued_message_is_cut_again(self, cluster: Cluster) -> None:
+        topic = cluster.topic("orders")
+        large = b"bad" + random.Random(3).randbytes(2_000_000)
+        producer = cluster.producer(Slice())
+        for value in (b"bad", large, b"good"):
+            producer.produce(topic, value, b"key", headers=[("a", b"1")])
+        assert producer.flush(DEADLINE_S) == 0
+        consumer = cluster.consumer(topic, Picky(), Slice())
+        assert [m.value() for m in cluster.rest_of(consumer, topic)] == [b"good"]
+
+        letters = f"{topic}.dead-letter"
+        assert len(cluster.on_the_wire(letters)) > 3, "the broker takes no record of this size"
+        found = cluster.rest_of(cluster.consumer(letters, Slice()), letters)
+        assert [m.value() for m in found] == [b"bad", large]
+        for message in found:
+            headers = Headers(message.headers())
+            assert headers[0] == ("a", b"1")
+            assert dict(headers)["__connect.errors.class.name"] == b"picky"
+
+
+class TestUnavailableTopic:
+    """The broker makes no topics of its own accord, so there is none to put the letter into."""
+
+    def test_the_consumer_stays_where_it_is_until_there_is_one(
+        self, second_cluster: Cluster, keyring: str
+    ) -> None:
+        topic = second_cluster.topic("orders")
+        tamper(second_cluster, topic, keyring)
+        consumer = second_cluster.consumer(
+            topic,
+            Sign(keyring=keyring, on_error="dead_letter"),
+            settings=IMPATIENT,
+        )
+        assert [m.value() for m in second_cluster.take(consumer, 1)] == [b"good"]
+        for _ in range(3):
+            error = self.error_of(consumer)
+            assert f"because: sign at {topic}[0]@1" in str(error)
+            with contextlib.suppress(KafkaException):  # there is nothing new to commit
+                consumer.commit(asynchronous=False)
+            assert second_cluster.committed(topic, topic)[0] == 1
+
+        letters = f"{topic}.dead-letter"
+        second_cluster.broker.create_topic(letters)
+        found: list[bytes | None] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while found != [b"better"]:
+            assert time.monotonic() < deadline, f"it did not go on: {found}"
+            try:
+                message = consumer.poll(0.2)
+            except DeadLetterError:
+                continue
+            if message is not None and message.error() is None:
+                found.append(message.value())
+        assert [m.value() for m in second_cluster.on_the_wire(letters)] == [b"evil"], "once"
+        consumer.commit(asynchronous=False)
+        assert second_cluster.committed(topic, topic)[0] == 3
+
+    def test_after_a_restart_the_record_is_still_there(self, second_cluster: Cluster, keyring: str) -> None:
+        topic = second_cluster.topic("orders")
+        tamper(second_cluster, topic, keyring)
+        settings = {**IMPATIENT, "group.instance.id": "only"}
+        sign = Sign(keyring=keyring, on_error="dead_letter")
+        first = second_cluster.consumer(topic, sign, settings=settings)
+        assert [m.value() for m in second_cluster.take(first, 1)] == [b"good"]
+        self.error_of(first)
+        first.close()
+        second_cluster.broker.create_topic(f"{topic}.dead-letter")
+        second = second_cluster.consumer(topic, sign, settings=settings)
+        assert [m.value() for m in second_cluster.rest_of(second, topic)] == [b"better"]
+        assert [m.value() for m in second_cluster.on_the_wire(f"{topic}.dead-letter")] == [b"evil"]
+
+    def error_of(self, consumer: Consumer) -> DeadLetterError:
+        with pytest.raises(DeadLetterError) as caught:
+            consumer.poll(DEADLINE_S)
+        return caught.value
+
+
+class Picky:
+    """Refuse what begins with "bad"."""
+
+    on_error = "dead_letter"
+
+    def on_consume(self, record: Record) -> Record:
+        if record.value.startswith(b"bad"):
+            raise InterceptorError("it is bad")
+        return record

@@ -1,0 +1,86 @@
+"""The examples run as a user would run them: each alone, by one command, from anywhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import confluent_kafka
+import pytest
+
+from headerware import Chain, Headers, Producer
+from headerware.interceptors import Trail
+from headerware.testing import EmbeddedCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Message
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+DEADLINE_S: Final = 60.0
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., str]:
+    """Give a function that runs an example elsewhere than in its folder, and gives what it prints."""
+
+    def run_example(path: Path, *arguments: str) -> str:
+        command = [sys.executable, str(path), *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        # Consoles wrap long lines.
+        return " ".join(done.stdout.split())
+
+    return run_example
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_runs_alone(path: Path, run: Callable[..., str]) -> None:
+    assert run(path)
+
+
+class TestMirror:
+    def test_shows_one_trail_across_two_clusters(self, run: Callable[..., str]) -> None:
+        shown = run(EXAMPLES / "mirror.py")
+        assert re.search(
+            r"mirrored 5 records of 'orders'"
+            r".* shop +produced into east/orders"
+            r".* mirror +read from east/orders, produced into west/orders"
+            r".* billing +read from west/orders$",
+            shown,
+        ), shown
+
+    def test_mirrors_between_given_clusters(self, run: Callable[..., str]) -> None:
+        with EmbeddedCluster(topics={"stocks": 1}) as source, EmbeddedCluster(topics={"stocks": 1}) as target:
+            conf = {"bootstrap.servers": source.bootstrap_servers}
+            with Producer(conf, chain=Chain([Trail(service="exchange")])) as producer:
+                for number in range(3):
+                    producer.produce("stocks", b"%d" % number, b"key", headers=[("a", None)])
+            addresses = ["--source", source.bootstrap_servers, "--target", target.bootstrap_servers]
+            shown = run(EXAMPLES / "mirror.py", *addresses, "--topic", "stocks", "--count", "3")
+            assert "mirrored 3 records of 'stocks'" in shown
+            assert re.search(r" exchange +produced into ", shown), shown
+            copies = read(target, "stocks", 3)
+        assert [copy.value() for copy in copies] == [b"0", b"1", b"2"]
+        assert {copy.key() for copy in copies} == {b"key"}
+        assert {Headers(copy.headers()).names() for copy in copies} == {("a", "hw.trail")}
+
+
+def read(cluster: EmbeddedCluster, topic: str, count: int) -> list[Message]:
+    conf = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "check"}
+    consumer = confluent_kafka.Consumer({**conf, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[Message] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < count and time.monotonic() < deadline:
+        found += consumer.consume(count - len(found), timeout=0.2)
+    consumer.close()
+    return found
