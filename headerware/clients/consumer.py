@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final
 
@@ -261,8 +261,10 @@ class Consumer(PartitionsConsumer):
                 record = record_of(event)
                 self._inbox.add(event, record, self._take_in(record))
         finally:
-            still = {place_of(partition) for partition in _C.assignment(self)}
-            _C.resume(self, [partition for partition in going if place_of(partition) in still])
+            # Those that were lost meanwhile, too, for a partition that comes back would still be paused.
+            for partition in going:
+                with suppress(KafkaException):
+                    _C.resume(self, [partition])
 
     def _retried(self, entry: Entry) -> bool:
         """Try once more to store a dead letter, and tell whether that changed anything."""
