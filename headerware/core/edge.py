@@ -37,10 +37,7 @@ def admit(record: Record) -> Record:
     record = normalised(record)
     for pair in record.headers:
         if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
-            raise HeaderError(
-                f"header {pair[0]!r} is Headerware's own and is set by the chain; an application may not "
-                f"send it (remove it, or consume through a chain that takes it off)"
-            )
+            raise _reserved(pair[0])
     return record
 
 
@@ -51,10 +48,26 @@ def admit_bytes(record: Record) -> Record:
         HeaderError: as :func:`admit` does.
         RecordError: a topic that is no text, or a value or key that is neither bytes nor text.
     """
-    record = admit(record)
-    if record.value.__class__ is bytes and record.key.__class__ in WIRE_TYPES:
+    # The checks of admit and normalised in one place, for every record that is sent comes through here.
+    headers = record.headers
+    if (
+        headers.__class__ is Headers
+        and record.value.__class__ in WIRE_TYPES
+        and record.key.__class__ in WIRE_TYPES
+        and record.topic.__class__ is str
+    ):
+        for pair in headers:
+            if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
+                raise _reserved(pair[0])
         return record
-    return require_bytes(record)
+    return require_bytes(admit(record))
+
+
+def _reserved(name: str) -> HeaderError:
+    return HeaderError(
+        f"header {name!r} is Headerware's own and is set by the chain; an application may not send it "
+        f"(remove it, or consume through a chain that takes it off)"
+    )
 
 
 def normalised(record: Record) -> Record:
