@@ -283,7 +283,8 @@ class Consumer(PartitionsConsumer):
     def _delivered(self, message: Message, before: Record, after: Any) -> Message:
         if after is before:
             return message
-        self._remember(before.topic, after)
+        if after.local or after.topic is not before.topic:
+            self._remember(before.topic, after)
         return fitted(message, before, after)
 
     def _was_delivered(self, entry: Entry) -> bool:

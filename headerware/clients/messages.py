@@ -33,8 +33,11 @@ def fitted(message: Message, before: Record, after: Record) -> Message:
     """Give the message with what the chain changed; the same object, for commits know only its class."""
     if after is before:
         return message
-    if after.headers is not before.headers:
-        message.set_headers(wire_headers(after.headers))
+    headers = after.headers
+    if headers is not before.headers:
+        message.set_headers(
+            list(headers) if headers else None
+        )  # as wire_headers gives them, without its call
     if after.value is not before.value:
         message.set_value(after.value)
     if after.key is not before.key:
