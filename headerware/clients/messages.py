@@ -35,9 +35,8 @@ def fitted(message: Message, before: Record, after: Record) -> Message:
         return message
     headers = after.headers
     if headers is not before.headers:
-        message.set_headers(
-            list(headers) if headers else None
-        )  # as wire_headers gives them, without its call
+        # What wire_headers gives, without its call; None is "no headers".
+        message.set_headers(list(headers) if headers else None)  # type: ignore[arg-type]
     if after.value is not before.value:
         message.set_value(after.value)
     if after.key is not before.key:
