@@ -64,7 +64,8 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
         chain: a chain made in code.
 
     Raises:
-        ConfigError: a chain in code and one in configuration, or whatever is wrong in the latter.
+        ConfigError: a chain in code and one in configuration, one in code that is no Chain, or whatever is
+            wrong in the configuration.
     """
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}
@@ -74,6 +75,7 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
     if os.environ.get("HEADERWARE_DISABLED", "").lower() in _ON:
         return Chain(), rest
     if chain is not None:
+        _require_chain(chain)
         if ours:
             raise ConfigError(
                 f"the client was given a chain in code and {', '.join(sorted(ours))} in its configuration; "
@@ -84,6 +86,12 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
         return from_flat(ours), rest
     path = os.environ.get("HEADERWARE_CONFIG", "")
     return (from_file(path) if path else Chain()), rest
+
+
+def _require_chain(chain: object) -> None:
+    # A list of interceptors would fail late, and an empty one would pass for no chain.
+    if not isinstance(chain, Chain):
+        raise ConfigError(f"expected a Chain, found {type(chain).__name__}; write Chain([...])", path="chain")
 
 
 def is_ours(key: object) -> bool:

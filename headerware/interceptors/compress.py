@@ -62,7 +62,7 @@ class Compress(Interceptor, frozen=True, kw_only=True):
         max_decompressed_bytes: the cap on what comes out of one value, whatever it claims.
 
     Raises:
-        ConfigError: the codec has no such level.
+        ConfigError: there is no such codec, or it has no such level.
 
     Safe for use by several threads at once.
     """
@@ -80,11 +80,15 @@ class Compress(Interceptor, frozen=True, kw_only=True):
     max_decompressed_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 256 << 20
 
     def __post_init__(self) -> None:
-        """Refuse a level that the codec does not have."""
+        """Refuse an unknown codec, and a level that the codec does not have."""
+        if self.codec not in CODECS:  # in code nothing has checked it yet
+            message = f"expected one of {', '.join(CODECS)}, found {self.codec!r}"
+            raise ConfigError(message, path="codec")
         levels = CODECS[self.codec].levels
         if self.level is not None and (self.level not in levels or self.level == 0):
             message = (
-                f"expected a level of {self.codec}, {levels[0]} to {levels[-1]} without 0, found {self.level}"
+                f"expected a level of {self.codec}, {levels[0]} to {levels[-1]} without 0, "
+                f"found {self.level!r}"
             )
             raise ConfigError(message, path="level")
 

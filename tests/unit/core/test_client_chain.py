@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace as Hooks
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -76,6 +76,11 @@ class TestConflicts:
         with pytest.raises(ConfigError, match="given a chain in code and") as caught:
             client_chain({**CLIENTS, key: "gadget"}, IN_CODE)
         assert key in str(caught.value)
+
+    @pytest.mark.parametrize("chain", [[], [Hooks(on_send=lambda record: record)], "trail"])
+    def test_what_is_no_chain_in_code(self, chain: Any) -> None:
+        with pytest.raises(ConfigError, match=f"expected a Chain, found {type(chain).__name__}; write Chain"):
+            client_chain(CLIENTS, chain)
 
     @pytest.mark.parametrize("key", ["headerware.confg", "headerware.", "headerware.dead_letter"])
     def test_an_unknown_key_of_ours(self, key: str) -> None:

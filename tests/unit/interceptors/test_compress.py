@@ -189,6 +189,17 @@ class TestCompressOptions:
             Compress(codec=codec, level=level)
         assert caught.value.path == "level"
 
+    def test_refuses_a_codec_that_there_is_not(self) -> None:
+        wrong: Any = "lz4"
+        with pytest.raises(ConfigError, match="codec: expected one of zstd, gzip, found 'lz4'") as caught:
+            Compress(codec=wrong)
+        assert caught.value.path == "codec"
+
+    def test_refuses_a_level_that_is_text_in_code(self) -> None:
+        wrong: Any = "3"
+        with pytest.raises(ConfigError, match="level: .*found '3'"):
+            Compress(level=wrong)
+
     @pytest.mark.parametrize(("codec", "level"), [("zstd", -7), ("zstd", 22), ("gzip", 1), ("gzip", 9)])
     def test_takes_the_outermost_levels(self, codec: Codec, level: int) -> None:
         assert step().on_consume(step(codec=codec, level=level).on_send(record(TEXT))).value == TEXT
