@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from headerware.testing.broker import KafkaBroker
     from headerware.testing.embedded import EmbeddedCluster
     from headerware.testing.errors import BrokerError, MissingPartError
-    from headerware.testing.java import JavaTools
+    from headerware.testing.java_tools import JavaTools
 
 __all__ = ["BrokerError", "EmbeddedCluster", "JavaTools", "KafkaBroker", "MissingPartError"]
 
 _HOMES = {
     "BrokerError": "errors",
     "EmbeddedCluster": "embedded",
-    "JavaTools": "java",
+    "JavaTools": "java_tools",
     "KafkaBroker": "broker",
     "MissingPartError": "errors",
 }
