@@ -18,7 +18,7 @@ from msgspec import Meta
 from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
-from headerware.interceptors.slice_glue import Glue
+from headerware.interceptors.slice_glue import Glue, Limits
 from headerware.interceptors.slice_wire import COUNT_LIMIT, HEADER, HEADER_BYTES, ID_BYTES, SliceHeader
 
 if TYPE_CHECKING:
@@ -86,7 +86,14 @@ class Slice(Interceptor, frozen=True, kw_only=True):
         Raises:
             ConfigError: ``max_bytes`` is larger than what the client takes.
         """
-        return SliceStep(Cutter(self, _limit(self.max_bytes, context), context), Glue(self, context))
+        limits = Limits(
+            max_message_bytes=self.max_message_bytes,
+            max_pending_bytes=self.max_pending_bytes,
+            max_pending_messages=self.max_pending_messages,
+            expire_ms=self.expire_ms,
+            max_gap=self.max_gap,
+        )
+        return SliceStep(Cutter(self, _limit(self.max_bytes, context), context), Glue(limits, context))
 
 
 class SliceStep:

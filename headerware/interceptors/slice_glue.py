@@ -17,6 +17,8 @@ from collections import OrderedDict
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
+import msgspec
+
 from headerware.core.errors import ReassemblyError, WireFormatError
 from headerware.interceptors.slice_pending import Key, PartitionOffsets, Pending, Place
 from headerware.interceptors.slice_wire import HEADER, SliceHeader
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from headerware.core.context import Context
     from headerware.core.record import Record
-    from headerware.interceptors.slice import Slice
 
 CLOSED_LIMIT: Final = 10_000
 """How many messages are remembered as delivered or given up."""
@@ -35,16 +36,26 @@ _COUNTS: Final[tuple[str, ...]] = ("glued", "duplicates", "orphans", "late", "ex
 _log: Final = logging.getLogger("headerware")
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds the pool; the options of the same names say what each means."""
+
+    max_message_bytes: int
+    max_pending_bytes: int
+    max_pending_messages: int
+    expire_ms: int
+    max_gap: int
+
+
 class Glue:
     """Collect slices until their messages are whole.
 
     Args:
-        options: the interceptor.
+        limits: what bounds the pool.
         context: the session's; only its clock is read.
     """
 
-    def __init__(self, options: Slice, context: Context) -> None:
-        self._options = options
+    def __init__(self, limits: Limits, context: Context) -> None:
+        self._limits = limits
         self._now_ms = context.now_ms
         self._pending: OrderedDict[Key, Pending] = OrderedDict()
         self._partitions: dict[Place, PartitionOffsets] = {}
@@ -164,10 +175,10 @@ class Glue:
     def _problem(self, header: SliceHeader, record: Record, pending: Pending | None) -> str | None:
         if problem := header.problem():
             return f"hw.slice states {problem}"
-        if header.total_bytes > self._options.max_message_bytes:
+        if header.total_bytes > self._limits.max_message_bytes:
             return (
                 f"hw.slice states {header.total_bytes} bytes in all; "
-                f"max_message_bytes is {self._options.max_message_bytes}"
+                f"max_message_bytes is {self._limits.max_message_bytes}"
             )
         found = 0 if record.value is None else len(record.value)
         if found != header.payload_bytes:
@@ -188,16 +199,16 @@ class Glue:
 
     def _make_room(self, pending: Pending, need: int) -> None:
         """Evict the oldest incomplete messages, but not the one that needs the room."""
-        options = self._options
+        limits = self._limits
         while (
-            self._pending_bytes + need > options.max_pending_bytes
-            or len(self._pending) > options.max_pending_messages
+            self._pending_bytes + need > limits.max_pending_bytes
+            or len(self._pending) > limits.max_pending_messages
         ):
             oldest = next((other for other in self._pending.values() if other is not pending), None)
             if oldest is None:
-                problem = f"its message does not fit into max_pending_bytes ({options.max_pending_bytes})"
+                problem = f"its message does not fit into max_pending_bytes ({limits.max_pending_bytes})"
                 raise self._refused(pending.key, problem)
-            if len(self._failures) >= options.max_pending_messages:
+            if len(self._failures) >= limits.max_pending_messages:
                 problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
                 raise self._refused(pending.key, problem)
             why = "evicted, for newer ones had no room in max_pending_bytes or max_pending_messages"
@@ -207,7 +218,7 @@ class Glue:
         before, now = pending.held_bytes, self._now_ms()
         pending.add(index, record, now)
         self._pending_bytes += pending.held_bytes - before
-        self._expiry_due = min(self._expiry_due, now + self._options.expire_ms)
+        self._expiry_due = min(self._expiry_due, now + self._limits.expire_ms)
         if record.offset is not None and record.partition is not None:
             self._offsets(pending.key[:2]).watch(pending)
 
@@ -227,11 +238,11 @@ class Glue:
             return
         if record.offset > offsets.gap_at:
             for pending in offsets.behind(record.offset):
-                why = f"none came for more than {self._options.max_gap} offsets (max_gap)"
+                why = f"none came for more than {self._limits.max_gap} offsets (max_gap)"
                 self._give_up(pending, "expired", why)
 
     def _expire(self, now_ms: int) -> None:
-        waits = self._options.expire_ms
+        waits = self._limits.expire_ms
         for pending in [other for other in self._pending.values() if other.arrived_ms + waits <= now_ms]:
             self._give_up(pending, "expired", f"none came for {waits} ms (expire_ms)")
         arrived = min((other.arrived_ms for other in self._pending.values()), default=inf)
@@ -283,7 +294,7 @@ class Glue:
     def _offsets(self, place: Place) -> PartitionOffsets:
         offsets = self._partitions.get(place)
         if offsets is None:
-            offsets = self._partitions[place] = PartitionOffsets(self._options.max_gap)
+            offsets = self._partitions[place] = PartitionOffsets(self._limits.max_gap)
         return offsets
 
 

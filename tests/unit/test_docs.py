@@ -1,0 +1,292 @@
+"""The documents hold: links lead somewhere, commands exist, code compiles, configurations load."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import shlex
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from headerware import Context, Interceptor, load_chain
+from headerware.cli import main
+from headerware.core import plugins
+from headerware.core.plugins import BUILT_IN, interceptor_type
+from headerware.testing import EmbeddedCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = ROOT / "examples" / "plugin_template"
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "spec/*.md")
+    + ("examples/**/README.md",)
+    for path in ROOT.glob(pattern)
+)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+OURS = re.compile(r"(?:headerware|tests|docs|spec|examples|bench|requirements)/[\w./*-]+")
+
+
+@cache
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def prose(document: str) -> str:
+    return FENCE.sub("", text_of(document))
+
+
+def blocks(kind: str, documents: Iterable[str] = DOCUMENTS) -> list[Any]:
+    """Give the fenced blocks of a kind, each as a parameter with its place as its id."""
+    return [
+        pytest.param(
+            document, found[2], id=f"{document}:{text_of(document).count(chr(10), 0, found.start()) + 1}"
+        )
+        for document in documents
+        for found in FENCE.finditer(text_of(document))
+        if found[1] == kind
+    ]
+
+
+def commands(word: str) -> list[Any]:
+    """Give the command lines that begin with a word, fenced or in the middle of a sentence."""
+    found: list[tuple[str, str]] = []
+    for document in DOCUMENTS:
+        fenced = [
+            line.strip() for block in FENCE.finditer(text_of(document)) for line in block[2].splitlines()
+        ]
+        inline = [code[1] for code in CODE.finditer(prose(document))]
+        lines = (line.partition("  #")[0].strip() for line in [*fenced, *inline])
+        found += [(document, line) for line in lines if line.startswith(f"{word} ")]
+    return [pytest.param(line, id=f"{document}: {line}") for document, line in dict.fromkeys(found)]
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def table(document: str, first: str) -> list[list[str]]:
+    """Give the rows of the table whose first heading this is."""
+    lines = text_of(document).splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip().strip("`") for cell in line.strip("|").split(" | ")])
+    return rows
+
+
+def known_to_click(tokens: list[str]) -> None:
+    """Follow a command line through the groups, and look for each of its options."""
+    command: click.Command = main
+    while isinstance(command, click.Group) and tokens:
+        word = tokens.pop(0)
+        assert word in command.commands, word
+        command = command.commands[word]
+    options = {
+        name: parameter
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+    arguments = 0
+    while tokens:
+        token = tokens.pop(0)
+        if not token.startswith("-"):
+            arguments += 1
+            continue
+        assert token in options, token
+        if not getattr(options[token], "is_flag", False):
+            tokens.pop(0)
+    assert arguments <= sum(isinstance(parameter, click.Argument) for parameter in command.params)
+
+
+class TestLinks:
+    @pytest.mark.parametrize("document", DOCUMENTS)
+    def test_lead_to_something_that_is_there(self, document: str) -> None:
+        for target in LINK.findall(prose(document)):
+            if target.startswith("https://"):
+                continue
+            name, _, anchor = target.partition("#")
+            path = ((ROOT / document).parent / name).resolve() if name else ROOT / document
+            assert path.is_relative_to(ROOT), target
+            assert path.exists(), target
+            if anchor:
+                headings = HEADING.findall(path.read_text(encoding="utf-8"))
+                assert anchor in map(slug, headings), target
+
+    @pytest.mark.parametrize("document", DOCUMENTS)
+    def test_paths_in_the_text_are_there(self, document: str) -> None:
+        for code in CODE.findall(prose(document)):
+            if OURS.fullmatch(code):
+                assert list(ROOT.glob(code.rstrip("/"))), code
+
+    def test_the_readme_leads_to_every_document(self) -> None:
+        led_to = set(LINK.findall(text_of("README.md")))
+        pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")}
+        assert pages <= led_to
+
+    def test_the_specs_are_all_listed(self) -> None:
+        listed = set(LINK.findall(text_of("spec/README.md")))
+        assert {path.relative_to(ROOT / "spec").as_posix() for path in (ROOT / "spec").rglob("*.*")} <= {
+            *listed,
+            "README.md",
+            "vectors/commit-metadata.json",  # its own page leads to it
+        }
+
+
+class TestCommands:
+    @pytest.mark.parametrize("line", commands("headerware"))
+    def test_of_ours_are_understood(self, line: str) -> None:
+        known_to_click(shlex.split(line.replace("[", "").replace("]", ""))[1:])
+
+    @pytest.mark.parametrize("line", commands("make"))
+    def test_of_make_have_a_target(self, line: str) -> None:
+        targets = re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE)
+        for word in shlex.split(line)[1:]:
+            assert word in targets or "=" in word, word
+
+    def test_there_are_some(self) -> None:
+        assert len(commands("headerware")) > 5
+        assert len(commands("make")) > 5
+
+
+class TestConfigurations:
+    @pytest.fixture
+    def _template(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+        """Install the template of plug-ins, which one of the documents configures."""
+        information = tmp_path / "site" / "headerware_stamp-0.1.0.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: headerware-stamp\nVersion: 0.1.0\n"
+        )
+        (information / "entry_points.txt").write_text(f"[{plugins.GROUP}]\nstamp = headerware_stamp:Stamp\n")
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        monkeypatch.syspath_prepend(TEMPLATE / "src")
+        plugins._entry_points.cache_clear()
+        yield
+        plugins._entry_points.cache_clear()
+        for module in [name for name in sys.modules if name.partition(".")[0] == "headerware_stamp"]:
+            del sys.modules[module]
+
+    @pytest.mark.usefixtures("_template")
+    @pytest.mark.parametrize(("document", "block"), blocks("toml"))
+    def test_load_and_open(
+        self, document: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for variable in re.findall(r"\$\{env:(\w+)\}", block):
+            monkeypatch.setenv(variable, "orders")
+        for key in re.findall(r'key_id = "(?:\$\{env:\w+:-)?([\w-]+)', block):
+            made = ["keys", "generate", "--keyring", str(tmp_path / "keys.json"), "--id", key]
+            assert CliRunner().invoke(main, made).exit_code == 0
+        for included in re.findall(r'include = \["([^"]+)"\]', block):
+            (tmp_path / included).write_text('[[interceptors]]\ntype = "trace"\n')
+        (tmp_path / "headerware.toml").write_text(block)
+        chain = load_chain(tmp_path / "headerware.toml")
+        assert len(chain) > 0
+        chain.open(Context(side="producer")).close()
+
+    def test_there_are_some(self) -> None:
+        assert len(blocks("toml")) >= 3
+
+    def test_the_template_is_what_its_document_calls_it(self) -> None:
+        project = text_of("examples/plugin_template/pyproject.toml")
+        assert 'stamp = "headerware_stamp:Stamp"' in project
+
+
+class TestPython:
+    @pytest.mark.parametrize(("document", "block"), blocks("python"))
+    def test_compiles(self, document: str, block: str) -> None:
+        compile(block, document, "exec")
+
+    def test_there_is_some(self) -> None:
+        assert len(blocks("python")) >= 3
+
+
+class TestReadme:
+    """The README from top to bottom, as a new user would do it."""
+
+    def test_works_as_it_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with EmbeddedCluster() as cluster:
+            there = cluster.bootstrap_servers
+            (program,) = (block.values[1] for block in blocks("python", ["README.md"]))
+            (config,) = (block.values[1] for block in blocks("toml", ["README.md"]))
+            lines = [
+                line.replace("localhost:9092", there)
+                for (_, block) in FENCE.findall(text_of("README.md"))
+                for line in block.splitlines()
+                if line.startswith("headerware ")
+            ]
+            (tmp_path / "headerware.toml").write_text(config)
+            self.run(lines[0])
+            assert "localhost:9092" in program
+            exec(compile(program.replace("localhost:9092", there), "README.md", "exec"), {})  # noqa: S102 - our own
+            assert "b'{\"id\": 1}' [('tenant', b'north'), ('hw.trail'" in capsys.readouterr().out
+            outputs = [self.run(line) for line in lines[1:]]
+        assert outputs[0] == "headerware.toml: ok (trail -> sign)\n"
+        assert "application -> trail -> sign -> Kafka" in outputs[1]
+        assert "produced into" in outputs[2]
+
+    def run(self, line: str) -> str:
+        result = CliRunner().invoke(main, shlex.split(line)[1:])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def test_has_ten_lines_of_each(self) -> None:
+        for kind in ("python", "toml"):
+            ((_, block),) = (found.values for found in blocks(kind, ["README.md"]))
+            assert len([line for line in str(block).splitlines() if line]) <= 10
+
+    def test_lists_the_interceptors_that_there_are(self) -> None:
+        assert {row[0] for row in table("README.md", "interceptor")} == set(BUILT_IN)
+
+
+class TestOptions:
+    def test_that_all_have_are_these(self) -> None:
+        rows = table("docs/configuration.md", "option")
+        assert {row[0] for row in rows} == set(Interceptor.__struct_fields__)
+
+    def test_of_each_interceptor_are_these_with_their_defaults(self) -> None:
+        documented: dict[str, dict[str, str]] = {}
+        for word, option, default, _ in table("docs/configuration.md", "interceptor"):
+            own = documented.setdefault(word or list(documented)[-1], {})
+            if option:
+                own[option] = default
+        assert documented == {word: self.options(word) for word in documented}
+        assert set(documented) == set(BUILT_IN)
+
+    def options(self, word: str) -> dict[str, str]:
+        """Give an interceptor's own options with their defaults as the document writes them."""
+        return {
+            field.name: self.written(field)
+            for field in msgspec.structs.fields(interceptor_type(word))
+            if field.name not in Interceptor.__struct_fields__
+        }
+
+    def written(self, field: msgspec.structs.FieldInfo) -> str:
+        if field.required:
+            return "-"
+        if isinstance(field.default, str):
+            return field.default
+        return "a list" if field.default and isinstance(field.default, tuple) else json.dumps(field.default)
+
+
+class TestVersions:
+    def test_the_changelog_has_this_one(self) -> None:
+        assert f"## [{importlib.metadata.version('kafka-headerware')}]" in text_of("CHANGELOG.md")
