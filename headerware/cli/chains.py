@@ -30,7 +30,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--side", type=click.Choice(["producer", "consumer"]), help="With --open: as which client.")
 @_json
 def check(config: str, opens: bool, side: Any, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
-    """Check a chain's CONFIG file, for CI: exit code 1 and one line that says what is wrong and where."""
+    """Check a chain's CONFIG file, for CI.
+
+    The exit code is 1 where something is wrong, and one line says what and where.
+    """
     chain = load_chain(config)
     if opens:
         chain.open(Context(side=side)).close()
@@ -45,7 +48,11 @@ def check(config: str, opens: bool, side: Any, as_json: bool) -> None:  # noqa: 
 @click.argument("topic", required=False)
 @_json
 def explain(config: str, topic: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
-    """Show the chain that TOPIC gets from CONFIG: its order in both directions, and every option's origin."""
+    """Show the chain that TOPIC gets from CONFIG.
+
+    It says the order in both directions, and every option with where it came from. Without TOPIC it is the
+    whole chain.
+    """
     interceptors = explanation_of(config, topic)
     if as_json:
         click.echo(msgspec.json.encode({"topic": topic, "send": interceptors}).decode())

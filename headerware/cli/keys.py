@@ -72,7 +72,7 @@ _key_id = click.option("--id", "key_id", required=True, help="The key's name.")
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate, revoke and publish the keys of a keyring file."""
+    """Make, list, rotate, revoke and publish keys, in a keyring file."""
 
 
 @keys.command()
@@ -158,14 +158,17 @@ def revoke(
     help="The public keyring to write; an older one there is replaced.",
 )
 def export_public(path: Path, permissions: Permissions, out: Path, *, as_json: bool) -> None:
-    """Write the public halves of Ed25519 keys, for those who only verify."""
+    """Write the public halves of Ed25519 keys.
+
+    They are for those who only verify.
+    """
     from headerware.keyring.writing import write_public_keyring  # noqa: PLC0415 - needs a POSIX system
 
     public, left_out = public_part(read_keyring(path, permissions=permissions))
     if not public.keys:
         raise KeyringError(f"{path} has no Ed25519 key, and HMAC keys have no public half to export")
     write_public_keyring(out, public)
-    lines = [f"wrote {len(public.keys)} public keys to {out}"]
+    lines = [f"wrote {len(public.keys)} public {'key' if len(public.keys) == 1 else 'keys'} to {out}"]
     lines += [f"left out {key.id!r} version {key.version}: HMAC keys have no public half" for key in left_out]
     _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key in left_out])
 

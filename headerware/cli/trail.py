@@ -52,7 +52,9 @@ def trail(
     path: str | None,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
-    """Show where records have been: the last ones of TOPIC, or one header value by --hex or --file.
+    """Show where records have been.
+
+    These are the last records of TOPIC, or one header value that --hex or --file gives.
 
     Nothing is committed, and no consumer group is joined. The exit code is 1 where a header value that was
     given is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.

@@ -86,7 +86,8 @@ class Consumer(PartitionsConsumer):
             )
         )
         try:
-            self._offsets = Offsets(session)
+            self._inbox = Inbox(session.consume_outcome)
+            self._offsets = Offsets(session, self._inbox.first_offset)
             self._stores = boolean(conf, "enable.auto.offset.store", default=True)
             self._commits_s = (
                 number(conf, "auto.commit.interval.ms", 5_000) / 1000
@@ -98,13 +99,13 @@ class Consumer(PartitionsConsumer):
             session.close()
             raise
         self._take_in = session.consume_outcome
-        self._inbox = Inbox(session.consume_outcome)
         self._paused: set[Place] = set()
         self._remembered = OrderedDict()
         self._simple = not self._offsets.gathers
         self._ticks = session.has("poll") or self._offsets.gathers
         self._next_tick = self._next_commit = 0.0
         self._repeated = 0
+        self._deferred: Exception | None = None
         self._finish = weakref.finalize(self, _close_all, session, letters)
 
     # Records
@@ -117,6 +118,7 @@ class Consumer(PartitionsConsumer):
         Raises:
             HeaderwareError: the chain refused a record; it is not delivered again.
         """
+        self._raise_deferred()
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -153,33 +155,55 @@ class Consumer(PartitionsConsumer):
         """
         if not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
+        self._raise_deferred()
+        messages: list[Message] = []
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
-            if self._inbox and (messages := self._drain(num_messages, [])):
-                return messages
+            if self._inbox:
+                messages = self._drain(num_messages, messages)
+                if messages:
+                    return messages
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
-                return []
-            fetched = _c_consume(self, num_messages, self._patience(left))
-            asked = True
+                return messages
+            wanted, asked = num_messages - len(messages), True
+            fetched = self._fetched(wanted, self._patience(left), messages)
             if self._ticks:
                 self._tick()
-            if fetched and (messages := self._batch(fetched, num_messages)):
+            messages = self._batch(fetched, num_messages, messages) if fetched else messages
+            # A batch that is short was cut off by our own patience, not by the caller's.
+            if messages and (len(fetched) == wanted or self._inbox or self._deferred is not None):
                 return messages
+
+    def _fetched(self, count: int, timeout: float, messages: list[Message]) -> list[Message]:
+        """Fetch from the wire; what a callback raises waits until the messages before it have been given."""
+        try:
+            return list(_c_consume(self, count, timeout))
+        except Exception as raised:
+            if not messages:
+                raise
+            self._deferred = raised
+            return []
+
+    def _raise_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            raise deferred
 
     def _patience(self, left: float) -> float:
         """Give how long to wait for the wire before the chain has to be asked again."""
         return _TICK_S if self._ticks and not 0 <= left <= _TICK_S else left
 
-    def _batch(self, fetched: list[Message], limit: int) -> list[Message]:
+    def _batch(self, fetched: list[Message], limit: int, messages: list[Message]) -> list[Message]:
+        """Take a batch in, and add its messages to those that are there."""
         records = [record_of(message) for message in fetched if message.error() is None]
         if self._offsets.gathers:
             for record in records:
                 self._recall(record)
         outcomes = self._session.consume_outcomes(records)
         if not self._simple or self._inbox or len(records) < len(fetched):
-            return self._queued(fetched, records, outcomes, limit)
+            return self._queued(fetched, records, outcomes, limit, messages)
         good = 0
         last: dict[tuple[str, int | None], Message] = {}
         before: Record | None = None
@@ -195,7 +219,7 @@ class Consumer(PartitionsConsumer):
             # By message, and so before the chain's changes: the topic is that on the wire.
             for message in last.values():
                 self._store_message(message)
-        messages = list(map(self._delivered, fetched[:good], records, outcomes))
+        messages.extend(map(self._delivered, fetched[:good], records, outcomes))
         if good == len(fetched):
             return messages
         for rest in zip(fetched[good:], records[good:], outcomes[good:], strict=True):
@@ -203,7 +227,12 @@ class Consumer(PartitionsConsumer):
         return self._drain(limit, messages)
 
     def _queued(
-        self, fetched: list[Message], records: list[Record], outcomes: list[Any], limit: int
+        self,
+        fetched: list[Message],
+        records: list[Record],
+        outcomes: list[Any],
+        limit: int,
+        messages: list[Message],
     ) -> list[Message]:
         """Let a batch go through the inbox, with events between the records where they stood."""
         results = iter(zip(records, outcomes, strict=True))
@@ -212,7 +241,7 @@ class Consumer(PartitionsConsumer):
                 self._inbox.add_event(message)
             else:
                 self._inbox.add(message, *next(results))
-        return self._drain(limit, [])
+        return self._drain(limit, messages)
 
     def _drain(self, limit: int, messages: list[Message]) -> list[Message]:
         """Add messages of the inbox, up to a refused record; raise that only if there are none before it."""
@@ -372,6 +401,7 @@ class Consumer(PartitionsConsumer):
             self._commit_watermarks()
             _C.close(self)
         finally:
+            self._inbox.clear()
             self._finish()
 
     def __exit__(

@@ -18,6 +18,7 @@ class Clamping(Protocol):
 
 
 _consumers: Final[dict[bytes, weakref.WeakSet[Any]]] = {}
+_latest: Final[weakref.WeakKeyDictionary[Any, bytes]] = weakref.WeakKeyDictionary()
 _LIMIT: Final = 1_000
 
 
@@ -25,8 +26,15 @@ def register(metadata: Any, consumer: Clamping) -> None:
     """Remember, weakly, which consumer gave out group metadata.
 
     The bytes name group, member and generation; consumers that assign partitions themselves have no
-    member's name, so that several may share them. Each of them knows its own partitions.
+    member's name, so that several may share them. Each of them knows its own partitions. A consumer's
+    earlier generations are forgotten, for the broker refuses them.
     """
+    earlier = _latest.get(consumer)
+    if earlier == metadata:
+        return
+    _latest[consumer] = metadata
+    if earlier is not None:
+        _forget(earlier, consumer)
     if metadata not in _consumers and len(_consumers) >= _LIMIT:
         for stale in [known for known, living in _consumers.items() if not living]:
             del _consumers[stale]
@@ -39,6 +47,14 @@ def clamped(metadata: Any, positions: list[TopicPartition]) -> list[TopicPartiti
     if not consumers or not isinstance(positions, list):
         return positions
     return [_lowest(consumers, position) for position in positions]
+
+
+def _forget(metadata: bytes, consumer: Clamping) -> None:
+    living = _consumers.get(metadata)
+    if living is not None:
+        living.discard(consumer)
+        if not living:
+            del _consumers[metadata]
 
 
 def _lowest(consumers: list[Any], position: TopicPartition) -> TopicPartition:

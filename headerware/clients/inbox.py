@@ -94,15 +94,16 @@ class Inbox:
         self._entries.append(Entry((message.topic() or "", -1), message=message))
 
     def add_released(self, outcome: Any) -> None:
-        """Append what the chain gave of its own accord; it moves no offset."""
+        """Put what the chain gave of its own accord in front, for it is older; it moves no offset."""
+        outcome = _listed(outcome)
         if isinstance(outcome, HeaderwareError):
             topic = getattr(outcome, "topic", None) or ""
             partition = getattr(outcome, "partition", None)
             place = (topic, -1 if partition is None else partition)
-            self._entries.append(Entry(place, offset=getattr(outcome, "offset", None), error=outcome))
-        elif outcome is not DROP:
-            for record in [outcome] if isinstance(outcome, Record) else outcome:
-                self._entries.append(_extra(record))
+            released = [Entry(place, offset=getattr(outcome, "offset", None), error=outcome)]
+        else:
+            released = [] if outcome is DROP else list(map(_extra, outcome))
+        self._entries.extendleft(reversed(released))
 
     def put_back(self, entry: Entry) -> None:
         """Put an entry in front again."""
@@ -111,15 +112,16 @@ class Inbox:
     def retried(self, entry: Entry) -> bool:
         """Take a blocked record in again, and tell whether that changed anything."""
         assert entry.original is not None  # noqa: S101 - the caller has looked
-        outcome = self._consume(entry.original)
+        outcome = _listed(self._consume(entry.original))
         if isinstance(outcome, DeadLetterError):
             entry.error = outcome
             return False
         if isinstance(outcome, HeaderwareError):
             entries = [Entry(entry.place, error=outcome, position=entry.position)]
         else:
-            records = [] if outcome is DROP else [outcome] if isinstance(outcome, Record) else list(outcome)
-            entries = [*map(_extra, records), Entry(entry.place, position=entry.position)]
+            records = [] if outcome is DROP else outcome
+            extras = [_extra(record, entry.place) for record in records]
+            entries = [*extras, Entry(entry.place, position=entry.position)]
         self._entries.extendleft(reversed(entries))
         return True
 
@@ -132,6 +134,25 @@ class Inbox:
                 del self._entries[index]
                 return entry
         return None
+
+    def first_offset(self, place: Place) -> int | None:
+        """Give the smallest offset of a partition's entries, or None where none waits."""
+        lowest: int | None = None
+        for entry in self._entries:
+            if entry.place != place:
+                continue
+            offset = entry.offset
+            if offset is None and entry.position is not None:
+                offset = entry.position - 1
+            if offset is not None:
+                lowest = offset if lowest is None else min(lowest, offset)
+            if entry.position is not None:
+                break  # what follows came later
+        return lowest
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
 
     def drop(self, places: Collection[Place]) -> None:
         """Forget the entries of partitions that have gone."""
@@ -170,11 +191,11 @@ class Inbox:
 
 
 def _listed(outcome: Any) -> Any:
-    """Make all records of a fan-out; those that are cut lazily fail late."""
+    """Give the records of an outcome as a list; those that are cut lazily fail only here."""
     if outcome is DROP or isinstance(outcome, HeaderwareError):
         return outcome
     try:
-        return list(outcome)
+        return [outcome] if isinstance(outcome, Record) else list(outcome)
     except HeaderwareError as error:
         return error
 

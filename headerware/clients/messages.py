@@ -6,21 +6,40 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
+from headerware.core.errors import HeaderError, position
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record, RecordMetadata
 
 _new_headers = tuple.__new__
 
 
+class _Unreadable(dict[str, bytes | None]):
+    """Stand for headers that cannot be read; the session's edge refuses their record."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__({where: None})
+
+    def items(self) -> Any:
+        """Refuse to be read."""
+        raise HeaderError(f"{next(iter(self))}: a header's name is no UTF-8, so the record is refused")
+
+
 def record_of(message: Message) -> Record:
     """Take a message that a consumer got; its headers are known to be pairs of text and bytes."""
     kind, timestamp_ms = message.timestamp()
-    headers: Any = message.headers()
+    headers: Any
+    try:
+        # Both within, for the interpreter may notice only at the second call that the first has failed.
+        headers = message.headers()
+        headers = _new_headers(Headers, headers) if headers else EMPTY
+    except (SystemError, UnicodeError):
+        # confluent-kafka fails on a name that is no UTF-8; asking it again would crash the process.
+        headers = _Unreadable(position(message.topic() or "", message.partition(), message.offset()))
     return Record(
         message.topic(),  # type: ignore[arg-type]  # None only where the message is an error event
         message.value(),
         message.key(),
-        _new_headers(Headers, headers) if headers else EMPTY,
+        headers,
         message.partition(),
         timestamp_ms if kind else None,
         kind,

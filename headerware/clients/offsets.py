@@ -10,7 +10,7 @@ is the committed offset itself. Other text is the application's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, TopicPartition
@@ -69,10 +69,13 @@ class Offsets:
 
     Args:
         session: knows which records are incomplete.
+        first_waiting: gives the smallest offset of a partition that the application has not taken yet, or
+            None where it has taken everything.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, first_waiting: Callable[[Place], int | None]) -> None:
         self._session = session
+        self._first_waiting = first_waiting
         self.gathers: Final = session.gathers
         self._fresh: set[Place] = set()
         self._watermarks: dict[Place, int] = {}
@@ -86,6 +89,9 @@ class Offsets:
         self, place: Place, position: int, own: str | None = None, leader_epoch: int | None = None
     ) -> TopicPartition:
         """Give what to commit for a position."""
+        waiting = self._first_waiting(place)
+        if waiting is not None and waiting < position:
+            position, leader_epoch = waiting, None
         if not self.gathers or position < 0:
             return positioned(place, position, wrapped(None, own), leader_epoch)
         safe = self._session.safe_offset(*place, position)

@@ -13,6 +13,7 @@ from headerware.clients.codes import STATE, TIMED_OUT
 from headerware.clients.deliveries import Deliveries
 from headerware.clients.groups import clamped
 from headerware.clients.messages import wire_headers
+from headerware.core.fold import Outcome, flat
 from headerware.core.record import Record
 from headerware.core.session import Session
 
@@ -38,8 +39,7 @@ class ReportingProducer(confluent_kafka.Producer):
     def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
         for outcome in self._session.flush():
-            for released in [outcome] if isinstance(outcome, Record) else outcome or ():  # type: ignore[union-attr]
-                queue(self, released, None)
+            self._send_released(outcome)
         try:
             self._deliveries.serve()
         finally:
@@ -76,6 +76,14 @@ class ReportingProducer(confluent_kafka.Producer):
             return serve(self, timeout)
         finally:
             self._serving.discard(ident)
+
+    def _send_released(self, outcome: Outcome) -> None:
+        """Send what an interceptor held back; what fails of it comes out of ``flush``."""
+        try:
+            for record in flat(outcome):
+                queue(self, record, None)
+        except Exception as raised:  # noqa: BLE001 - nobody else is there to hear of it
+            self._deliveries.deferred.append(raised)
 
     def _make_room(self) -> None:
         """Serve reports; what callbacks raise comes out of the next ``poll`` or ``flush``."""

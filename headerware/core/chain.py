@@ -201,7 +201,8 @@ def _check_options(interceptor: object) -> None:
         try:
             msgspec.convert(msgspec.structs.asdict(interceptor), type(interceptor), strict=True)
         except msgspec.ValidationError as error:
-            raise refused(error, label(interceptor), type(interceptor)) from error
+            # The cause may quote the value.
+            raise refused(error, label(interceptor), type(interceptor)) from None
 
 
 def _unique_names(interceptors: tuple[object, ...]) -> tuple[str, ...]:

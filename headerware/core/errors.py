@@ -75,7 +75,13 @@ class InterceptorError(HeaderwareError):
     The chain fills in the position where an interceptor left it open.
     """
 
-    last_record: Record | None
+    # Defaults, for a subclass's own constructor may forget ours.
+    message: str = ""
+    step: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    last_record: Record | None = None
     """The last good record, for acknowledgements; not part of the text, and not pickled."""
 
     def __init__(
@@ -93,7 +99,6 @@ class InterceptorError(HeaderwareError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
-        self.last_record = None
 
     def at(self, step: str, record: Record) -> InterceptorError:
         """Fill in the position where it is still open, and give the error itself."""
@@ -106,8 +111,7 @@ class InterceptorError(HeaderwareError):
 
     def again(self) -> InterceptorError:
         """Give the same error without a position, for one of several records that it meets."""
-        again = type(self).__new__(type(self), *self.args)
-        again.__dict__.update(self.__dict__)
+        again = _rebuilt(type(self), self.args, self.__dict__)
         again.step = again.topic = again.partition = again.offset = again.last_record = None
         return again
 
@@ -115,10 +119,11 @@ class InterceptorError(HeaderwareError):
         where = [] if self.step is None else [self.step]
         if self.topic is not None:
             where.append(position(self.topic, self.partition, self.offset))
-        return f"{' at '.join(where)}: {self.message}" if where else self.message
+        text = self.message or type(self).__name__
+        return f"{' at '.join(where)}: {text}" if where else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.step, self.topic, self.partition, self.offset)
+        return _rebuilt, (type(self), self.args, {**self.__dict__, "last_record": None})
 
 
 class SignatureError(InterceptorError):
@@ -147,6 +152,8 @@ def position(topic: str, partition: int | None, offset: int | None) -> str:
     return text if offset is None else f"{text}@{offset}"
 
 
-def _rebuild(kind: type[InterceptorError], message: str, *place: Any) -> InterceptorError:
-    step, topic, partition, offset = place
-    return kind(message, step=step, topic=topic, partition=partition, offset=offset)
+def _rebuilt(kind: type[InterceptorError], args: tuple[Any, ...], facts: dict[str, Any]) -> InterceptorError:
+    """Make an error again without its constructor, whose arguments are the plug-in's own."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error

@@ -7,13 +7,13 @@ the handler the record is still the last good one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
-from headerware.core.hooks import DROP, FanOut, Stage
-from headerware.core.order import stage_of
+from headerware.core.hooks import DROP, FanOut, Place, Stage
+from headerware.core.order import place_of, stage_of
 from headerware.core.plan import Direction, Plan, Step
 from headerware.core.record import Record
 
@@ -21,6 +21,7 @@ Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # ty
 """What became of one record: it, several, none yet (an empty list), dropped, or refused."""
 
 _PLANS_LIMIT: Final = 1_000
+_INCOMPLETE: Final = "a slice was dropped further on, and without it nobody can glue the message"
 _log = logging.getLogger("headerware")
 
 
@@ -148,7 +149,7 @@ class Fold:
         if isinstance(out, FanOut):
             lazily = partial(self._lazily, plan, index, out, current)
             return FanOut(out.count, lazily, size_bytes=out.size_bytes)
-        if out is None or isinstance(out, str | bytes) or not isinstance(out, Iterable):
+        if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
             error = InterceptorError(
                 f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"
             )
@@ -170,7 +171,7 @@ class Fold:
             outcome = self._next(plan, index, record, record)
             dropped += outcome is DROP
             try:
-                finished.extend(_flat(outcome))
+                finished.extend(flat(outcome))
             except HeaderwareError as error:
                 return error
         # Where one of them waits further on, so does the whole.
@@ -178,6 +179,8 @@ class Fold:
 
     def _lazily(self, plan: Plan, index: int, records: Iterable[Any], current: Record) -> Iterator[Record]:
         step = plan.steps[index]
+        whole = place_of(step.interceptor) is Place.SLICE
+        gone = left = False
         made: Iterator[Any] | None = None
         while True:
             try:
@@ -189,7 +192,13 @@ class Fold:
             except Exception as error:  # noqa: BLE001 - cutting is a hook that runs later
                 step.counts["failed"] += 1
                 raise _placed(error, step, current) from error.__cause__
-            yield from _flat(self._next(plan, index, record, record))
+            outcome = self._next(plan, index, record, record)
+            if whole:
+                gone, left = gone or outcome is DROP, left or outcome is not DROP
+                if gone and left:
+                    step.counts["failed"] += 1
+                    raise _placed(InterceptorError(_INCOMPLETE), step, current)
+            yield from flat(outcome)
 
     def _next(self, plan: Plan, index: int, record: Record, original: Record) -> Outcome:
         """Go on behind a step with a record that may have moved to another topic."""
@@ -334,7 +343,12 @@ def _require_record(record: Any, plan: Plan, step: Step) -> None:
         raise InterceptorError("changed the topic; only transforms at the object stage may")
 
 
-def _flat(outcome: Outcome) -> Iterable[Record]:
+def flat(outcome: Outcome) -> Iterable[Record]:
+    """Give the records of an outcome.
+
+    Raises:
+        HeaderwareError: the outcome is one, or a lazy cut meets one.
+    """
     if outcome is DROP:
         return ()
     if isinstance(outcome, Record):

@@ -114,7 +114,7 @@ def build(declared: Declared) -> Interceptor:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise refused(error, declared.path, kind) from error
+        raise refused(error, declared.path, kind) from None  # the cause may quote the value
     except ConfigError as error:
         place = f"{declared.path}.{error.path}" if error.path else declared.path
         raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
@@ -149,7 +149,7 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
     try:
         converted = msgspec.convert(value, hint, strict=not given.loose)
     except msgspec.ValidationError as error:
-        raise refused(error, path, hint) from error
+        raise refused(error, path, hint) from None  # the cause may quote the value
     if given.folder is not None and isinstance(converted, str) and _names_a_file(hint):
         return os.path.join(given.folder, converted)  # noqa: PTH118 - options are plain text
     return converted

@@ -87,7 +87,9 @@ def role_of(interceptor: object) -> Role:
 
 
 def _transforms(interceptor: object) -> bool:
-    return role_of(interceptor) is Role.TRANSFORM
+    """Whether it may change what is sent; what it opens into is not known yet."""
+    sends = any(callable(getattr(interceptor, hook, None)) for hook in ("on_send", "on_send_batch", "open"))
+    return sends and role_of(interceptor) is Role.TRANSFORM
 
 
 def _share_topics(left: object, right: object) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -58,8 +59,8 @@ class Session:
             sending.append(_check("send", require_bytes, len(sending)))
         consuming.insert(0, _check("consume", refuse_encodings, -1))
         edge = admit if self._serializes else admit_bytes
-        self._send: Final = Fold("send", sending, edge, self._bury)
-        self._consume: Final = Fold("consume", consuming, normalised, self._bury)
+        self._send: Final = Fold("send", sending, edge, partial(self._bury, "ON_SEND"))
+        self._consume: Final = Fold("consume", consuming, normalised, partial(self._bury, "ON_CONSUME"))
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
         """Gives what became of one record on its way to the wire; never raises for a record."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
@@ -224,7 +225,7 @@ class Session:
 
         return overhead_bytes
 
-    def _bury(self, original: Record, error: InterceptorError, step: Step) -> bool:
+    def _bury(self, stage: str, original: Record, error: InterceptorError, step: Step) -> bool:
         """Publish a dead letter and return once it is stored, or raise; False for what is one already."""
         interceptor = step.interceptor
         topic = str(getattr(interceptor, "dead_letter_topic", "{topic}.dead-letter"))
@@ -238,7 +239,7 @@ class Session:
             error,
             topic=topic,
             names=str(getattr(interceptor, "dead_letter_headers", "connect")),
-            stage="ON_CONSUME" if original.offset is not None else "ON_SEND",
+            stage=stage,
             group_id=self.context.group_id,
         )
         for piece in self._cut(letter):

@@ -7,6 +7,7 @@ The file's layout is in spec/keyring.md. What is shown of a key never holds its 
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -26,6 +27,7 @@ HMAC_SECRET_MAX_BYTES: Final = 1024
 ED25519_BYTES: Final = 32
 KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
+_QUOTED_VALUE: Final = re.compile(r"(?<=^Invalid enum value) '.*'(?= - at|$)", re.DOTALL)
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -185,7 +187,9 @@ def decode_keyring(text: bytes, *, source: str = "keyring") -> Keyring:
     try:
         return msgspec.json.decode(text, type=Keyring)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise KeyringError(f"{source} is no keyring: {error}") from error
+        # A value that is quoted may be a secret in the wrong place, and the cause quotes it, too.
+        problem = _QUOTED_VALUE.sub("", str(error))
+        raise KeyringError(f"{source} is no keyring: {problem}") from None
 
 
 def encode_keyring(keyring: Keyring) -> bytes:

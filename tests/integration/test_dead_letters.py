@@ -15,6 +15,8 @@ from headerware import DeadLetterError, Headers, InterceptorError, Record
 from headerware.interceptors import Sign, Slice, Trail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headerware import Consumer
     from tests.integration.conftest import Cluster
 
@@ -131,16 +133,7 @@ class TestUnavailableTopic:
 
         letters = f"{topic}.dead-letter"
         second_cluster.broker.create_topic(letters)
-        found: list[bytes | None] = []
-        deadline = time.monotonic() + DEADLINE_S
-        while found != [b"better"]:
-            assert time.monotonic() < deadline, f"it did not go on: {found}"
-            try:
-                message = consumer.poll(0.2)
-            except DeadLetterError:
-                continue
-            if message is not None and message.error() is None:
-                found.append(message.value())
+        assert self.next_of(consumer) == b"better"
         assert [m.value() for m in second_cluster.on_the_wire(letters)] == [b"evil"], "once"
         consumer.commit(asynchronous=False)
         assert second_cluster.committed(topic, topic)[0] == 3
@@ -158,6 +151,47 @@ class TestUnavailableTopic:
         second = second_cluster.consumer(topic, sign, settings=settings)
         assert [m.value() for m in second_cluster.rest_of(second, topic)] == [b"better"]
         assert [m.value() for m in second_cluster.on_the_wire(f"{topic}.dead-letter")] == [b"evil"]
+
+    def test_a_glued_message_is_read_again_until_there_is_one(
+        self, second_cluster: Cluster, cut: Callable[[str, bytes], list[Record]]
+    ) -> None:
+        topic = second_cluster.topic("orders")
+        wire = second_cluster.plain_producer()
+        large = b"bad" + bytes(6_000)
+        first, *later = cut(topic, large)
+        for value, headers in [
+            (first.value, list(first.headers)),
+            (b"between", None),
+            *((piece.value, list(piece.headers)) for piece in later),
+            (b"behind", None),
+        ]:
+            wire.produce(topic, value, b"key", 0, headers=headers)
+        assert wire.flush(DEADLINE_S) == 0
+        consumer = second_cluster.consumer(topic, Picky(), Slice(), settings=IMPATIENT)
+        assert [m.value() for m in second_cluster.take(consumer, 1)] == [b"between"]
+        for _ in range(2):
+            self.error_of(consumer)
+            consumer.commit(asynchronous=False)
+            assert second_cluster.committed(topic, topic)[0] == 0, "where the message begins"
+        letters = f"{topic}.dead-letter"
+        second_cluster.broker.create_topic(letters)
+        assert self.next_of(consumer) == b"behind", "and what lies between does not come again"
+        consumer.commit(asynchronous=False)
+        assert second_cluster.committed(topic, topic)[0] == len(later) + 3
+        found = second_cluster.rest_of(second_cluster.consumer(letters, Slice()), letters)
+        assert [m.value() for m in found] == [large]
+
+    def next_of(self, consumer: Consumer) -> bytes | None:
+        """Give the next message, once the dead letter could be stored."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            try:
+                message = consumer.poll(0.2)
+            except DeadLetterError:
+                continue
+            if message is not None and message.error() is None:
+                return message.value()
+        pytest.fail(f"it did not go on within {DEADLINE_S:.0f} s")
 
     def error_of(self, consumer: Consumer) -> DeadLetterError:
         with pytest.raises(DeadLetterError) as caught:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 import zstandard
 from opentelemetry import trace
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+from opentelemetry.baggage import set_baggage
+from opentelemetry.context import attach, detach
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 from headerware import (
     CompressionError,
@@ -38,7 +40,11 @@ TEXT: Final = b"text that compresses well. " * 20
 NOISE: Final = random.Random(1).randbytes(300)
 LARGE: Final = random.Random(2).randbytes(4_000)
 OWN: Final[list[tuple[str, bytes | None]]] = [("a", b"1"), ("a", None), ("b", b"")]
-SPAN: Final = NonRecordingSpan(SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(1)))
+STATE: Final = TraceState([("vendor", "1")])
+SPAN: Final = NonRecordingSpan(
+    SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(1), trace_state=STATE)
+)
+W3C: Final = ["traceparent", "tracestate", "baggage"]
 DEADLINE_S: Final = 60.0
 
 
@@ -73,15 +79,17 @@ def seen(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> S
         ("zstd", TEXT, [Compress()]),
         ("gzip", TEXT, [Compress(codec="gzip")]),
         ("incompressible", NOISE, [Compress()]),
+        ("fits", TEXT, [Slice()]),
         ("slice", LARGE, [Slice(max_bytes=1_500)]),
         ("sign", TEXT, [sign]),
         ("sliced and signed", LARGE, [Slice(max_bytes=1_500), sign]),
-        ("tombstone", None, [Compress(), Slice(max_bytes=1_500), sign]),
+        ("tombstone", None, [Trace(), Trail(), Compress(), Slice(max_bytes=1_500), sign]),
     ]
     for key, value, chain in sent:
         producer = shared_cluster.producer(*chain)
-        with trace.use_span(SPAN):
-            producer.produce(topic, value, key, headers=OWN)
+        token = attach(set_baggage("tenant", "a", trace.set_span_in_context(SPAN)))
+        producer.produce(topic, value, key, headers=OWN)
+        detach(token)
         assert producer.flush(DEADLINE_S) == 0
     records: dict[str, list[Message]] = {}
     for message in shared_cluster.on_the_wire(topic):
@@ -105,8 +113,9 @@ class TestPlainConsumer:
 
     def test_trace(self, seen: Seen) -> None:
         value, headers, names = seen.one("trace")
-        assert (value, names) == (TEXT, ["traceparent"])
+        assert (value, names) == (TEXT, W3C)
         assert headers["traceparent"] == f"00-{1:032x}-{2:016x}-01".encode()
+        assert (headers["tracestate"], headers["baggage"]) == (b"vendor=1", b"tenant=a")
 
     def test_trail(self, seen: Seen) -> None:
         value, headers, names = seen.one("trail")
@@ -130,6 +139,10 @@ class TestPlainConsumer:
         value, _, names = seen.one("incompressible")
         assert (value, names) == (NOISE, [])
 
+    def test_slice_leaves_alone_what_fits(self, seen: Seen) -> None:
+        value, _, names = seen.one("fits")
+        assert (value, names) == (TEXT, [])
+
     def test_slice(self, seen: Seen) -> None:
         pieces = seen.records["slice"]
         assert len(pieces) > 2
@@ -143,14 +156,23 @@ class TestPlainConsumer:
         assert (value, names) == (TEXT, ["hw.sig"])
         assert (headers["hw.sig"] or b"")[:6] == b"\x01\x04test"
 
+    def test_slice_and_sign(self, seen: Seen) -> None:
+        pieces = seen.records["sliced and signed"]
+        assert b"".join(piece.value() or b"" for piece in pieces) == LARGE
+        assert {Headers(piece.headers()).names()[-2:] for piece in pieces} == {("hw.slice", "hw.sig")}
+
     def test_a_tombstone_stays_one(self, seen: Seen) -> None:
         value, _, names = seen.one("tombstone")
-        assert (value, names) == (None, ["hw.sig"])
+        assert (value, names) == (None, [*W3C, "hw.trail", "hw.sig"])
 
+    @pytest.mark.parametrize("switched_off", [False, True])
     def test_a_consumer_of_ours_without_a_chain_is_a_plain_one(
-        self, shared_cluster: Cluster, seen: Seen
+        self, shared_cluster: Cluster, seen: Seen, monkeypatch: pytest.MonkeyPatch, *, switched_off: bool
     ) -> None:
-        consumer = shared_cluster.consumer(seen.topic, group_id=uuid.uuid4().hex)
+        chain = [Compress(), Slice(), Sign(keyring=seen.keyring)] if switched_off else []
+        if switched_off:
+            monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        consumer = shared_cluster.consumer(seen.topic, *chain, group_id=uuid.uuid4().hex)
         shown = [(m.value(), m.headers()) for m in shared_cluster.rest_of(consumer, seen.topic)]
         assert shown == [(m.value(), m.headers()) for found in seen.records.values() for m in found]
 
@@ -180,19 +202,19 @@ class TestChainThatLacksOne:
         delivered, refused = self.read(shared_cluster, seen)
         assert refused == {}
         assert {key: [value for value, _ in found] for key, found in delivered.items()} == {
-            **{key: [TEXT] for key in ("plain", "trace", "trail", "zstd", "gzip", "sign")},
+            **{key: [TEXT] for key in ("plain", "trace", "trail", "zstd", "gzip", "fits", "sign")},
             "incompressible": [NOISE],
             "slice": [LARGE],
             "sliced and signed": [LARGE],
             "tombstone": [None],
         }
         names = {name for found in delivered.values() for _, names in found for name in names}
-        assert names == {"traceparent", "hw.trail"}, "the rest was for transport, and is taken off"
+        assert names == {*W3C, "hw.trail"}, "the rest was for transport, and is taken off"
 
     def test_trace_and_trail(self, shared_cluster: Cluster, seen: Seen) -> None:
         delivered, refused = self.read(shared_cluster, seen, Trace, Trail)
         assert refused == {}
-        assert delivered["trace"] == [(TEXT, ["traceparent"])]
+        assert delivered["trace"] == [(TEXT, W3C)]
         assert delivered["trail"] == [(TEXT, ["hw.trail"])]
 
     def test_compress(self, shared_cluster: Cluster, seen: Seen) -> None:
@@ -218,7 +240,7 @@ class TestChainThatLacksOne:
         for key, value in (("sign", TEXT), ("sliced and signed", LARGE), ("tombstone", None)):
             ((found, names),) = delivered[key]
             assert found == value
-            assert names == ["hw.sig", "hw.trail"], "left alone, and nobody has verified it"
+            assert names[-2:] == ["hw.sig", "hw.trail"], "left alone, and nobody has verified it"
 
     def test_a_signature_that_was_left_alone_is_not_sent_on(
         self, shared_cluster: Cluster, seen: Seen
@@ -253,12 +275,19 @@ class TestPlainProducer:
 
     @pytest.mark.parametrize("require", ["off", "warn"])
     def test_passes_while_signatures_are_not_required(
-        self, shared_cluster: Cluster, from_java: str, seen: Seen, require: Any
+        self,
+        shared_cluster: Cluster,
+        from_java: str,
+        seen: Seen,
+        caplog: pytest.LogCaptureFixture,
+        require: Any,
     ) -> None:
         chain = [Trace(), Compress(), Slice(), Sign(keyring=seen.keyring, require=require)]
         found, refused, stats = self.read(shared_cluster, from_java, *chain)
         assert (found, refused) == ([(b"value", (("a", b"1"), ("b", b"2")))], [])
         assert stats["sign"]["unsigned"] == 1
+        logged = [f"topic {from_java!r} has records without a signature"] if require == "warn" else []
+        assert caplog.messages == logged
 
     def test_is_refused_where_signatures_are_required(
         self, shared_cluster: Cluster, from_java: str, seen: Seen

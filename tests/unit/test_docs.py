@@ -27,17 +27,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "examples" / "plugin_template"
-DOCUMENTS = sorted(
-    path.relative_to(ROOT).as_posix()
-    for pattern in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "spec/*.md")
-    + ("examples/**/README.md",)
-    for path in ROOT.glob(pattern)
-)
+PAGES = ("*.md", "docs/**/*.md", "spec/*.md", "examples/**/README.md")
+DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for pattern in PAGES for path in ROOT.glob(pattern))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
-OURS = re.compile(r"(?:headerware|tests|docs|spec|examples|bench|requirements)/[\w./*-]+")
+OURS = re.compile(r"(?!headerware/hw\.)(?:headerware|tests|docs|spec|examples|bench|requirements)/[\w./*-]+")
 
 
 @cache
@@ -86,7 +82,7 @@ def table(document: str, first: str) -> list[list[str]]:
     for line in lines[start + 2 :]:
         if not line.startswith("|"):
             break
-        rows.append([cell.strip().strip("`") for cell in line.strip("|").split(" | ")])
+        rows.append([cell.strip().strip("`") for cell in line.strip()[1:-1].split("|")])
     return rows
 
 
@@ -193,7 +189,7 @@ class TestConfigurations:
             made = ["keys", "generate", "--keyring", str(tmp_path / "keys.json"), "--id", key]
             assert CliRunner().invoke(main, made).exit_code == 0
         for included in re.findall(r'include = \["([^"]+)"\]', block):
-            (tmp_path / included).write_text('[[interceptors]]\ntype = "trace"\n')
+            (tmp_path / included).touch()
         (tmp_path / "headerware.toml").write_text(block)
         chain = load_chain(tmp_path / "headerware.toml")
         assert len(chain) > 0

@@ -153,3 +153,7 @@ class TestRoot:
         assert result.exit_code == 0
         assert "check" in result.stdout
         assert "explain" in result.stdout
+
+    @pytest.mark.parametrize("arguments", [["--help"], ["keys", "--help"]])
+    def test_says_of_each_command_in_a_line_what_it_does(self, arguments: list[str]) -> None:
+        assert "..." not in run(*arguments).stdout.partition("Commands:")[2]

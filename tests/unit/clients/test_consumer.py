@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from headerware.clients import Consumer, Producer
+from headerware.clients.groups import clamped
 from headerware.core.chain import Chain
 from headerware.core.errors import DeadLetterError, InterceptorError
 from headerware.core.hooks import DROP, Interceptor
@@ -244,6 +245,38 @@ class TestConsume:
             consumer.consume(3, 5)
         consumer.commit(asynchronous=False)
         assert committed(consumer, topic)[0] == 2
+
+    def test_commits_no_position_beyond_what_was_not_taken(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        fill(b"a", b"bad", b"c")
+        consumer = make_consumer(Choose(), topic=topic, enable_auto_commit=False)
+        first: list[Message] = []
+        deadline = time.monotonic() + 10
+        while not first and time.monotonic() < deadline:
+            first = consumer.consume(3, 1.0)
+        position = consumer.position([TopicPartition(topic, 0)])
+        assert position[0].offset == 3
+        consumer.commit(offsets=position, asynchronous=False)
+        assert committed(consumer, topic)[0] == 1
+        assert clamped(consumer.consumer_group_metadata(), position)[0].offset == 1
+        with pytest.raises(InterceptorError):
+            consumer.consume(3, 5)
+        assert values(consumer.consume(3, 5)) == [b"c"]
+        consumer.commit(offsets=position, asynchronous=False)
+        assert committed(consumer, topic)[0] == 3
+
+    def test_commits_no_message_beyond_siblings_that_were_not_taken(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        fill(b"twice")
+        consumer = make_consumer(Choose(), topic=topic, enable_auto_commit=False)
+        (first,) = take(consumer, 1)
+        consumer.commit(message=first, asynchronous=False)
+        assert committed(consumer, topic)[0] == 0
+        (second,) = take(consumer, 1)
+        consumer.commit(message=second, asynchronous=False)
+        assert committed(consumer, topic)[0] == 1
 
     def test_refuses_a_number_that_confluent_kafka_refuses(
         self, make_consumer: Callable[..., Consumer], topic: str
@@ -635,6 +668,16 @@ class TestLifecycle:
             pass
         consumer.close()
         assert commits.closed == 1
+        with pytest.raises(RuntimeError, match="closed"):
+            consumer.poll(0)
+
+    def test_gives_nothing_any_more_once_it_is_closed(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        fill(b"twice")
+        consumer = make_consumer(Choose(), topic=topic, enable_auto_offset_store=False)
+        take(consumer, 1)
+        consumer.close()
         with pytest.raises(RuntimeError, match="closed"):
             consumer.poll(0)
 

@@ -13,14 +13,16 @@ import headerware
 from headerware.clients import Producer
 from headerware.core.chain import Chain
 from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError, RecordError
-from headerware.core.hooks import DROP, FanOut, Interceptor
+from headerware.core.hooks import DROP, FanOut, Interceptor, Role
+from headerware.core.record import Record
+from headerware.interceptors import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confluent_kafka import Message
 
-    from headerware.core.record import Record, RecordMetadata
+    from headerware.core.record import RecordMetadata
 
 Report = tuple[KafkaError | None, Any]
 
@@ -61,6 +63,20 @@ class Refuse:
         if record.value == b"bad":
             raise InterceptorError("no")
         return record
+
+
+class Held:
+    """Release records of its own at the first flush."""
+
+    def __init__(self, topic: str, *held: bytes) -> None:
+        self._held = [Record(topic, value) for value in held]
+
+    def on_send(self, record: Record) -> Record:
+        return record
+
+    def flush(self) -> list[Record]:
+        held, self._held = self._held, []
+        return held
 
 
 class Halves:
@@ -354,6 +370,55 @@ class TestFanOut:
         producer.produce(topic, b"value", callback=report)
         producer.flush(10)
         assert [error.code() for error, _ in seen if error] == [KafkaError.POLICY_VIOLATION]
+
+    def test_fails_as_one_where_a_slice_is_dropped_further_on(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        class Second:
+            role = Role.PROTECT
+            seen = 0
+
+            def on_send(self, record: Record) -> Any:
+                self.seen += 1
+                return DROP if self.seen == 2 else record
+
+        acks = Acks()
+        seen, report = reports()
+        producer = make_producer(Slice(max_bytes=1_000), Second(), acks)
+        with pytest.raises(InterceptorError, match="slice"):
+            producer.produce(topic, b"x" * 3_000, callback=report)
+        producer.flush(10)
+        assert seen == []
+        assert [type(error) for _, _, error in acks.seen] == [InterceptorError]
+
+    def test_is_a_drop_where_all_slices_are_dropped(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        seen, report = reports()
+        producer = make_producer(Slice(max_bytes=1_000), Drop())
+        producer.produce(topic, b"x" * 3_000, callback=report)
+        producer.flush(10)
+        assert [error.code() for error, _ in seen if error] == [KafkaError.POLICY_VIOLATION]
+
+
+class TestFlush:
+    def test_sends_what_interceptors_held_back(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        make_producer(Held(topic, b"a", b"b"), Refuse()).flush(10)
+        assert [message.value() for message in wire(connection, topic, 2)] == [b"a", b"b"]
+
+    def test_raises_for_what_is_refused_and_sends_the_rest(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        producer = make_producer(Held(topic, b"bad", b"b"), Refuse())
+        with pytest.raises(InterceptorError, match="no"):
+            producer.flush(10)
+        assert producer.flush(10) == 0
+        assert [message.value() for message in wire(connection, topic, 1)] == [b"b"]
+
+    def test_passes_over_what_is_dropped(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        assert make_producer(Held(topic, b"a"), Drop()).flush(10) == 0
 
 
 class TestAcknowledgements:

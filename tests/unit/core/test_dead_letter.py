@@ -62,6 +62,12 @@ class TestLetter:
         assert "g" in letter.headers
         assert "traceparent" not in letter.headers
 
+    def test_of_a_record_that_was_read_elsewhere_and_is_sent_says_so(self) -> None:
+        published: list[Record] = []
+        session = Chain([refusing()]).open(Context(publish=published.append))
+        assert session.send_outcome(ORIGINAL.replace(headers=Headers())) is DROP
+        assert published[0].headers.last("__connect.errors.stage") == b"ON_SEND"
+
     @pytest.mark.parametrize(
         ("pattern", "topic"), [("dlq", "dlq"), ("{topic}-dlq", "orders-dlq"), ("x.{topic}.y", "x.orders.y")]
     )

@@ -11,6 +11,17 @@ from headerware.core import errors
 from headerware.core.errors import position
 
 
+class CostlyError(InterceptorError):
+    def __init__(self, cents: int) -> None:
+        super().__init__("too dear")
+        self.cents = cents
+
+
+class ForgetfulError(InterceptorError):
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
 class TestInterceptorError:
     def test_opens_with_step_and_position(self) -> None:
         error = SignatureError("no signature", step="sign", topic="orders", partition=3, offset=42)
@@ -42,16 +53,21 @@ class TestInterceptorError:
         assert loaded.last_record is None
 
     def test_again_keeps_type_and_facts_and_forgets_the_position(self) -> None:
-        class CostlyError(InterceptorError):
-            def __init__(self, cents: int) -> None:
-                super().__init__("too dear")
-                self.cents = cents
-
         error = CostlyError(5).at("cost", Record("orders", partition=3, offset=42))
         again = error.again()
         assert isinstance(again, CostlyError)
         assert (str(again), again.cents, again.last_record) == ("too dear", 5, None)
         assert error.topic == "orders"
+
+    def test_of_a_plug_in_survives_pickling_with_its_facts(self) -> None:
+        error = CostlyError(5).at("cost", Record("orders", partition=3, offset=42))
+        loaded = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+        assert isinstance(loaded, CostlyError)
+        assert (str(loaded), loaded.cents) == ("cost at orders[3]@42: too dear", 5)
+
+    def test_whose_own_constructor_forgets_ours_still_has_a_position(self) -> None:
+        error = ForgetfulError(7).at("odd", Record("orders", partition=3, offset=42))
+        assert str(error) == "odd at orders[3]@42: ForgetfulError"
 
 
 class TestConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -201,7 +202,7 @@ class TestEnvironment:
                 Chain.from_config(
                     {"interceptors": "gadget", f"interceptors.gadget.{option}": "${env:SECRET}"}
                 )
-            assert "hunter2" not in str(caught.value)
+            assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 class TestOverAFile:

@@ -92,7 +92,7 @@ class TestResults:
         assert session.stats()["odd"]["dropped"] == 2
         assert session.stats()["odd"]["failed"] == 0
 
-    @pytest.mark.parametrize("result", [None, b"x", "x", 5, object(), ValueError("returned")])
+    @pytest.mark.parametrize("result", [None, b"x", "x", 5, object(), {}, {"a": 1}, ValueError("returned")])
     def test_anything_else_is_an_error_that_names_its_type(self, result: Any) -> None:
         error = sent([gives(result)])
         assert isinstance(error, InterceptorError)
@@ -101,9 +101,7 @@ class TestResults:
             f"expected a Record, DROP or an iterable of Records"
         )
 
-    @pytest.mark.parametrize(
-        "result", [[None], [DROP], [b"x"], {"a": 1}, Headers({"a": b""}), bytearray(b"x")]
-    )
+    @pytest.mark.parametrize("result", [[None], [DROP], [b"x"], Headers({"a": b""}), bytearray(b"x")])
     def test_a_collection_of_anything_else_is_an_error(self, result: Any) -> None:
         error = sent([gives(result)])
         assert isinstance(error, InterceptorError)

@@ -197,7 +197,7 @@ class TestCompressOptions:
 
     def test_refuses_a_level_that_is_text_in_code(self) -> None:
         wrong: Any = "3"
-        with pytest.raises(ConfigError, match="level: .*found '3'"):
+        with pytest.raises(ConfigError, match=r"level: .*found '3'"):
             Compress(level=wrong)
 
     @pytest.mark.parametrize(("codec", "level"), [("zstd", -7), ("zstd", 22), ("gzip", 1), ("gzip", 9)])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -253,3 +255,13 @@ class TestKeyringJson:
             decode_keyring(text)
         assert "TOPSECRET" not in str(caught.value)
         assert "secret" in str(caught.value)
+
+    @pytest.mark.parametrize("field", ["status", "algorithm"])
+    def test_a_secret_in_the_wrong_field_is_not_shown(self, field: str) -> None:
+        fields = {"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active"}
+        text = json.dumps(
+            {"format": "headerware-keyring", "version": 1, "keys": [{**fields, field: "TOPSECRET"}]}
+        )
+        with pytest.raises(KeyringError, match=field) as caught:
+            decode_keyring(text.encode())
+        assert "TOPSECRET" not in "".join(traceback.format_exception(caught.value))
