@@ -24,7 +24,7 @@ from headerware.clients.raw import become_raw
 from headerware.clients.rebalance import commit_callback
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
-from headerware.core.config import DEAD_LETTER, client_chain
+from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
 from headerware.core.record import Record

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from headerware.clients.messages import wire_headers
 from headerware.clients.partitions import PartitionPicker
 from headerware.clients.settings import connection_settings
-from headerware.core.config import DEAD_LETTER
+from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import DeadLetterError
 from headerware.core.record import Record
 

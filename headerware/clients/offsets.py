@@ -20,6 +20,7 @@ from headerware.core.session import Session
 Place = tuple[str, int]
 PREFIX: Final = "hw1:"
 _DIGITS: Final = 19
+_LAST_OFFSET: Final = 2**63 - 1
 _AS_COMMITTED: Final = frozenset({OFFSET_STORED, OFFSET_INVALID})
 """Where reading begins at the committed offset; everything else is the application's own choice."""
 
@@ -38,7 +39,11 @@ def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
     number, colon, own = metadata.removeprefix(PREFIX).partition(":")
     if not colon or (number and not (number.isascii() and number.isdecimal() and len(number) <= _DIGITS)):
         return None, metadata
-    return (int(number) if number else None), own or None
+    watermark = int(number) if number else None
+    # No offset is that large: whoever wrote this, it would keep the partition silent for ever.
+    return (
+        (None, metadata) if watermark is not None and watermark > _LAST_OFFSET else (watermark, own or None)
+    )
 
 
 def place_of(partition: TopicPartition) -> Place:

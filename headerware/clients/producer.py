@@ -21,7 +21,7 @@ from headerware.clients.producer_reports import queue
 from headerware.clients.raw import become_raw
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
-from headerware.core.config import client_chain
+from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
 from headerware.core.errors import HeaderError, HeaderwareError
 from headerware.core.fold import Outcome

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headerware.core.config import from_file, from_flat
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label
@@ -59,9 +60,7 @@ class Chain:
         Raises:
             ConfigError: what is wrong, with its full path.
         """
-        from headerware.core.config import from_flat  # noqa: PLC0415 - config builds on chain
-
-        return from_flat(config)
+        return cls(from_flat(config))
 
     @property
     def interceptors(self) -> tuple[object, ...]:
@@ -130,9 +129,7 @@ def load_chain(path: str | os.PathLike[str]) -> Chain:
     Raises:
         ConfigError: what is wrong, in which file and where.
     """
-    from headerware.core.config import from_file  # noqa: PLC0415 - config builds on chain
-
-    return from_file(path)
+    return Chain(from_file(path))
 
 
 def resolved_on_error(interceptor: object) -> OnError:

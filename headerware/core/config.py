@@ -1,4 +1,4 @@
-"""Configuration: the flat client form, TOML files, and both together, all into one chain.
+"""Configuration: the flat client form, TOML files, and both together, all into one list of interceptors.
 
 The flat form is KIP-66's manner: ``interceptors`` lists aliases in the order of sending, and
 ``interceptors.<alias>.<option>`` their options; the alias is the type where ``.type`` is absent.
@@ -6,11 +6,9 @@ The flat form is KIP-66's manner: ``interceptors`` lists aliases in the order of
 
 from __future__ import annotations
 
-import os
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_sources
 from headerware.core.hooks import Interceptor
@@ -18,18 +16,16 @@ from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
 FILE: Final = "headerware.config"
 ALIASES: Final = "interceptors"
-DEAD_LETTER: Final = "headerware.dead_letter."
-"""Prefix of a consumer's overrides for the producer that publishes its dead letters."""
 _PREFIX: Final = "interceptors."
-_ON: Final = frozenset({"1", "true", "yes", "on"})
 
 
-def from_flat(config: Mapping[str, Any]) -> Chain:
-    """Make a chain from a flat configuration.
+def from_flat(config: Mapping[str, Any]) -> list[Interceptor]:
+    """Make the interceptors of a flat configuration, in the order of sending.
 
     Raises:
         ConfigError: an unknown key, alias or option, or a value of a wrong type, with its full path.
@@ -41,57 +37,16 @@ def from_flat(config: Mapping[str, Any]) -> Chain:
                 f"'{FILE}'",
                 path=key,
             )
-    return chain_of(flat_sources(config))
+    return [interceptor for _, interceptor in built(flat_sources(config))]
 
 
-def from_file(path: str | os.PathLike[str]) -> Chain:
-    """Make a chain from a TOML file and what it includes.
+def from_file(path: str | os.PathLike[str]) -> list[Interceptor]:
+    """Make the interceptors of a TOML file and what it includes, in the order of sending.
 
     Raises:
         ConfigError: what is wrong, in which file and where.
     """
-    return chain_of(read_sources(path))
-
-
-def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple[Chain, dict[str, Any]]:
-    """Find a client's chain, and the configuration that remains for the client itself.
-
-    The chain is the one given; else what the configuration says; else what the file named by
-    ``HEADERWARE_CONFIG`` says; else empty. ``HEADERWARE_DISABLED=1`` makes it empty in any case.
-
-    Args:
-        config: the client's configuration, ours and confluent-kafka's keys together.
-        chain: a chain made in code.
-
-    Raises:
-        ConfigError: a chain in code and one in configuration, one in code that is no Chain, or whatever is
-            wrong in the configuration.
-    """
-    ours = {key: value for key, value in config.items() if is_ours(key)}
-    rest = {key: value for key, value in config.items() if key not in ours}
-    for key in rest:
-        if key.startswith("headerware.") and not key.startswith(DEAD_LETTER):
-            raise ConfigError(f"unknown key; known: {FILE}, {DEAD_LETTER}<producer key>", path=key)
-    if os.environ.get("HEADERWARE_DISABLED", "").lower() in _ON:
-        return Chain(), rest
-    if chain is not None:
-        _require_chain(chain)
-        if ours:
-            raise ConfigError(
-                f"the client was given a chain in code and {', '.join(sorted(ours))} in its configuration; "
-                f"use one of the two"
-            )
-        return chain, rest
-    if ours:
-        return from_flat(ours), rest
-    path = os.environ.get("HEADERWARE_CONFIG", "")
-    return (from_file(path) if path else Chain()), rest
-
-
-def _require_chain(chain: object) -> None:
-    # A list of interceptors would fail late, and an empty one would pass for no chain.
-    if not isinstance(chain, Chain):
-        raise ConfigError(f"expected a Chain, found {type(chain).__name__}; write Chain([...])", path="chain")
+    return [interceptor for _, interceptor in built(read_sources(path))]
 
 
 def is_ours(key: object) -> bool:
@@ -137,11 +92,6 @@ def merged(sources: list[list[Declared]]) -> list[list[Declared]]:
                 own.append(declared.name)
         places.append(own)
     return [[found[name] for name in own] for own in places]
-
-
-def chain_of(sources: list[list[Declared]]) -> Chain:
-    """Build the chain; one source keeps its order, several are put into their places."""
-    return Chain([interceptor for _, interceptor in built(sources)])
 
 
 def built(sources: list[list[Declared]]) -> list[tuple[Declared, Interceptor]]:

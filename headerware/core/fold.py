@@ -90,8 +90,7 @@ class Fold:
         try:
             for item in release(*arguments) or ():
                 if isinstance(item, Record):
-                    plan = self.plan(item.topic)
-                    outcomes.append(self._fold(plan, plan.behind(step.position), item, item))
+                    outcomes.append(self._enter(self.plan(item.topic), step, item))
                 else:
                     outcomes.extend(self._unreleased(step, item))
         except Exception as error:  # noqa: BLE001 - what was released before it is not lost
@@ -103,9 +102,7 @@ class Fold:
         plan = self._plans.get(topic)
         if plan is None:
             if len(self._plans) >= _PLANS_LIMIT:
-                for old in list(self._plans.values()):
-                    for step in old.steps:
-                        self._forgotten[step.name] = self._forgotten.get(step.name, 0) + old.records
+                self._forgotten = self.records_by_step()
                 self._plans.clear()
             plan = self._plans[topic] = Plan(topic, self._direction, self._steps)
         return plan
@@ -114,8 +111,8 @@ class Fold:
         """Count the records that each step's plans have taken in."""
         counts = dict(self._forgotten)
         for plan in list(self._plans.values()):
-            for step in plan.steps:
-                counts[step.name] = counts.get(step.name, 0) + plan.records
+            for name, count in plan.counts():
+                counts[name] = counts.get(name, 0) + count
         return counts
 
     def _fold(self, plan: Plan, start: int, record: Record, original: Record) -> Outcome:
@@ -131,8 +128,12 @@ class Fold:
             else:
                 return current
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
-            return self._failed(plan, plan.index(hook), error, current, original)
-        return self._branch(plan, plan.index(hook), out, current, original)
+            index = plan.index(hook)
+            plan.leave(index)
+            return self._failed(plan, index, error, current, original)
+        index = plan.index(hook)
+        plan.leave(index)
+        return self._branch(plan, index, out, current, original)
 
     def _branch(self, plan: Plan, index: int, out: Any, current: Record, original: Record) -> Outcome:
         """Go on behind a hook that gave anything but the next record of the same topic."""
@@ -202,10 +203,16 @@ class Fold:
 
     def _next(self, plan: Plan, index: int, record: Record, original: Record) -> Outcome:
         """Go on behind a step with a record that may have moved to another topic."""
-        if record.topic == plan.topic:
-            return self._fold(plan, index + 1, record, original)
-        moved = self.plan(record.topic)
-        return self._fold(moved, moved.behind(plan.steps[index].position), record, original)
+        if record.topic != plan.topic:
+            return self._enter(self.plan(record.topic), plan.steps[index], record, original)
+        plan.enter(index + 1)
+        return self._fold(plan, index + 1, record, original)
+
+    def _enter(self, plan: Plan, step: Step, record: Record, original: Record | None = None) -> Outcome:
+        """Go on in a topic's plan with a record that comes from a step elsewhere."""
+        index = plan.behind(step.position)
+        plan.enter(index)
+        return self._fold(plan, index, record, record if original is None else original)
 
     def _fold_batch(self, plan: Plan, start: int, entries: list[tuple[Record, Record]]) -> list[Outcome]:
         """Take (current, original) pairs through, a step at a time."""
@@ -219,12 +226,15 @@ class Fold:
                 if out.__class__ is Record and out.topic == plan.topic:
                     live[slot] = (out, original)
                     continue
+                plan.leave(index)
                 if isinstance(out, Exception):
                     # A skipped failure stays in the batch: the last good record goes on in its place.
                     outcome = self._failure(plan, index, out, current, original)
                 else:
                     outcome = self._branch(plan, index, out, current, original)
-                if outcome is not None:
+                if outcome is None:
+                    plan.enter(index + 1)
+                else:
                     del live[slot]
                     finished[slot] = outcome
         for slot, (current, _) in live.items():
@@ -250,7 +260,10 @@ class Fold:
     def _failed(self, plan: Plan, index: int, error: Exception, current: Record, original: Record) -> Outcome:
         """Do what the step's ``on_error`` says; a skipped failure goes on with the last good record."""
         outcome = self._failure(plan, index, error, current, original)
-        return self._fold(plan, index + 1, current, original) if outcome is None else outcome
+        if outcome is not None:
+            return outcome
+        plan.enter(index + 1)
+        return self._fold(plan, index + 1, current, original)
 
     def _failure(
         self, plan: Plan, index: int, error: Exception, current: Record, original: Record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Step:
 class Plan:
     """The hooks of one direction for one topic, in the order in which they run."""
 
-    __slots__ = ("batches", "direction", "hooks", "records", "steps", "topic")
+    __slots__ = ("_flow", "batches", "direction", "hooks", "records", "steps", "topic")
 
     def __init__(self, topic: str, direction: Direction, steps: Sequence[Step]) -> None:
         self.topic: Final = topic
@@ -77,6 +78,21 @@ class Plan:
                 own = single is not None and single not in self.hooks
                 self.hooks.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
+        self._flow: list[int] = [0] * (len(self.steps) + 1)
+
+    def leave(self, index: int) -> None:
+        """Note that a record got no further than a step."""
+        self._flow[index + 1] -= 1
+
+    def enter(self, index: int) -> None:
+        """Note that a record came in at a step, not at the beginning."""
+        self._flow[index] += 1
+
+    def counts(self) -> list[tuple[str, int]]:
+        """Count the records that each step took in, by name."""
+        taken = accumulate(self._flow, initial=self.records)
+        next(taken)  # before the first step
+        return [(step.name, count) for step, count in zip(self.steps, taken, strict=False)]
 
     def index(self, hook: object) -> int:
         """Find the place of a hook that is running."""

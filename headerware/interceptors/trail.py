@@ -165,8 +165,8 @@ class _TrailStep:
         """Take the cluster's id once it is known; what was prepared without it is made anew."""
         self._cluster = self._find_cluster()
         if self._cluster is not None:
-            self._produced.clear()
-            self._read.clear()
+            # Other dicts, for a thread that prepares without the id still holds the old ones.
+            self._produced, self._read = {}, {}
 
     def _new_parts(self, topic: str, known: dict[str, _Parts], verb: _Verb) -> _Parts:
         """Prepare what is the same for every entry about a topic."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headerware import Chain, ConfigError
-from headerware.core.config import client_chain, is_ours
+from headerware.core.client_chain import client_chain
+from headerware.core.config import is_ours
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,58 @@
+"""Which chain a client gets: the one in code, in its configuration, in the environment, or none."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.chain import Chain, load_chain
+from headerware.core.config import FILE, is_ours
+from headerware.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEAD_LETTER: Final = "headerware.dead_letter."
+"""Prefix of a consumer's overrides for the producer that publishes its dead letters."""
+_ON: Final = frozenset({"1", "true", "yes", "on"})
+
+
+def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple[Chain, dict[str, Any]]:
+    """Find a client's chain, and the configuration that remains for the client itself.
+
+    The chain is the one given; else what the configuration says; else what the file named by
+    ``HEADERWARE_CONFIG`` says; else empty. ``HEADERWARE_DISABLED=1`` makes it empty in any case.
+
+    Args:
+        config: the client's configuration, ours and confluent-kafka's keys together.
+        chain: a chain made in code.
+
+    Raises:
+        ConfigError: a chain in code and one in configuration, one in code that is no Chain, or whatever is
+            wrong in the configuration.
+    """
+    ours = {key: value for key, value in config.items() if is_ours(key)}
+    rest = {key: value for key, value in config.items() if key not in ours}
+    for key in rest:
+        if key.startswith("headerware.") and not key.startswith(DEAD_LETTER):
+            raise ConfigError(f"unknown key; known: {FILE}, {DEAD_LETTER}<producer key>", path=key)
+    if os.environ.get("HEADERWARE_DISABLED", "").lower() in _ON:
+        return Chain(), rest
+    if chain is not None:
+        _require_chain(chain)
+        if ours:
+            raise ConfigError(
+                f"the client was given a chain in code and {', '.join(sorted(ours))} in its configuration; "
+                f"use one of the two"
+            )
+        return chain, rest
+    if ours:
+        return Chain.from_config(ours), rest
+    path = os.environ.get("HEADERWARE_CONFIG", "")
+    return (load_chain(path) if path else Chain()), rest
+
+
+def _require_chain(chain: object) -> None:
+    # A list of interceptors would fail late, and an empty one would pass for no chain.
+    if not isinstance(chain, Chain):
+        raise ConfigError(f"expected a Chain, found {type(chain).__name__}; write Chain([...])", path="chain")
