@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -518,6 +519,28 @@ class TestCommits:
             consumer.store_offsets()
         with pytest.raises(TypeError):
             consumer.commit(nope=1)
+
+
+class TestPatience:
+    def test_of_consume_lasts_for_the_whole_timeout_beside_a_chain_that_is_polled(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        fill(b"a", b"b")
+        consumer = make_consumer(Slice(), topic=topic)
+        late = threading.Timer(1.2, fill, (b"c",))  # more than the client's own patience with the wire
+        late.start()
+        assert values(consumer.consume(3, 20)) == [b"a", b"b", b"c"]
+        late.join()
+
+    def test_of_consume_ends_with_the_timeout(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        fill(b"a")
+        consumer = make_consumer(Slice(), topic=topic)
+        assert values(take(consumer, 1)) == [b"a"]
+        began = time.monotonic()
+        assert consumer.consume(3, 0.8) == []
+        assert 0.7 < time.monotonic() - began < 5
 
 
 class TestDeadLetters:
