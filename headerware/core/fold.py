@@ -6,12 +6,12 @@ the handler the record is still the last good one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
+from headerware.core.errors import HeaderwareError, InterceptorError
+from headerware.core.failure import Failures, placed, wrapped
 from headerware.core.hooks import DROP, FanOut, Place, Stage
 from headerware.core.order import place_of, stage_of
 from headerware.core.plan import Direction, Plan, Step
@@ -22,7 +22,6 @@ Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # ty
 
 _PLANS_LIMIT: Final = 1_000
 _INCOMPLETE: Final = "a slice was dropped further on, and without it nobody can glue the message"
-_log = logging.getLogger("headerware")
 
 
 class Fold:
@@ -46,7 +45,7 @@ class Fold:
         self._direction = direction
         self._steps = steps
         self._edge = edge
-        self._bury = bury
+        self._failures: Final = Failures(bury)
         self._plans: dict[str, Plan] = {}
         self._forgotten: dict[str, int] = {}
 
@@ -92,9 +91,9 @@ class Fold:
                 if isinstance(item, Record):
                     outcomes.append(self._enter(self.plan(item.topic), step, item))
                 else:
-                    outcomes.extend(self._unreleased(step, item))
+                    outcomes.extend(self._failures.released(step, item))
         except Exception as error:  # noqa: BLE001 - what was released before it is not lost
-            outcomes.extend(self._unreleased(step, error))
+            outcomes.extend(self._failures.released(step, error))
         return outcomes
 
     def plan(self, topic: str) -> Plan:
@@ -192,13 +191,13 @@ class Fold:
                 return
             except Exception as error:  # noqa: BLE001 - cutting is a hook that runs later
                 step.counts["failed"] += 1
-                raise _placed(error, step, current) from error.__cause__
+                raise placed(error, step, current) from error.__cause__
             outcome = self._next(plan, index, record, record)
             if whole:
                 gone, left = gone or outcome is DROP, left or outcome is not DROP
                 if gone and left:
                     step.counts["failed"] += 1
-                    raise _placed(InterceptorError(_INCOMPLETE), step, current)
+                    raise placed(InterceptorError(_INCOMPLETE), step, current)
             yield from flat(outcome)
 
     def _next(self, plan: Plan, index: int, record: Record, original: Record) -> Outcome:
@@ -229,7 +228,7 @@ class Fold:
                 plan.leave(index)
                 if isinstance(out, Exception):
                     # A skipped failure stays in the batch: the last good record goes on in its place.
-                    outcome = self._failure(plan, index, out, current, original)
+                    outcome = self._failures.answer(plan.steps[index], out, current, original)
                 else:
                     outcome = self._branch(plan, index, out, current, original)
                 if outcome is None:
@@ -254,62 +253,16 @@ class Fold:
                 raise InterceptorError(problem)  # noqa: TRY301 - one handler for all that a hook does wrong
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
             # An error of its own for each record, for each gets a position of its own.
-            return [_wrapped(error) for _ in records]
+            return [wrapped(error) for _ in records]
         return outcomes
 
     def _failed(self, plan: Plan, index: int, error: Exception, current: Record, original: Record) -> Outcome:
         """Do what the step's ``on_error`` says; a skipped failure goes on with the last good record."""
-        outcome = self._failure(plan, index, error, current, original)
+        outcome = self._failures.answer(plan.steps[index], error, current, original)
         if outcome is not None:
             return outcome
         plan.enter(index + 1)
         return self._fold(plan, index + 1, current, original)
-
-    def _failure(
-        self, plan: Plan, index: int, error: Exception, current: Record, original: Record
-    ) -> Outcome | None:
-        """Give what became of a record that a step failed on; None where it was skipped."""
-        step = plan.steps[index]
-        refused = _placed(error, step, current)
-        if step.on_error == "skip":
-            self._note(step, "skipped", refused)
-            return None
-        return self._refused(step, refused, original)
-
-    def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> Outcome:
-        if step.on_error == "drop":
-            self._note(step, "dropped", error)
-            return DROP
-        if step.on_error == "dead_letter" and original is not None:
-            try:
-                buried = self._bury(original, error, step)
-            except Exception as unburied:  # noqa: BLE001 - any failure to publish holds the record back
-                step.counts["failed"] += 1
-                return _unpublished(unburied, error).at(step.name, original)
-            if buried:
-                self._note(step, "dead_lettered", error)
-                return DROP
-        step.counts["failed"] += 1
-        return error
-
-    def _unreleased(self, step: Step, error: Any) -> list[Outcome]:
-        """Answer an error among what a step releases; it belongs to no record that is at hand."""
-        if not isinstance(error, Exception):
-            error = InterceptorError(f"released a {type(error).__name__}; expected Records and errors only")
-        refused = error if isinstance(error, InterceptorError) else _wrapped(error)
-        refused.step = refused.step or step.name
-        if step.on_error == "skip":
-            self._note(step, "skipped", refused)
-            return []
-        return [self._refused(step, refused)]
-
-    def _note(self, step: Step, count: str, error: InterceptorError) -> None:
-        """Count what is passed over, and log it once per cause."""
-        step.counts[count] += 1
-        cause = type(error.__cause__ or error).__name__
-        if cause not in step.warned:
-            step.warned.add(cause)
-            _log.warning("%s (%s; further ones of this kind are only counted)", error, count)
 
 
 def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
@@ -317,36 +270,6 @@ def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
         return hook(record)
     except Exception as error:  # noqa: BLE001 - it becomes this record's outcome
         return error
-
-
-def _wrapped(error: Exception) -> InterceptorError:
-    """Wrap what a hook raised; its text stays in the cause, for it may quote a payload."""
-    if isinstance(error, InterceptorError):
-        wrapped = error.again()
-    elif isinstance(error, HeaderwareError):
-        wrapped = InterceptorError(str(error))
-    else:
-        wrapped = InterceptorError(f"raised {type(error).__name__}; the cause says more")
-    wrapped.__cause__ = error
-    return wrapped.with_traceback(error.__traceback__)
-
-
-def _placed(error: Exception, step: Step, record: Record) -> InterceptorError:
-    """Give an error its position; one that has met a record before is another's, and is made again."""
-    if isinstance(error, InterceptorError) and error.last_record is None:
-        return error.at(step.name, record)
-    return _wrapped(error).at(step.name, record)
-
-
-def _unpublished(error: Exception, reason: InterceptorError) -> DeadLetterError:
-    # Only the texts of our own errors are known to quote no payload.
-    said = f": {error}" if isinstance(error, HeaderwareError) else "; the cause says more"
-    failure = DeadLetterError(
-        f"the dead letter could not be stored ({type(error).__name__}{said}), so the record stays where "
-        f"it is; it was refused because: {reason}"
-    )
-    failure.__cause__ = error
-    return failure
 
 
 def _require_record(record: Any, plan: Plan, step: Step) -> None:
