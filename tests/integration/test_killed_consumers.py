@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,7 +84,7 @@ class Application:
         while not condition():
             assert self._process is not None
             assert self._process.poll() is None, "the application ended by itself"
-            assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}; {self.delivered()}"
+            assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}; {len(self.delivered())} came"
             time.sleep(0.02)
 
     def wait_for_messages(self, count: int) -> None:
@@ -175,30 +175,33 @@ class TestKilledAtAnyMoment:
         topic = cluster.topic("killed")
         application = start(topic)
         sent: dict[str, str] = {}
+        killed = threading.Event()
         threads = [
-            threading.Thread(target=send, args=(cluster, topic, kind, sizes, sent))
+            threading.Thread(target=send, args=(cluster, topic, kind, sizes, sent, killed))
             for kind, sizes in (("large", (3_000, 30_000)), ("small", (0, 100)))
         ]
         for thread in threads:
             thread.start()
         known: list[int] = []
-        for count in (40, 90, 150):
-            application.wait_for_messages(count)
+        for enough in (40, 90, 150):
+            application.wait_for_messages(enough)
             # Else nothing of this run is committed yet, and all of it may come again.
             before = known[-1] if known else 0
             application.wait_for("something committed", partial(is_beyond, cluster, topic, before))
             application.kill()
             known.append(watermark(cluster, topic)[1])
             application.start()
+        killed.set()
         for thread in threads:
             thread.join(DEADLINE_S)
+            assert not thread.is_alive()
         application.wait_for("all", lambda: set(application.delivered()) >= set(sent))
         application.wait_for("committed", lambda: watermark(cluster, topic)[0] == end_of(cluster, topic))
         application.kill()
 
         kinds = ["slice" if message.headers() else "small" for message in cluster.on_the_wire(topic)]
         assert sum(before != after for before, after in pairwise(kinds)) > 20, "the two kinds do mix"
-        assert len(sent) == 2 * COUNT
+        assert len(sent) >= 2 * COUNT
         assert {line["delivered"]: line["sha256"] for run in application.runs() for line in run} == sent
         assert known == sorted(set(known))
         seen: set[int] = set()
@@ -213,13 +216,20 @@ class TestKilledAtAnyMoment:
 COUNT: Final = 120
 
 
-def send(cluster: Cluster, topic: str, kind: str, sizes: tuple[int, int], sent: dict[str, str]) -> None:
-    """Send messages of one kind, each slice a request of its own, so that the two kinds mix."""
+def send(
+    cluster: Cluster, topic: str, kind: str, sizes: tuple[int, int], sent: dict[str, str], killed: threading.Event
+) -> None:
+    """Send messages of one kind, each slice a request of its own, so that the two kinds mix.
+
+    However fast the application reads, there is more to come until it has been killed for the last time.
+    """
     producer = cluster.producer(
         Slice(max_bytes=1_500), batch_num_messages=1, linger_ms=0, max_in_flight_requests_per_connection=1
     )
     generator = random.Random(kind)
-    for number in range(COUNT):
+    for number in count():
+        if number >= COUNT and killed.wait(0.02):
+            break
         name = f"{kind[0]}{number:07}"
         value = name.encode() + generator.randbytes(generator.randint(*sizes))
         sent[name] = hashlib.sha256(value).hexdigest()
