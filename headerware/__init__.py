@@ -21,16 +21,20 @@ from headerware.core.errors import (
     PluginError,
     ReassemblyError,
     RecordError,
+    RegistryError,
+    SerdeError,
     SignatureError,
     TransportHeaderError,
+    UnknownSchemaError,
     WireFormatError,
 )
+from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
 from headerware.core.record import Record, RecordMetadata, TimestampType
 
 if TYPE_CHECKING:
-    from headerware.clients import Consumer, Producer
+    from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer
 
 __version__ = "0.1.0"
 
@@ -42,8 +46,10 @@ __all__ = [
     "Consumer",
     "Context",
     "DeadLetterError",
+    "DeserializingConsumer",
     "FanOut",
     "HeaderError",
+    "HeaderId",
     "Headers",
     "HeaderwareError",
     "Interceptor",
@@ -56,16 +62,21 @@ __all__ = [
     "Record",
     "RecordError",
     "RecordMetadata",
+    "RegistryError",
     "Role",
+    "SerdeError",
+    "SerializingProducer",
     "SignatureError",
     "Stage",
     "TimestampType",
     "TransportHeaderError",
+    "UnknownSchemaError",
     "WireFormatError",
     "load_chain",
 ]
 
-_LAZY = {"Consumer": "headerware.clients", "Producer": "headerware.clients"}
+_CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer")
+_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
-"""Clients: confluent-kafka's producer and consumer, with a chain around every record."""
+"""Clients: confluent-kafka's producers and consumers, with a chain around every record."""
 
 from headerware.clients.consumer import Consumer
 from headerware.clients.producer import Producer
+from headerware.clients.serializing import DeserializingConsumer, SerializingProducer
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Consumer", "DeserializingConsumer", "Producer", "SerializingProducer"]

@@ -18,10 +18,11 @@ from headerware.clients.cluster import cluster_id_port
 from headerware.clients.consumer_partitions import PartitionsConsumer
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.inbox import Entry, Inbox
-from headerware.clients.messages import fitted, record_of
+from headerware.clients.messages import fitted, message_of, record_of
 from headerware.clients.offsets import Offsets, Place, place_of, positioned
 from headerware.clients.raw import become_raw
 from headerware.clients.rebalance import commit_callback
+from headerware.clients.serde_errors import as_client_error
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
@@ -65,12 +66,16 @@ class Consumer(PartitionsConsumer):
         if given is None:
             _c_init(self, *args, **conf)  # raises what confluent-kafka raises
             raise TypeError("expected configuration dict")
-        self.chain, rest = client_chain(given, chain)
+        self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
             become_raw(self, _RawConsumer)
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
             return
         self._open(flattened(rest))
+
+    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        """Find the chain, and what of the configuration remains for the client itself."""
+        return client_chain(conf, chain)
 
     def _open(self, conf: dict[str, Any]) -> None:
         letters = DeadLetters(conf)
@@ -276,7 +281,8 @@ class Consumer(PartitionsConsumer):
 
     def _refuse(self, error: HeaderwareError) -> Message:
         """Answer for a refused record; a client whose application does not know of us gives a message."""
-        raise error
+        record = getattr(error, "last_record", None)
+        raise as_client_error(error, "consume", None if record is None else message_of(record))
 
     def _stay_in_the_group(self) -> None:
         """Poll with all partitions paused, so that an outage of dead letters costs no membership."""

@@ -19,6 +19,7 @@ from headerware.clients.partitions import PartitionPicker
 from headerware.clients.producer_fan_out import FanOutProducer
 from headerware.clients.producer_reports import queue
 from headerware.clients.raw import become_raw
+from headerware.clients.serde_errors import as_client_error
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
@@ -61,12 +62,16 @@ class Producer(FanOutProducer):
         if given is None:
             _c_init(self, *args, **conf)  # raises what confluent-kafka raises
             raise TypeError("expected configuration dict")
-        self.chain, rest = client_chain(given, chain)
+        self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
             become_raw(self, _RawProducer)
             _c_init(self, rest)
             return
         self._open(flattened(rest))
+
+    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        """Find the chain, and what of the configuration remains for the client itself."""
+        return client_chain(conf, chain)
 
     def _open(self, conf: dict[str, Any]) -> None:
         session = self._session = self.chain.open(self._context(conf))
@@ -153,10 +158,9 @@ class Producer(FanOutProducer):
         report = partial(self._arrived, record, sent, user) if user is not None or self._reports_all else None
         try:
             if sent is record:
-                try:
-                    _c_produce(self, topic, value, key, partition, report, None, timestamp, headers)
-                except TypeError:  # headers in a form that only we take
-                    queue(self, sent, report)
+                # Not the caller's own headers: confluent-kafka would take an id for the text of its number.
+                wire = list(given) if given else None
+                _c_produce(self, topic, value, key, partition, report, None, timestamp, wire)
             else:
                 queue(self, sent, report)
         except Exception as error:
@@ -246,7 +250,7 @@ class Producer(FanOutProducer):
             self._deliveries.dropped(record, user)
         elif isinstance(outcome, HeaderwareError):
             self._deliveries.failed(getattr(outcome, "last_record", None) or record, outcome)
-            raise outcome
+            raise as_client_error(outcome, "send")
         else:
             self._fan_out(record, outcome, user)
 

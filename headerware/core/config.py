@@ -71,6 +71,30 @@ def flat_sources(config: Mapping[str, Any]) -> list[list[Declared]]:
     return [*sources, [_declared(alias, given, sources) for alias, given in options.items()]]
 
 
+def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Put dotted options into tables: ``value`` is a type, and ``value.schema`` an option of that.
+
+    Raises:
+        ConfigError: an option is both a value and a table.
+    """
+    tables: dict[str, Any] = {}
+    for option, value in sorted(options.items()):
+        head, dot, rest = option.partition(".")
+        if not dot:
+            tables[head] = value
+            continue
+        table = tables.get(head, {})
+        if isinstance(table, str):
+            table = {"type": table}
+        if not isinstance(table, dict):
+            raise ConfigError(f"{head!r} is given as an object, so it has no options here", path=option)
+        tables[head] = {**table, rest: value}
+    return {
+        head: nested(value) if isinstance(value, dict) and any("." in name for name in value) else value
+        for head, value in tables.items()
+    }
+
+
 def merged(sources: list[list[Declared]]) -> list[list[Declared]]:
     """Lay later declarations of a name over the earlier one, where that stands."""
     found: dict[str, Declared] = {}
@@ -112,8 +136,10 @@ def _declared(alias: str, given: Mapping[str, Any], sources: list[list[Declared]
     if not isinstance(kind, str):
         raise ConfigError(f"expected the name of a type, found {type(kind).__name__}", path=f"{path}.type")
     settings = {
-        option: setting(value, "client configuration", path=f"{path}.{option}", loose=isinstance(value, str))
-        for option, value in given.items()
+        option: setting(
+            value, "client configuration", path=f"{path}.{option}", loose=isinstance(value, str | dict)
+        )
+        for option, value in nested(given).items()
         if option != "type"
     }
     return Declared(alias, kind, path, settings)

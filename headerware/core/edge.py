@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 RESERVED: Final = "hw."
 _BEHIND_RESERVED: Final = "hw/"  # the least text behind all that begin with "hw."
-LINEAGE: Final = frozenset({"hw.trail", "hw.owner"})
-"""Headers of ours that stay on a record, and so may come back from an application."""
+LINEAGE: Final = frozenset({"hw.trail", "hw.owner", "hw.schema"})
+"""Headers of ours that describe a record and may stay on it, and so may come back from an application."""
 ENCODINGS: Final = {
     "hw.compress": "compress",
     "hw.encrypt": "encrypt",
@@ -28,13 +28,14 @@ WIRE_TYPES: Final = frozenset({bytes, type(None)})
 
 
 def admit(record: Record) -> Record:
-    """Normalise what an application is about to send.
+    """Normalise what an application is about to send; its key and value stay the objects that they are.
 
     Raises:
         HeaderError: a header of a wrong type, or one that is Headerware's own.
         RecordError: a topic that is no text.
     """
-    record = normalised(record)
+    if record.headers.__class__ is not Headers or record.topic.__class__ is not str:
+        record = record.replace(topic=_topic(record), headers=Headers(record.headers))
     for pair in record.headers:
         if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
             raise _reserved(pair[0])
@@ -48,7 +49,7 @@ def admit_bytes(record: Record) -> Record:
         HeaderError: as :func:`admit` does.
         RecordError: a topic that is no text, or a value or key that is neither bytes nor text.
     """
-    # The checks of admit and normalised in one place, for every record that is sent comes through here.
+    # The checks of admit and to_wire in one place, for every record that is sent comes through here.
     headers = record.headers
     if (
         headers.__class__ is Headers
@@ -60,7 +61,7 @@ def admit_bytes(record: Record) -> Record:
             if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
                 raise _reserved(pair[0])
         return record
-    return require_bytes(admit(record))
+    return to_wire(admit(record))
 
 
 def _reserved(name: str) -> HeaderError:
@@ -84,22 +85,23 @@ def normalised(record: Record) -> Record:
         and record.topic.__class__ is str
     ):
         return record
-    if not isinstance(record.topic, str):
-        raise RecordError(f"a topic is a str, not {type(record.topic).__name__}")
     return record.replace(
-        topic=str.__str__(record.topic),
+        topic=_topic(record),
         headers=Headers(record.headers),
         value=_plain(record.value, "value"),
         key=_plain(record.key, "key"),
     )
 
 
-def require_bytes(record: Record) -> Record:
-    """Refuse a value or key that is still an object where bytes are due.
+def to_wire(record: Record) -> Record:
+    """Give the record with text and buffers as bytes, and refuse what is still an object.
 
     Raises:
-        RecordError: what it is instead.
+        RecordError: what the value or key is instead.
     """
+    if record.value.__class__ in WIRE_TYPES and record.key.__class__ in WIRE_TYPES:
+        return record
+    record = record.replace(value=_plain(record.value, "value"), key=_plain(record.key, "key"))
     for name, part in (("value", record.value), ("key", record.key)):
         if part.__class__ not in WIRE_TYPES:
             raise RecordError(
@@ -122,6 +124,12 @@ def refuse_encodings(record: Record) -> Record:
                 f"add the {ENCODINGS[pair[0]]!r} interceptor to the consumer's chain"
             )
     return record
+
+
+def _topic(record: Record) -> str:
+    if not isinstance(record.topic, str):
+        raise RecordError(f"a topic is a str, not {type(record.topic).__name__}")
+    return str.__str__(record.topic)
 
 
 def _plain(part: Any, name: str) -> Any:

@@ -7,7 +7,10 @@
     ├── RecordError              a record whose topic, key or value is of a wrong type
     ├── WireFormatError          bytes that are not what spec/ says they are
     ├── KeyringError             a keyring that cannot be read or written, or a key that is not there
+    ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
     └── InterceptorError         a record that an interceptor refused, with its step and position
+        ├── SerdeError           a key or value that cannot be serialized or deserialized
+        │   └── UnknownSchemaError
         ├── SignatureError
         ├── CompressionError
         ├── ReassemblyError
@@ -19,7 +22,7 @@ A message never holds a payload, a header's value or key material.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from headerware.core.record import Record
@@ -124,6 +127,23 @@ class InterceptorError(HeaderwareError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, {**self.__dict__, "last_record": None})
+
+
+class RegistryError(HeaderwareError):
+    """A change that the registry of header ids refuses, or a registry that cannot be read."""
+
+
+class SerdeError(InterceptorError):
+    """A key or value that a serializer or deserializer refused.
+
+    ``part`` says which of the two, where it is known.
+    """
+
+    part: Literal["key", "value"] | None = None
+
+
+class UnknownSchemaError(SerdeError):
+    """A record whose schema no store knows."""
 
 
 class SignatureError(InterceptorError):

@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from headerware.core.errors import HeaderError
+from headerware.core.header_ids import header_name
 
 type_of = type
+Name = str | int
+"""A header's name, or the id that stands for it (see :mod:`headerware.core.header_ids`)."""
 HeaderValue = bytes | None
 Pair = tuple[str, HeaderValue]
 HeadersLike = (
     Mapping[str, str | bytes | bytearray | memoryview | None]
-    | Iterable[tuple[str, str | bytes | bytearray | memoryview | None]]
+    | Mapping[int, str | bytes | bytearray | memoryview | None]
+    | Mapping[Name, str | bytes | bytearray | memoryview | None]
+    | Iterable[tuple[Name, str | bytes | bytearray | memoryview | None]]
     | None
 )
 """What is taken for headers at every edge: a mapping, pairs in any sequence, or None."""
@@ -28,10 +33,11 @@ class Headers(tuple[Any, ...]):
 
     Args:
         headers: a mapping, an iterable of pairs, or None. A str value becomes UTF-8; bytearray and
-            memoryview become bytes.
+            memoryview become bytes; an id in place of a name becomes the name that is registered for it.
 
     Raises:
-        HeaderError: a name that is not a str, a value of another type, or an item that is no pair.
+        HeaderError: a name that is neither a str nor an id, a value of another type, or an item that is
+            no pair.
     """
 
     __slots__ = ()
@@ -67,7 +73,7 @@ class Headers(tuple[Any, ...]):
         """Open a mutable copy, for code ported from Java."""
         return HeadersBuilder(headers)
 
-    def add(self, name: str, value: str | bytes | bytearray | memoryview | None) -> Headers:
+    def add(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> Headers:
         """Give headers with one more at the end; a header of the same name stays."""
         return tuple.__new__(Headers, (*self, _pair(name, value)))
 
@@ -75,12 +81,13 @@ class Headers(tuple[Any, ...]):
         """Give headers with a pair at the end that is known to be right; the fast form of :meth:`add`."""
         return tuple.__new__(Headers, (*self, pair))
 
-    def put(self, name: str, value: str | bytes | bytearray | memoryview | None) -> Headers:
+    def put(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> Headers:
         """Give headers in which this is the only one of its name, at the end."""
         return self.remove(name).add(name, value)
 
-    def remove(self, name: str) -> Headers:
+    def remove(self, name: Name) -> Headers:
         """Give headers without any of this name; itself where there was none."""
+        name = name if isinstance(name, str) else header_name(name)
         kept = [pair for pair in self if pair[0] != name]
         return self if len(kept) == len(self) else tuple.__new__(Headers, kept)
 
@@ -88,19 +95,21 @@ class Headers(tuple[Any, ...]):
         """Give the headers whose names are wanted, in order."""
         return tuple.__new__(Headers, [pair for pair in self if wanted(pair[0])])
 
-    def last(self, name: str, default: HeaderValue = None) -> HeaderValue:
+    def last(self, name: Name, default: HeaderValue = None) -> HeaderValue:
         """Give the value of the last header of this name, or ``default``.
 
         A null header and a missing one look alike here; ``name in headers`` tells them apart.
         """
+        name = name if isinstance(name, str) else header_name(name)
         found: HeaderValue
         for key, found in reversed(self):
             if key == name:
                 return found
         return default
 
-    def all(self, name: str) -> tuple[HeaderValue, ...]:
+    def all(self, name: Name) -> tuple[HeaderValue, ...]:
         """Give the values of all headers of this name, in order."""
+        name = name if isinstance(name, str) else header_name(name)
         return tuple(pair[1] for pair in self if pair[0] == name)
 
     def names(self) -> tuple[str, ...]:
@@ -118,7 +127,9 @@ class Headers(tuple[Any, ...]):
         return tuple.__new__(Headers, reversed(kept))
 
     def __contains__(self, item: object) -> bool:
-        """Whether a header of this name, or exactly this pair, is there."""
+        """Whether a header of this name or id, or exactly this pair, is there."""
+        if isinstance(item, int):
+            item = header_name(item)
         if isinstance(item, str):
             return any(pair[0] == item for pair in self)
         return tuple.__contains__(self, item)
@@ -153,22 +164,22 @@ class HeadersBuilder:
         self._pairs: list[Pair] = list(Headers(headers))
         self._built = False
 
-    def add(self, name: str, value: str | bytes | bytearray | memoryview | None) -> HeadersBuilder:
+    def add(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> HeadersBuilder:
         """Add a header at the end, and give the builder itself."""
         self._changeable().append(_pair(name, value))
         return self
 
-    def remove(self, name: str) -> HeadersBuilder:
+    def remove(self, name: Name) -> HeadersBuilder:
         """Remove all headers of this name, and give the builder itself."""
         pairs = self._changeable()
-        pairs[:] = [pair for pair in pairs if pair[0] != name]
+        pairs[:] = Headers.trusted(pairs).remove(name)
         return self
 
-    def last(self, name: str) -> HeaderValue:
+    def last(self, name: Name) -> HeaderValue:
         """Give the value of the last header of this name, or None."""
         return Headers.trusted(self._pairs).last(name)
 
-    def all(self, name: str) -> tuple[HeaderValue, ...]:
+    def all(self, name: Name) -> tuple[HeaderValue, ...]:
         """Give the values of all headers of this name, in order."""
         return Headers.trusted(self._pairs).all(name)
 
@@ -191,7 +202,7 @@ class HeadersBuilder:
         return len(self._pairs)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a header of this name is there."""
+        """Whether a header of this name or id is there."""
         return name in Headers.trusted(self._pairs)
 
 
@@ -218,9 +229,11 @@ def _loose_pair(item: Any, index: int) -> Pair:
 
 
 def _pair(name: Any, value: Any, index: int | None = None) -> Pair:
+    if isinstance(name, int):
+        name = header_name(name)
     if not isinstance(name, str):
         where = "a header" if index is None else f"header {index}"
-        raise HeaderError(f"the name of {where} is a str, not {type_of(name).__name__}")
+        raise HeaderError(f"the name of {where} is a str or an id, not {type_of(name).__name__}")
     if isinstance(value, str):
         value = _encoded(name, value)
     elif isinstance(value, bytes | bytearray | memoryview):

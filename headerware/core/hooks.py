@@ -77,6 +77,7 @@ class Place(IntEnum):
 
     TRANSFORM = 10
     SERIALIZE = 20
+    SCHEMA = 25
     METRICS = 30
     AUDIT = 40
     TRAIL = 50

@@ -1,4 +1,8 @@
-"""Declared options become an interceptor: each with where it came from, converted and checked."""
+"""Declared options become an interceptor: each with where it came from, converted and checked.
+
+An option may itself name something that is built from options (a serde, a store): configuration gives
+the word for its type, or a table of ``type`` and its options; code gives the object.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from typing import (
     Final,
     Literal,
     NamedTuple,
+    TypeVar,
     get_args,
     get_origin,
     get_type_hints,
@@ -24,6 +29,8 @@ from headerware.core.errors import ConfigError
 from headerware.core.plugins import interceptor_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headerware.core.hooks import Interceptor
 
 PATH: Final = msgspec.Meta(extra={"path": True})
@@ -31,6 +38,18 @@ PATH: Final = msgspec.Meta(extra={"path": True})
 
 Such a file is found beside the TOML file that names it.
 """
+
+
+def kinds(lookup: Callable[..., type[msgspec.Struct]]) -> msgspec.Meta:
+    """Mark an option that has options of its own.
+
+    It is written ``store: Annotated[Any, kinds(store_type)]``.
+
+    Args:
+        lookup: gives the Struct that a word stands for; called as ``lookup(word, path=path)``.
+    """
+    return msgspec.Meta(extra={"kinds": lookup})
+
 
 _ENVIRONMENT: Final = re.compile(r"\$\$\{|\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{env:")
 _REFUSED_AT: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
@@ -101,7 +120,29 @@ def build(declared: Declared) -> Interceptor:
         PluginError: its type cannot be found.
         ConfigError: an unknown option, or a value of the wrong type, with its full path.
     """
-    kind = interceptor_type(declared.type, path=declared.path)
+    return _built(declared, interceptor_type(declared.type, path=declared.path))
+
+
+def from_option(value: Any, lookup: Callable[..., type[msgspec.Struct]], *, path: str) -> Any:
+    """Make what an option names, where it did not come through :func:`build`; objects stay as they are.
+
+    Args:
+        value: a type's word, a mapping of ``type`` and options (text is read loosely), or an object.
+        lookup: gives the Struct of options that a word stands for.
+        path: where the option stands, for errors.
+
+    Raises:
+        ConfigError: what is wrong, with its full path.
+    """
+    given = setting(value, "client configuration", path=path, loose=True)
+    return _nested(given.value, given, lookup, path)
+
+
+_AnyStruct = TypeVar("_AnyStruct", bound=msgspec.Struct)
+
+
+def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
+    """Make a Struct of options from declared ones."""
     hints = get_type_hints(kind, include_extras=True)
     known = set(kind.__struct_fields__)
     values: dict[str, Any] = {}
@@ -109,7 +150,7 @@ def build(declared: Declared) -> Interceptor:
         if option not in known:
             raise _unknown(option, known, declared)
         values[option] = _converted(given, hints[option], f"{declared.path}.{option}")
-    if declared.name != declared.type:
+    if declared.name != declared.type and "name" in known:
         values.setdefault("name", declared.name)
     try:
         return msgspec.convert(values, kind)
@@ -142,8 +183,27 @@ def _unknown(option: str, known: set[str], declared: Declared) -> ConfigError:
     )
 
 
+def _nested(value: Any, given: Setting, lookup: Callable[..., type[msgspec.Struct]], path: str) -> Any:
+    """Make what an option names by its type's word, or by a table of its type and options."""
+    if isinstance(value, str):
+        value = {"type": value}
+    if not isinstance(value, Mapping):
+        return value
+    word = value.get("type")
+    if not isinstance(word, str):
+        raise ConfigError('expected the word for a type, or a table with type = "..."', path=path)
+    settings = {option: given._replace(value=own) for option, own in value.items() if option != "type"}
+    return _built(Declared(word, word, path, settings), lookup(word, path=path))
+
+
 def _converted(given: Setting, hint: Any, path: str) -> Any:
     value = given.value
+    lookup = _lookup(hint)
+    if lookup is not None:
+        return _nested(value, given, lookup, path)
+    inner = _values_of(hint)
+    if isinstance(value, Mapping) and (lookup := _lookup(inner)) is not None:
+        return {name: _nested(own, given, lookup, f"{path}.{name}") for name, own in value.items()}
     if isinstance(value, str) and _is_a_list(hint):
         value = [part.strip() for part in value.split(",") if part.strip()]
     try:
@@ -189,15 +249,24 @@ def _bare(hint: Any) -> Any:
 
 
 def _names_a_file(hint: Any) -> bool:
-    found = [extra for extra in get_args(hint)[1:] if isinstance(extra, msgspec.Meta)]
-    found += [
-        meta
-        for part in get_args(_bare(hint))
-        if get_origin(part) is Annotated
-        for meta in get_args(part)[1:]
-        if isinstance(meta, msgspec.Meta)
-    ]
-    return any((meta.extra or {}).get("path") for meta in found)
+    return any(_extras(part).get("path") for part in (hint, *get_args(_bare(hint))))
+
+
+def _lookup(hint: Any) -> Callable[..., type[msgspec.Struct]] | None:
+    found: Callable[..., type[msgspec.Struct]] | None = _extras(hint).get("kinds")
+    return found
+
+
+def _values_of(hint: Any) -> Any:
+    """Give the type of a mapping's values, or None for what is no mapping."""
+    plain = _bare(hint)
+    return get_args(plain)[1] if get_origin(plain) in (dict, Mapping) else None
+
+
+def _extras(hint: Any) -> dict[str, Any]:
+    """Give what an annotated type carries for us."""
+    metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return {key: value for meta in metas for key, value in (getattr(meta, "extra", None) or {}).items()}
 
 
 def _filled(value: Any, path: str) -> Any:

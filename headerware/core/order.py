@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import ConfigError
@@ -17,6 +17,9 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     (Place.SLICE, Place.COMPRESS, "slices would be compressed one by one; compress the whole message first"),
     (Place.SLICE, Place.ENCRYPT, "a message is encrypted whole, and its slices are cut from that"),
     (Place.SLICE, Place.CLAIM_CHECK, "a message that is checked in needs no slices"),
+    (Place.COMPRESS, Place.SCHEMA, "the schema belongs to the bytes as they were serialized"),
+    (Place.SLICE, Place.SCHEMA, "only the first slice keeps headers; the schema is deposited before the cut"),
+    (Place.SIGN, Place.SCHEMA, "the schema's fingerprint would stand outside the signature"),
     (Place.SLICE, Place.TRAIL, "only the first slice keeps headers; the trail is written before the cut"),
     (Place.SLICE, Place.TRACE, "only the first slice keeps headers; the trace is written before the cut"),
     (Place.SIGN, Place.TRAIL, "the trail would stand outside the signature"),
@@ -64,8 +67,22 @@ def check_order(interceptors: Sequence[object]) -> None:
             if place_of(left) is Place.SIGN and place_of(right) is None and _transforms(right):
                 raise _misplaced(right, left, _CHANGES_BYTES)
     for left, right in pairwise(interceptors):
-        if stage_of(left) is Stage.BYTES and stage_of(right) is Stage.OBJECTS:
+        if stage_of(right) is Stage.OBJECTS and stage_of(left) is not Stage.OBJECTS:
             raise _misplaced(right, left, "it works on objects, before they are serialized")
+        if place_of(right) is Place.SERIALIZE and not precedes_bytes(left):
+            raise _misplaced(right, left, f"{label(left)!r} works on bytes, once objects are serialized")
+    for left, right in combinations(interceptors, 2):
+        if place_of(left) is place_of(right) is Place.SERIALIZE and _surely_share_topics(left, right):
+            raise ConfigError(
+                f"{label(left)!r} and {label(right)!r} would both serialize the same records; give each its "
+                f"own topics, or one of them up",
+                path=f"interceptors.{label(right)}",
+            )
+
+
+def precedes_bytes(interceptor: object) -> bool:
+    """Whether what stands left of an interceptor, or at its place, are objects."""
+    return stage_of(interceptor) is Stage.OBJECTS or place_of(interceptor) is Place.SERIALIZE
 
 
 def place_of(interceptor: object) -> Place | None:
@@ -96,6 +113,14 @@ def _share_topics(left: object, right: object) -> bool:
     """Whether two may meet on one topic; literal names that differ never do."""
     ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
     return ours is None or theirs is None or bool(ours & theirs)
+
+
+def _surely_share_topics(left: object, right: object) -> bool:
+    """Whether some topic is certainly both's: patterns are taken to differ unless they are for everything."""
+    ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
+    if ours is not None and theirs is not None:
+        return bool(ours & theirs)
+    return any(tuple(getattr(step, "topics", ("*",))) in {(), ("*",)} for step in (left, right))
 
 
 def _literal_topics(interceptor: object) -> set[str] | None:

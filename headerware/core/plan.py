@@ -32,7 +32,7 @@ class Step:
     def __init__(
         self,
         *,
-        position: int,
+        position: float,
         name: str,
         interceptor: object,
         opened: Any,
@@ -98,7 +98,7 @@ class Plan:
         """Find the place of a hook that is running."""
         return next(index for index, candidate in enumerate(self.hooks) if candidate is hook)
 
-    def behind(self, position: int) -> int:
+    def behind(self, position: float) -> int:
         """Give the first index that runs after the step at a position of the chain."""
         sending = self.direction == "send"
         for index, step in enumerate(self.steps):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
-from headerware.core.edge import admit, admit_bytes, normalised, refuse_encodings, require_bytes
+from headerware.core.edge import WIRE_TYPES, admit, admit_bytes, normalised, refuse_encodings, to_wire
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
 from headerware.core.fold import Fold, Outcome
-from headerware.core.hooks import DROP, Place, Stage
-from headerware.core.order import place_of, stage_of
+from headerware.core.hooks import DROP, Place
+from headerware.core.order import place_of, precedes_bytes
 from headerware.core.plan import Direction, Step
 from headerware.core.record import Record, RecordMetadata
 from headerware.core.topics import TopicPatterns
@@ -53,12 +53,13 @@ class Session:
         except BaseException:
             self.close()
             raise
-        self._serializes = any(stage_of(step.interceptor) is Stage.OBJECTS for step in self._steps)
         sending, consuming = list(self._steps), list(self._steps)
-        if self._serializes:
-            sending.append(_check("send", require_bytes, len(sending)))
-        consuming.insert(0, _check("consume", refuse_encodings, -1))
-        edge = admit if self._serializes else admit_bytes
+        objects = sum(precedes_bytes(step.interceptor) for step in self._steps)
+        # Between the steps that see objects and those that see bytes.
+        consuming.insert(objects, _check("consume", refuse_encodings, objects - 0.5))
+        if objects:
+            sending.insert(objects, _check("send", to_wire, objects - 0.5))
+        edge = admit if objects else admit_bytes
         self._send: Final = Fold("send", sending, edge, partial(self._bury, "ON_SEND"))
         self._consume: Final = Fold("consume", consuming, normalised, partial(self._bury, "ON_CONSUME"))
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
@@ -226,7 +227,12 @@ class Session:
         return overhead_bytes
 
     def _bury(self, stage: str, original: Record, error: InterceptorError, step: Step) -> bool:
-        """Publish a dead letter and return once it is stored, or raise; False for what is one already."""
+        """Publish a dead letter and return once it is stored, or raise.
+
+        False for what cannot be one: a dead letter already, or objects that were never serialized.
+        """
+        if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
+            return False
         interceptor = step.interceptor
         topic = str(getattr(interceptor, "dead_letter_topic", "{topic}.dead-letter"))
         if is_dead_letter_topic(topic, original.topic):
@@ -259,8 +265,8 @@ def _unchanged(record: Record) -> Outcome:
     return record
 
 
-def _check(direction: Direction, check: Callable[[Record], Record], position: int) -> Step:
-    """Make the step that stands at the chain's end in one direction."""
+def _check(direction: Direction, check: Callable[[Record], Record], position: float) -> Step:
+    """Make the step that stands where objects and bytes meet, in one direction."""
     return Step(
         position=position,
         name="chain",

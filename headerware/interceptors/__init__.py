@@ -6,7 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
+    from headerware.interceptors.schema import Schema
+    from headerware.interceptors.serialize import Serialize
     from headerware.interceptors.sign import Sign
     from headerware.interceptors.slice import Slice
     from headerware.interceptors.trace import Trace, extract_context
@@ -15,7 +18,10 @@ if TYPE_CHECKING:
     from headerware.interceptors.trail_timeline import timeline
 
 __all__ = [
+    "Compact",
     "Compress",
+    "Schema",
+    "Serialize",
     "Sign",
     "Slice",
     "Trace",
@@ -28,7 +34,10 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Compact": "compact",
     "Compress": "compress",
+    "Schema": "schema",
+    "Serialize": "serialize",
     "Sign": "sign",
     "Slice": "slice",
     "Trace": "trace",

@@ -22,8 +22,10 @@ PUBLIC = [
     "Consumer",
     "Context",
     "DeadLetterError",
+    "DeserializingConsumer",
     "FanOut",
     "HeaderError",
+    "HeaderId",
     "Headers",
     "HeaderwareError",
     "Interceptor",
@@ -36,15 +38,19 @@ PUBLIC = [
     "Record",
     "RecordError",
     "RecordMetadata",
+    "RegistryError",
     "Role",
+    "SerdeError",
+    "SerializingProducer",
     "SignatureError",
     "Stage",
     "TimestampType",
     "TransportHeaderError",
+    "UnknownSchemaError",
     "WireFormatError",
     "load_chain",
 ]
-INTERCEPTORS = {"Compress", "Sign", "Slice", "Trace", "Trail"}
+INTERCEPTORS = {"Compact", "Compress", "Schema", "Serialize", "Sign", "Slice", "Trace", "Trail"}
 HEAVY = [
     "confluent_kafka",
     "cryptography",

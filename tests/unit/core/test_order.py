@@ -24,6 +24,7 @@ class Squeeze(Interceptor, frozen=True, kw_only=True):
 def placed(place: Place | None, name: str = "", **options: Any) -> Hooks:
     return Hooks(
         place=place,
+        stage=Stage.OBJECTS if place is Place.TRANSFORM else Stage.BYTES,
         name=name or (place.name.lower() if place else "custom"),
         on_send=lambda record: record,
         **options,
@@ -65,6 +66,37 @@ class TestRules:
 
     def test_all_places_in_order_are_allowed(self) -> None:
         assert len(Chain([placed(place) for place in RIGHT_ORDER])) == len(Place)
+
+    def test_what_works_on_bytes_may_not_stand_before_serialize(self) -> None:
+        with pytest.raises(ConfigError, match="'custom' works on bytes, once objects are serialized"):
+            Chain([placed(None), placed(Place.SERIALIZE)])
+
+    def test_what_works_on_objects_may_not_stand_behind_serialize(self) -> None:
+        with pytest.raises(ConfigError, match="it works on objects, before they are serialized"):
+            Chain([placed(Place.SERIALIZE), placed(Place.TRANSFORM)])
+
+    @pytest.mark.parametrize(
+        ("first", "second", "works"),
+        [
+            (("*",), ("*",), False),
+            (("*",), ("orders",), False),
+            (("orders", "bills"), ("orders",), False),
+            (("orders",), ("bills",), True),
+            (("orders.*",), ("bills.*",), True),
+        ],
+    )
+    def test_two_that_serialize_the_same_records_are_refused(
+        self, first: tuple[str, ...], second: tuple[str, ...], works: bool
+    ) -> None:
+        steps = [
+            placed(Place.SERIALIZE, "one", topics=first),
+            placed(Place.SERIALIZE, "two", topics=second),
+        ]
+        if works:
+            assert Chain(steps).names == ("one", "two")
+        else:
+            with pytest.raises(ConfigError, match="'one' and 'two' would both serialize the same records"):
+                Chain(steps)
 
     def test_compress_after_encrypt_is_refused(
         self,

@@ -1,0 +1,238 @@
+"""Clients that take and give objects: confluent-kafka's serializing ones, with a chain.
+
+Serdes are configured as confluent-kafka's are, by object, or by name: ``value.serializer`` is a serializer
+or a serde's word, and ``value.serializer.<option>`` an option of that serde. They become the chain's
+``serialize`` step, which stays when ``HEADERWARE_DISABLED`` switches the interceptors off.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Final, Generic, TypeVar
+
+import confluent_kafka
+from confluent_kafka import Message
+from confluent_kafka.error import ConsumeError
+
+from headerware.clients.consumer import Consumer
+from headerware.clients.deliveries import DeliveryCallback
+from headerware.clients.producer import Producer
+from headerware.core.chain import Chain
+from headerware.core.config import nested
+from headerware.core.errors import ConfigError
+from headerware.core.headers import HeadersLike
+from headerware.core.hooks import Place, Stage
+from headerware.core.options import from_option
+from headerware.core.order import place_of, stage_of
+from headerware.core.plugins import interceptor_type
+from headerware.serdes.plugins import require_serde, serde_type
+from headerware.serdes.serde import PARTS
+
+K = TypeVar("K")
+V = TypeVar("V")
+_BUILDER: Final = "builder"
+
+
+class SerializingProducer(Producer, confluent_kafka.SerializingProducer, Generic[K, V]):
+    """Serialize objects and produce them through a chain.
+
+    A drop-in for ``confluent_kafka.SerializingProducer``.
+
+    Args:
+        conf: as :class:`~headerware.Producer` takes, with ``key.serializer`` and ``value.serializer``: a
+            serde's word (its options under ``value.serializer.<option>``), a
+            :class:`~headerware.serdes.Serde`, an object with ``serialize``, or a serializer of
+            confluent-kafka's; or ``key.serializer.builder`` and ``value.serializer.builder``.
+        chain: the chain, where code makes it.
+
+    Raises:
+        ConfigError: the chain's or a serde's configuration is wrong.
+        KafkaException: confluent-kafka refuses the rest.
+
+    A key or value that cannot be serialized raises an error that is both :class:`~headerware.SerdeError`
+    and confluent-kafka's ``KeySerializationError`` or ``ValueSerializationError``.
+    """
+
+    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        self._serdes = _Serdes("serializer", conf)
+        found, rest = super()._chain_for(self._serdes.rest, chain)
+        return self._serdes.added_to(found), rest
+
+    def _open(self, conf: dict[str, Any]) -> None:
+        self._serdes.open(self, super()._open, conf)
+
+    def produce(  # type: ignore[override]  # confluent-kafka's serializing producer has the key first
+        self,
+        topic: str,
+        key: K | None = None,
+        value: V | None = None,
+        partition: int = -1,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: HeadersLike = None,
+    ) -> None:
+        """Serialize a record, send it through the chain and queue it for delivery.
+
+        Args:
+            topic: the topic.
+            key: the key, as its serializer takes it.
+            value: the value, as its serializer takes it; None is a tombstone.
+            partition: the partition; -1 leaves it to the partitioner.
+            on_delivery: called with ``(error, message)`` by ``poll`` or ``flush``, once for the record.
+            timestamp: milliseconds since the epoch; 0 is now.
+            headers: a mapping or pairs; the serializers see them and may add to them.
+
+        Raises:
+            SerdeError: the key or value could not be serialized.
+            HeaderwareError: an interceptor refused the record.
+            BufferError: the queue is full, or could never hold all slices of the message.
+            KafkaException: librdkafka refused it.
+        """
+        Producer.produce(self, topic, value, key, partition, on_delivery, None, timestamp, headers)
+
+    def close(self) -> bool:
+        """Flush, close the client and the interceptors, and what serializer builders have built."""
+        closed = Producer.close(self)
+        self._serdes.close()
+        return closed
+
+
+class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Generic[K, V]):
+    """Consume through a chain and deserialize what comes.
+
+    A drop-in for ``confluent_kafka.DeserializingConsumer``, with ``consume()``.
+
+    Args:
+        conf: as :class:`~headerware.Consumer` takes, with ``key.deserializer`` and
+            ``value.deserializer``, given as :class:`SerializingProducer` takes its serializers.
+        chain: the chain, where code makes it.
+
+    Raises:
+        ConfigError: the chain's or a serde's configuration is wrong.
+        KafkaException: confluent-kafka refuses the rest.
+
+    A key or value that cannot be deserialized raises once, and the next call goes on behind it. The error
+    is both :class:`~headerware.SerdeError` and confluent-kafka's ``KeyDeserializationError`` or
+    ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
+    """
+
+    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        self._serdes = _Serdes("deserializer", conf)
+        found, rest = super()._chain_for(self._serdes.rest, chain)
+        return self._serdes.added_to(found), rest
+
+    def _open(self, conf: dict[str, Any]) -> None:
+        self._serdes.open(self, super()._open, conf)
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """Give the next message with its key and value as objects, or None after ``timeout`` seconds.
+
+        Raises:
+            SerdeError: a key or value could not be deserialized; it is not delivered again.
+            HeaderwareError: the chain refused a record; it is not delivered again.
+            ConsumeError: an error event, or the end of a partition, as confluent-kafka's raises it;
+                ``consume`` gives these as messages.
+        """
+        message = Consumer.poll(self, timeout)
+        if message is not None and (error := message.error()) is not None:
+            raise ConsumeError(error, kafka_message=message)
+        return message
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Give up to ``num_messages`` messages with their keys and values as objects.
+
+        Gives those before a refused record, and raises at the next call; events are among the messages.
+
+        Raises:
+            SerdeError: a key or value could not be deserialized; it is not delivered again.
+            HeaderwareError: the chain refused a record; it is not delivered again.
+        """
+        return Consumer.consume(self, num_messages, timeout)
+
+    def close(self) -> None:
+        """Commit what is safe, leave the group, and close the interceptors and built deserializers."""
+        Consumer.close(self)
+        self._serdes.close()
+
+
+class _Serdes:
+    """What a client's configuration says of its serdes, taken out of it.
+
+    Args:
+        suffix: ``serializer`` or ``deserializer``.
+        conf: the client's configuration.
+    """
+
+    def __init__(self, suffix: str, conf: dict[str, Any]) -> None:
+        self._built: Final[list[Any]] = []
+        self._serdes: Final[dict[str, Any]] = {}
+        prefixes = {part: f"{part}.{suffix}" for part in PARTS}
+        self.rest: dict[str, Any] = {
+            key: value for key, value in conf.items() if not _belongs(key, prefixes.values())
+        }
+        for part, prefix in prefixes.items():
+            own = {key: value for key, value in conf.items() if _belongs(key, (prefix,))}
+            builder = own.pop(f"{prefix}.{_BUILDER}", None)
+            if builder is not None and own.get(prefix) is not None:
+                raise ConfigError(f"give this or {prefix}.{_BUILDER}, not both", path=prefix)
+            self._serdes[part] = self._from_builder(builder, part) if builder else _named(prefix, own)
+
+    def _from_builder(self, builder: Any, part: str) -> Any:
+        """Have confluent-kafka's builder make its serde, and leave out what it took for itself."""
+        serde, remaining = builder.build(dict(self.rest), part == "key")
+        self._built.append(serde)
+        self.rest = {key: value for key, value in self.rest.items() if key in remaining}
+        return serde
+
+    def added_to(self, chain: Chain) -> Chain:
+        """Give the chain with the serialize step in its place, unless the chain alone has one."""
+        has_own = any(place_of(step) is Place.SERIALIZE for step in chain)
+        if has_own and all(serde is None for serde in self._serdes.values()):
+            return chain
+        step = interceptor_type("serialize")(**self._serdes)
+        objects = sum(stage_of(other) is Stage.OBJECTS for other in chain)
+        return Chain([*chain.interceptors[:objects], step, *chain.interceptors[objects:]])
+
+    def open(self, client: Any, opens: Any, conf: dict[str, Any]) -> None:
+        """Open the client, and tell confluent-kafka's serdes how to learn its cluster's id."""
+        try:
+            opens(conf)
+        except BaseException:
+            self.close()
+            raise
+        reference = weakref.ref(client)
+
+        def cluster_id() -> Any:
+            live = reference()
+            return None if live is None else live.cluster_id(timeout=_CLUSTER_ID_TIMEOUT_S)
+
+        for serde in self._serdes.values():
+            offer = getattr(serde, "set_cluster_id_resolver", None)
+            if callable(offer):
+                offer(cluster_id)
+
+    def close(self) -> None:
+        """Close the serdes that builders have made; calling it again does nothing."""
+        while self._built:
+            close = getattr(self._built.pop(), "close", None)
+            if callable(close):
+                close()
+
+
+_CLUSTER_ID_TIMEOUT_S: Final = 60.0
+"""What confluent-kafka's own serializing clients wait for it."""
+
+
+def _belongs(key: object, prefixes: Any) -> bool:
+    return any(key == prefix or str(key).startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def _named(prefix: str, own: dict[str, Any]) -> Any:
+    """Make the serde that a client's keys name; None where they name none."""
+    if not own:
+        return None
+    plain = {"serde" + key.removeprefix(prefix): value for key, value in own.items()}
+    found = nested(plain)["serde"]
+    serde = from_option(found, serde_type, path=prefix)
+    require_serde(serde, path=prefix)
+    return serde

@@ -1,0 +1,101 @@
+"""Header ids: 32-bit numbers, written as IPv4 addresses are, that stand for header names.
+
+An id is taken wherever a header's name is. What a number is called is the registry's to know; it is
+asked through :func:`use_names`, for this floor knows no registry.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import TYPE_CHECKING, Final, Self
+
+from headerware.core.errors import HeaderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    NameOf = Callable[[int], str | None]
+
+MAX_ID: Final = 2**32 - 1
+_PART: Final = r"(0|[1-9][0-9]{0,2})"
+_DOTTED: Final = re.compile(rf"{_PART}\.{_PART}\.{_PART}\.{_PART}")
+_DEFAULT_NAMES: Final = ("headerware.registry.names", "default_name_of")
+
+_name_of: NameOf | None = None
+
+
+class HeaderId(int):
+    """A header's id.
+
+    Args:
+        value: the number, or its dotted form, such as ``"10.0.0.7"``.
+
+    Raises:
+        HeaderError: it is neither, or does not fit 32 bits.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, value: int | str) -> Self:
+        """Check the number or read the dotted form."""
+        if isinstance(value, str):
+            number = _number(value)
+            if number is None:
+                raise HeaderError(f"expected a header id such as 10.0.0.7, found {value!r}")
+            return super().__new__(cls, number)
+        given: object = value
+        if isinstance(given, bool) or not isinstance(given, int):
+            raise HeaderError(f"expected a header's name or its id, found {type(given).__name__}")
+        if not 0 <= given <= MAX_ID:
+            raise HeaderError(f"expected a header id from 0 to {MAX_ID}, found {given}")
+        return super().__new__(cls, given)
+
+    def __str__(self) -> str:
+        """Give the dotted form."""
+        return ".".join(map(str, self.to_bytes(4, "big")))
+
+    def __repr__(self) -> str:
+        """Show the dotted form."""
+        return f"HeaderId('{self}')"
+
+
+def parse_id(text: str) -> HeaderId | None:
+    """Read an id in its dotted form; None for any other text, such as a name."""
+    number = _number(text)
+    return None if number is None else HeaderId(number)
+
+
+def header_name(name: str | int) -> str:
+    """Give the name that a name, an id or an id's dotted form stands for.
+
+    An id without a registered name is called by its dotted form.
+
+    Raises:
+        HeaderError: it is neither text nor an id.
+    """
+    if isinstance(name, str):
+        number = _number(name)
+        return name if number is None else _called(HeaderId(number))
+    return _called(HeaderId(name))
+
+
+def use_names(name_of: NameOf | None) -> None:
+    """Say who knows what ids are called, for this process; None is the default registry."""
+    global _name_of  # noqa: PLW0603 - one registry of names a process, as there is one of codecs
+    _name_of = name_of
+
+
+def _called(header_id: HeaderId) -> str:
+    name_of = _name_of
+    if name_of is None:
+        module, attribute = _DEFAULT_NAMES
+        name_of = getattr(importlib.import_module(module), attribute)
+        use_names(name_of)
+    return name_of(header_id) or str(header_id)
+
+
+def _number(text: str) -> int | None:
+    found = _DOTTED.fullmatch(text)
+    parts = [int(part) for part in found.groups()] if found else [256]
+    return None if max(parts) > 255 else int.from_bytes(bytes(parts), "big")
