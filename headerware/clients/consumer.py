@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
 
@@ -15,19 +15,17 @@ import confluent_kafka
 from confluent_kafka import KafkaException, Message, TopicPartition
 
 from headerware.clients.cluster import cluster_id_port
-from headerware.clients.consumer_partitions import PartitionsConsumer
+from headerware.clients.consumer_inbox import InboxConsumer
 from headerware.clients.dead_letters import DeadLetters
-from headerware.clients.inbox import Entry, Inbox
-from headerware.clients.messages import fitted, message_of, record_of
-from headerware.clients.offsets import Offsets, Place, place_of, positioned
+from headerware.clients.inbox import Inbox
+from headerware.clients.messages import fitted, record_of
+from headerware.clients.offsets import Offsets, Place
 from headerware.clients.raw import become_raw
 from headerware.clients.rebalance import commit_callback
-from headerware.clients.serde_errors import as_client_error
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
-from headerware.core.errors import HeaderwareError
 from headerware.core.record import Record
 from headerware.core.session import Session
 
@@ -35,12 +33,11 @@ _C: Final[Any] = confluent_kafka.Consumer
 _c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
 _TICK_S: Final = 0.5
 _RECALL_TIMEOUT_S: Final = 5.0
-_REMEMBERED: Final = 10_000
 _MAX_BATCH: Final = 1_000_000
 _log = logging.getLogger("headerware")
 
 
-class Consumer(PartitionsConsumer):
+class Consumer(InboxConsumer):
     """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
 
     Args:
@@ -248,85 +245,12 @@ class Consumer(PartitionsConsumer):
                 self._inbox.add(message, *next(results))
         return self._drain(limit, messages)
 
-    def _drain(self, limit: int, messages: list[Message]) -> list[Message]:
-        """Add messages of the inbox, up to a refused record; raise that only if there are none before it."""
-        passed: dict[Place, tuple[int, int | None]] = {}
-        refused: HeaderwareError | None = None
-        while len(messages) < limit and refused is None:
-            entry = self._inbox.pop(self._paused)
-            if entry is None:
-                break
-            if entry.error is not None and not self._was_delivered(entry):
-                if entry.raised and self._retried(entry):
-                    continue
-                if messages or entry.blocked:
-                    self._inbox.put_back(entry)
-                    if messages:
-                        break
-                    entry.raised = True
-                refused = entry.error
-                if entry.blocked:
-                    self._stay_in_the_group()
-                    break
-            elif entry.message is not None and not self._was_delivered(entry):
-                self._remember(entry.place[0], entry.record)
-                messages.append(entry.message)
-            if entry.position is not None:
-                passed[entry.place] = entry.position, entry.leader_epoch
-        if passed and self._stores:
-            self._pass(passed)
-        if refused is not None:
-            messages.append(self._refuse(refused))
-        return messages
-
-    def _refuse(self, error: HeaderwareError) -> Message:
-        """Answer for a refused record; a client whose application does not know of us gives a message."""
-        record = getattr(error, "last_record", None)
-        raise as_client_error(error, "consume", None if record is None else message_of(record))
-
-    def _stay_in_the_group(self) -> None:
-        """Poll with all partitions paused, so that an outage of dead letters costs no membership."""
-        going = [partition for partition in _C.assignment(self) if place_of(partition) not in self._paused]
-        _C.pause(self, going)
-        try:
-            event: Message | None = _c_poll(self, 0)
-            if event is not None and event.error() is not None:
-                self._inbox.add_event(event)
-            elif event is not None:
-                record = record_of(event)
-                self._inbox.add(event, record, self._take_in(record))
-        finally:
-            # Those that were lost meanwhile, too, for a partition that comes back would still be paused.
-            for partition in going:
-                with suppress(KafkaException):
-                    _C.resume(self, [partition])
-
-    def _retried(self, entry: Entry) -> bool:
-        """Try once more to store a dead letter, and tell whether that changed anything."""
-        if entry.original is not None:
-            return self._inbox.retried(entry)
-        if entry.offset is None:
-            return False
-        try:
-            # It was glued from several records, so they are read again.
-            PartitionsConsumer.seek(self, positioned(entry.place, entry.offset))
-        except KafkaException:
-            self._inbox.put_back(entry)
-            raise
-        return True
-
     def _delivered(self, message: Message, before: Record, after: Any) -> Message:
         if after is before:
             return message
         if after.local or after.topic is not before.topic:
             self._remember(before.topic, after)
         return fitted(message, before, after)
-
-    def _was_delivered(self, entry: Entry) -> bool:
-        if entry.offset is None or not self._offsets.was_delivered(entry.place, entry.offset):
-            return False
-        self._repeated += 1
-        return True
 
     # What goes on between records
 
@@ -358,21 +282,6 @@ class Consumer(PartitionsConsumer):
         except KafkaException as error:
             _log.warning("no committed offset of %s[%s], so records may repeat: %s", *place, error)
         self._offsets.recall(place, committed, record.offset or 0)
-
-    def _remember(self, topic: str, record: Record | None) -> None:
-        """Keep what a message has no room for: an interceptor's state, and the topic on the wire."""
-        if record is None or not (record.local or record.topic != topic):
-            return
-        self._remembered[record.topic, record.partition or 0, record.offset or 0] = topic, record.local
-        if len(self._remembered) > _REMEMBERED:
-            self._remembered.popitem(last=False)
-
-    def local(self, message: Message) -> Mapping[str, Any]:
-        """Give the interceptors' state of a message that was delivered, by interceptor; empty where none is.
-
-        The last 10,000 messages that have any are remembered.
-        """
-        return self._found(message)[1] or {}
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[Message]:

@@ -20,6 +20,11 @@ ENCODINGS: Final = {
     "hw.slice": "slice",
     "hw.claim": "claim_check",
     "hw.ids": "compact",
+    # The same in compact keys, which nobody but compact turns back (spec/header-ids.md).
+    "~C": "compact",
+    "~D": "compact",
+    "~E": "compact",
+    "~H": "compact",
 }
 """Headers that say that the value is not what the other application sent, and who takes them off."""
 

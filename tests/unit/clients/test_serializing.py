@@ -86,7 +86,7 @@ def make_consumer(
         yield make
 
 
-def take(consumer: DeserializingConsumer[Any, Any]) -> Message:
+def take(consumer: DeserializingConsumer[Any, Any]) -> Any:
     message = consumer.poll(20)
     assert message is not None
     return message
@@ -233,7 +233,9 @@ class TestDropIn:
         with pytest.raises(ConsumeError) as raised:
             take(consumer)
         assert raised.value.code == KafkaError._PARTITION_EOF
-        consumer.seek(raised.value.kafka_message and TopicPartition(raised.value.kafka_message.topic(), 0, 0))
+        end = raised.value.kafka_message
+        assert end is not None
+        consumer.seek(TopicPartition(end.topic() or "", 0, 0))
         [event] = consumer.consume(1, 20)
         assert event.error().code() == KafkaError._PARTITION_EOF
 
@@ -251,7 +253,7 @@ class TestDropIn:
                 assert not is_key
                 return Built(conf.pop("my.codec")), conf
 
-        producer = SerializingProducer(
+        producer: SerializingProducer[Any, Any] = SerializingProducer(
             {**connection, "my.codec": "utf_16", "value.serializer.builder": Builder()}
         )
         reports: list[Any] = []
@@ -347,17 +349,17 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("part", "error"), [("key", KeySerializationError), ("value", ValueSerializationError)]
     )
-    def test_what_cannot_be_serialized_is_both_our_error_and_theirs(
+    def test_what_cannot_be_serialized_is_both_our_failureand_theirs(
         self, make_producer: Any, topic: str, part: str, error: type[Exception]
     ) -> None:
         producer = make_producer(**{f"{part}.serializer": Stamped(part)})
         with pytest.raises(error) as raised:
             producer.produce(topic, **{part: {1, 2}})
-        assert isinstance(raised.value, SerdeError)
+        refused: Any = raised.value
+        assert isinstance(refused, SerdeError)
         assert isinstance(raised.value, SerializationError)
-        assert raised.value.part == part
-        assert raised.value.topic == topic
-        assert isinstance(raised.value.exception, TypeError)
+        assert (refused.part, refused.topic) == (part, topic)
+        assert isinstance(raised.value.__cause__, TypeError)
         assert f"the {part}'s serde raised TypeError" in str(raised.value)
         assert len(producer) == 0
 
@@ -393,10 +395,11 @@ class TestBadInput:
         ):
             with pytest.raises(error, match=problem) as raised:
                 take(consumer)
-            assert isinstance(raised.value, SerdeError)
-            assert (raised.value.topic, raised.value.partition, raised.value.offset) == (topic, 0, offset)
-            assert getattr(raised.value.kafka_message, part)() == payload
-            assert "no json" not in str(raised.value)
+            failure: Any = raised.value
+            assert isinstance(failure, SerdeError)
+            assert (failure.topic, failure.partition, failure.offset) == (topic, 0, offset)
+            assert getattr(failure.kafka_message, part)() == payload
+            assert "no json" not in str(failure)
         assert getattr(take(consumer), part)() == 2
 
     def test_a_serde_for_the_other_direction_is_refused(self, make_producer: Any, topic: str) -> None:

@@ -22,9 +22,9 @@ class Squeeze(Interceptor, frozen=True, kw_only=True):
 
 
 def placed(place: Place | None, name: str = "", **options: Any) -> Hooks:
+    options.setdefault("stage", Stage.OBJECTS if place is Place.TRANSFORM else Stage.BYTES)
     return Hooks(
         place=place,
-        stage=Stage.OBJECTS if place is Place.TRANSFORM else Stage.BYTES,
         name=name or (place.name.lower() if place else "custom"),
         on_send=lambda record: record,
         **options,
@@ -86,7 +86,10 @@ class TestRules:
         ],
     )
     def test_two_that_serialize_the_same_records_are_refused(
-        self, first: tuple[str, ...], second: tuple[str, ...], works: bool
+        self,
+        first: tuple[str, ...],
+        second: tuple[str, ...],
+        works: bool,  # noqa: FBT001 - parametrized
     ) -> None:
         steps = [
             placed(Place.SERIALIZE, "one", topics=first),
