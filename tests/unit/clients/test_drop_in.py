@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka.serialization import StringDeserializer, StringSerializer
 
-from headerware.clients import Consumer, Producer
+from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer
 from headerware.core.chain import Chain
 
 if TYPE_CHECKING:
@@ -215,4 +216,95 @@ class TestConsumerIsADropIn:
     @pytest.mark.parametrize("name", CONSUMER)
     def test_answers_alike(self, pair: tuple[Any, Any], topic: str, name: str) -> None:
         raw, ours = ([answer(client, name, call, topic) for call in CONSUMER[name]] for client in pair)
+        assert ours == raw
+
+
+SERIALIZING: dict[str, list[Call]] = {
+    **PRODUCER,
+    "produce": [
+        only("TOPIC", "k", "v", 0, noop, 1_700_000_000_000, [("a", b"1")]),
+        named(
+            topic="TOPIC", value="v", key="k", partition=0, on_delivery=noop, timestamp=5, headers={"a": None}
+        ),
+        only("TOPIC"),
+        only("TOPIC", None, None, -1),
+        only(),
+        only("TOPIC", 5),
+        only("TOPIC", "k", 5),
+        only("TOPIC", "k", "v", "0"),
+        named(topic="TOPIC", callback=noop),
+        only("TOPIC", "k", "x" * 2_000_000),
+    ],
+    # confluent-kafka's leaves their values as they are; ours serializes them.
+    "produce_batch": [only("TOPIC", []), only("TOPIC")],
+}
+DESERIALIZING: dict[str, list[Call]] = {
+    # confluent-kafka's has none.
+    name: calls
+    for name, calls in CONSUMER.items()
+    if name != "consume"
+}
+
+
+class TestSerializingClientsAreDropIns:
+    @pytest.fixture
+    def producers(self, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+        conf = {
+            **connection,
+            "key.serializer": StringSerializer(),
+            "value.serializer": StringSerializer(),
+        }
+        raw: Any = confluent_kafka.SerializingProducer(conf)
+        ours: Any = SerializingProducer(conf, chain=Chain([Same()]))
+        yield raw, ours
+        raw.flush(10)
+        ours.close()
+
+    @pytest.fixture
+    def consumers(
+        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
+    ) -> Iterator[tuple[Any, Any]]:
+        fill(b"a", b"b")
+        conf = {
+            **connection,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20,
+            "value.deserializer": StringDeserializer(),
+        }
+        raw: Any = confluent_kafka.DeserializingConsumer({**conf, "group.id": f"{topic}-raw"})
+        ours: Any = DeserializingConsumer({**conf, "group.id": f"{topic}-ours"}, chain=Chain([Same()]))
+        for client in (raw, ours):
+            client.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+            assert client.poll(10).value() == "a"
+        yield raw, ours
+        raw.close()
+        ours.close()
+
+    def test_no_method_of_theirs_is_left(self) -> None:
+        # Theirs would look for serdes that only their constructor sets.
+        for ours, theirs in (
+            (SerializingProducer, confluent_kafka.SerializingProducer),
+            (DeserializingConsumer, confluent_kafka.DeserializingConsumer),
+        ):
+            own = {name for name, member in vars(theirs).items() if callable(member) and name[:1] != "_"}
+            left = {
+                name
+                for name in own | {"__init__", "__exit__"}
+                if getattr(ours, name) is getattr(theirs, name)
+            }
+            assert left == set()
+
+    @pytest.mark.parametrize("name", SERIALIZING)
+    def test_the_producer_answers_alike(self, producers: tuple[Any, Any], topic: str, name: str) -> None:
+        raw, ours = (
+            [answer(client, name, call, topic) for call in SERIALIZING[name]] for client in producers
+        )
+        assert ours == raw
+
+    @pytest.mark.parametrize("name", DESERIALIZING)
+    def test_the_consumer_answers_alike(self, consumers: tuple[Any, Any], topic: str, name: str) -> None:
+        raw, ours = (
+            [answer(client, name, call, topic) for call in DESERIALIZING[name]] for client in consumers
+        )
         assert ours == raw
