@@ -20,13 +20,10 @@ ENCODINGS: Final = {
     "hw.slice": "slice",
     "hw.claim": "claim_check",
     "hw.ids": "compact",
-    # The same in compact keys, which nobody but compact turns back (spec/header-ids.md).
-    "~C": "compact",
-    "~D": "compact",
-    "~E": "compact",
-    "~H": "compact",
 }
 """Headers that say that the value is not what the other application sent, and who takes them off."""
+COMPACTED: Final = {"~C": "hw.compress", "~D": "hw.encrypt", "~E": "hw.slice", "~H": "hw.claim"}
+"""The same as compact keys (spec/header-ids.md); where compact has read them, these are plain names."""
 
 WIRE_TYPES: Final = frozenset({bytes, type(None)})
 """What a key or value on the wire is."""
@@ -124,11 +121,27 @@ def refuse_encodings(record: Record) -> Record:
     """
     for pair in record.headers:
         if pair[0] in ENCODINGS:
-            raise TransportHeaderError(
-                f"header {pair[0]!r} says that the value is encoded, and nothing in this chain decodes it; "
-                f"add the {ENCODINGS[pair[0]]!r} interceptor to the consumer's chain"
-            )
+            raise _undecoded(pair[0], ENCODINGS[pair[0]])
     return record
+
+
+def refuse_compacted(record: Record) -> Record:
+    """Do the same where no step has read compact keys.
+
+    Raises:
+        TransportHeaderError: which header is left, and what to configure.
+    """
+    for pair in record.headers:
+        if pair[0] in COMPACTED:
+            raise _undecoded(pair[0], "compact")
+    return refuse_encodings(record)
+
+
+def _undecoded(name: str, word: str) -> TransportHeaderError:
+    return TransportHeaderError(
+        f"header {name!r} says that the value is encoded, and nothing in this chain decodes it; "
+        f"add the {word!r} interceptor to the consumer's chain"
+    )
 
 
 def _topic(record: Record) -> str:

@@ -40,6 +40,15 @@ Such a file is found beside the TOML file that names it.
 """
 
 
+def path_unless(means_more: Callable[[str], bool]) -> msgspec.Meta:
+    """Mark an option that names a file, unless its text means something else, such as an address.
+
+    Args:
+        means_more: whether a text is no file's name.
+    """
+    return msgspec.Meta(extra={"path": lambda text: not means_more(text)})
+
+
 def kinds(lookup: Callable[..., type[msgspec.Struct]]) -> msgspec.Meta:
     """Mark an option that has options of its own.
 
@@ -210,7 +219,7 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
         converted = msgspec.convert(value, hint, strict=not given.loose)
     except msgspec.ValidationError as error:
         raise refused(error, path, hint) from None  # the cause may quote the value
-    if given.folder is not None and isinstance(converted, str) and _names_a_file(hint):
+    if given.folder is not None and isinstance(converted, str) and _names_a_file(hint, converted):
         return os.path.join(given.folder, converted)  # noqa: PTH118 - options are plain text
     return converted
 
@@ -248,8 +257,12 @@ def _bare(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def _names_a_file(hint: Any) -> bool:
-    return any(_extras(part).get("path") for part in (hint, *get_args(_bare(hint))))
+def _names_a_file(hint: Any, text: str) -> bool:
+    for part in (hint, *get_args(_bare(hint))):
+        marked = _extras(part).get("path")
+        if marked:
+            return bool(marked(text)) if callable(marked) else True
+    return False
 
 
 def _lookup(hint: Any) -> Callable[..., type[msgspec.Struct]] | None:

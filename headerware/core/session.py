@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
-from headerware.core.edge import WIRE_TYPES, admit, admit_bytes, normalised, refuse_encodings, to_wire
+from headerware.core.edge import (
+    WIRE_TYPES,
+    admit,
+    admit_bytes,
+    normalised,
+    refuse_compacted,
+    refuse_encodings,
+    to_wire,
+)
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
 from headerware.core.fold import Fold, Outcome
 from headerware.core.hooks import DROP, Place
@@ -56,7 +64,9 @@ class Session:
         sending, consuming = list(self._steps), list(self._steps)
         objects = sum(precedes_bytes(step.interceptor) for step in self._steps)
         # Between the steps that see objects and those that see bytes.
-        consuming.insert(objects, _check("consume", refuse_encodings, objects - 0.5))
+        compacts = any("hw.ids" in getattr(step.interceptor, "decodes", ()) for step in self._steps)
+        undecoded = refuse_encodings if compacts else refuse_compacted
+        consuming.insert(objects, _check("consume", undecoded, objects - 0.5))
         if objects:
             sending.insert(objects, _check("send", to_wire, objects - 0.5))
         edge = admit if objects else admit_bytes

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from headerware import Chain, HeaderError, Headers, Record, RecordError, Stage, TransportHeaderError
-from headerware.core.edge import ENCODINGS, LINEAGE
+from headerware.core.edge import COMPACTED, ENCODINGS, LINEAGE
 from headerware.core.plugins import BUILT_IN
+from headerware.interceptors import Compact
+from headerware.registry.compact_keys import compact_key
+from headerware.registry.names import default_names
 
 SECRET = "hunter2"
 
@@ -138,10 +141,31 @@ class TestLeftoverEncodings:
         outcome = session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)
         assert isinstance(outcome, Record)
 
+    @pytest.mark.parametrize("name", COMPACTED)
+    def test_their_compact_keys_say_it_too(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        error = consume(Record("t", b"", None, Headers({name: b""})), batch=batch)
+        assert isinstance(error, TransportHeaderError)
+        assert "add the 'compact' interceptor" in str(error)
+
+    @pytest.mark.parametrize("name", COMPACTED)
+    def test_names_like_compact_keys_pass_where_compact_reads_them(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        session = Chain([Compact(form="keys")]).open()
+        record = Record("t", b"", None, Headers({name: b"", "hw.trail": b""}))
+        [sent] = session.send([record])
+        assert sent.headers.names() == (f"~{name}", "~B")
+        outcome = session.consume_outcomes([sent])[0] if batch else session.consume_outcome(sent)
+        assert outcome == record
+
     @pytest.mark.parametrize("name", ["hw.sig", "hw.trail", "hw.id", "compress"])
     def test_others_say_nothing_about_the_value(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
         record = Record("t", b"", None, Headers({name: b""}))
         assert consume(record, batch=batch) == record
+
+
+def test_compact_keys_are_those_of_the_registered_ids() -> None:
+    ids = {name: default_names().id_of(name) for name in COMPACTED.values()}
+    assert {compact_key(number or 0): name for name, number in ids.items()} == COMPACTED
+    assert set(ids) == set(ENCODINGS) - {"hw.ids"}
 
 
 def test_hints_name_types_that_configuration_knows_or_will_know() -> None:

@@ -1,0 +1,181 @@
+"""The packed block: all headers that have ids in one header, ``hw.ids`` (spec/header-ids.md).
+
+    version  u8       1
+    items             at least 1, until the end of the value; each is a header
+        id      varint   1 to 2**32 - 1
+        length  varint   0 where the value is null, else its length and 1
+        value   bytes
+                      or says that plain headers stand here
+        mark    varint   0
+        count   varint   how many of the record's next plain headers stand here, at least 1
+
+A varint is LEB128: seven bits a byte, the least significant first, the high bit set in all bytes but the
+last; at most 2**32 - 1, and no longer than need be. The block is where its first header was: what stands
+before it in the record stands before that, and what stands behind it stands where the block says, or at
+the end. So neither the first item nor the last, nor two in a row, say that plain headers stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from headerware.core.errors import WireFormatError
+from headerware.core.header_ids import MAX_ID
+from headerware.core.headers import HeaderValue, Pair
+
+HEADER: Final = "hw.ids"
+VERSION: Final = 1
+MAX_PACKED: Final = 10_000
+"""How many headers a block may hold: two bytes make a header, so that few bytes could make very many."""
+FIXED_BYTES: Final = 1 + len(HEADER) + 5 + 1
+"""What a block takes beside its items, at most: both lengths, its name and the version."""
+_LEAST_BYTES: Final = FIXED_BYTES - 4
+"""The same, where the length of its value takes one byte and not five."""
+
+Spelling = tuple[bytes, int] | str | None
+"""How a name travels: its id as a varint, and the bytes that this saves; else the name that it has on the
+wire, or None where it stays as it is."""
+
+_BEGINNING: Final = bytes((VERSION,))
+_PLAIN: Final = b"\0"
+_NULL: Final = b"\0"
+_SHORT_SIZES: Final = 1_024
+
+
+def varint(number: int) -> bytes:
+    """Write a number, from 0, as LEB128."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+_VARINTS: Final = tuple(varint(number) for number in range(_SHORT_SIZES))
+
+
+def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[list[Pair], int] | None:
+    """Give a record's headers as they travel, and how many bytes of names that saves; None for no change.
+
+    Args:
+        headers: the headers, at most :data:`MAX_PACKED`.
+        spellings: how each name travels.
+    """
+    wire: list[Pair] = []
+    parts = [_BEGINNING]
+    saved = escaped = 0
+    start = -1  # where the block is to stand
+    told = 0  # the plain headers up to what the block says of them
+    for pair in headers:
+        name, value = pair
+        spelling = spellings[name]
+        if spelling is None:
+            wire.append(pair)
+        elif isinstance(spelling, str):
+            wire.append((spelling, value))
+            escaped += 1
+        else:
+            plain = len(wire)
+            if start < 0:
+                start = told = plain
+                saved -= _LEAST_BYTES
+            elif plain > told:
+                parts += (_PLAIN, varint(plain - told))
+                saved -= 2
+                told = plain
+            saved += spelling[1]
+            if value is None:
+                parts += (spelling[0], _NULL)
+            else:
+                size = len(value) + 1
+                parts += (spelling[0], _VARINTS[size] if size < _SHORT_SIZES else varint(size), value)
+    if start >= 0:
+        wire.insert(start, (HEADER, b"".join(parts)))
+    elif not escaped:
+        return None
+    return wire, saved - escaped
+
+
+def unpack(block: HeaderValue, following: Sequence[Pair], names: Mapping[int, str]) -> list[Pair]:
+    """Give the headers that a block holds, among those that stand behind it in the record.
+
+    Args:
+        block: the value of ``hw.ids``.
+        following: the plain headers behind it, as they are to be read.
+        names: what each id is called.
+
+    Raises:
+        WireFormatError: the block does not follow the layout.
+    """
+    if block is None:
+        raise WireFormatError(f"{HEADER} is null, expected a block of headers")
+    if block[:1] != _BEGINNING:
+        found = f"version {block[0]}" if block else "no byte"
+        raise WireFormatError(f"{HEADER}: expected version {VERSION}, found {found}")
+    try:
+        return _unpacked(block, following, names)
+    except IndexError:
+        raise WireFormatError(f"{HEADER} ends within an item, at byte {len(block)}") from None
+
+
+def _unpacked(block: bytes, following: Sequence[Pair], names: Mapping[int, str]) -> list[Pair]:
+    read: list[Pair] = []
+    size, at, packed, used = len(block), 1, 0, 0
+    after_header = False
+    while at < size or not after_header:
+        header_id = block[at]
+        length = block[at + 1]
+        if header_id | length < 0x80:  # one byte each, as most are
+            at += 2
+        else:
+            header_id, at = (header_id, at + 1) if header_id < 0x80 else _read_varint(block, at)
+            length, at = _read_varint(block, at)
+        if header_id:
+            packed += 1
+            if packed > MAX_PACKED:
+                raise WireFormatError(f"{HEADER} holds more than {MAX_PACKED} headers")
+            end = at + length - 1 if length else at
+            if end > size:
+                raise WireFormatError(f"{HEADER}: a value ends {end - size} bytes behind the block's end")
+            read.append((names[header_id], block[at:end] if length else None))
+            at, after_header = end, True
+        else:
+            if not after_header or not 0 < length <= len(following) - used:
+                raise _misplaced(after_header, length, len(following) - used)
+            read += following[used : used + length]
+            used, after_header = used + length, False
+    read += following[used:]
+    return read
+
+
+def _read_varint(block: bytes, at: int) -> tuple[int, int]:
+    """Give the number that begins at a byte, and where the next item begins."""
+    low = block[at]
+    if low < 0x80:
+        return low, at + 1
+    high = block[at + 1]
+    if 0 < high < 0x80:
+        return low & 0x7F | high << 7, at + 2
+    start, number = at, 0
+    for shift in range(0, 35, 7):
+        byte = block[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if not byte and shift:
+                raise WireFormatError(f"{HEADER}: the number at byte {start} is longer than need be")
+            if number > MAX_ID:
+                break
+            return number, at
+    raise WireFormatError(f"{HEADER}: the number at byte {start} is larger than {MAX_ID}")
+
+
+def _misplaced(after_header: bool, count: int, left: int) -> WireFormatError:  # noqa: FBT001 - a fact, no option
+    """Tell what is wrong with an item that says where plain headers stand."""
+    if not after_header:
+        return WireFormatError(f"{HEADER}: plain headers stand first, or twice in a row; expected an id")
+    return WireFormatError(
+        f"{HEADER} says that {count} plain headers stand in one place, where {left} are left"
+    )
