@@ -1,0 +1,54 @@
+"""Which names a registry takes, and which of them look the same."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from unicodedata import normalize
+
+MAX_NAME_CHARACTERS: Final = 249
+MAX_OWNER_CHARACTERS: Final = 100
+MAX_DESCRIPTION_CHARACTERS: Final = 1000
+MARKER: Final = "~"
+"""What a compact key begins with on the wire; no registered name does."""
+
+_MAX_SHOWN: Final = 1000
+_LIKE_AN_ID: Final = re.compile(r"[0-9]+(\.[0-9]+){3}")
+
+
+def look(name: str) -> str:
+    """Give what a name has in common with all that differ from it by case or Unicode form only."""
+    return normalize("NFKC", normalize("NFKC", name).casefold())
+
+
+def name_problem(name: str) -> str | None:
+    """Say why a header's name cannot be registered, or give None for one that can."""
+    if name.startswith(MARKER):
+        return f"a name does not begin with {MARKER}, which marks compact keys"
+    if _LIKE_AN_ID.fullmatch(name):
+        return f"a name does not look like an id, as {name!r} does"
+    return line_problem(name, MAX_NAME_CHARACTERS, "a name")
+
+
+def line_problem(text: str, most: int, what: str) -> str | None:
+    """Say why a text is no line that people can read, or give None for one that is.
+
+    Args:
+        text: the text.
+        most: how many characters it may have.
+        what: what it is called in the answer.
+    """
+    if not text:
+        return f"{what} is not empty"
+    if len(text) > most:
+        return f"{what} has at most {most} characters; this one has {len(text)}"
+    if not text.isprintable() or text != text.strip():
+        # Invisible characters would let two names look the same, and terminals be written to.
+        return f"{what} is one line of printable characters without space around it; found {text!a}"
+    return None
+
+
+def printable(text: str) -> str:
+    """Give a text that a terminal can be shown, of what may have come from anywhere: escaped, and cut."""
+    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."

@@ -1,0 +1,65 @@
+"""Names of ids and ids of names, as plain look-ups for what handles every record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headerware.registry.built_in import built_in
+
+if TYPE_CHECKING:
+    from headerware.registry.registry import Registry
+
+
+class Names:
+    """What ids are called, and which names have ids.
+
+    What comes with Headerware is always among them. A retired entry can be read, but not written: its id
+    has a name, its name has no id.
+
+    Args:
+        registry: where they are registered.
+    """
+
+    __slots__ = ("_ids", "_names", "foreign")
+
+    def __init__(self, registry: Registry) -> None:
+        entries = (*built_in().entries, *registry.entries)
+        written = {entry.name: entry for entry in entries if entry.retired is None}
+        self._names: Final = {int(entry.id): entry.name for entry in entries}
+        self._ids: Final = {name: int(entry.id) for name, entry in written.items()}
+        self.foreign: Final = frozenset(name for name, entry in written.items() if entry.foreign)
+        """Names of other people's, who look for them: they have ids, which are used only on demand."""
+
+    def id_of(self, name: str) -> int | None:
+        """Give the id to write for a name, or None for a name that has none or whose id is retired."""
+        return self._ids.get(name)
+
+    def name_of(self, header_id: int) -> str | None:
+        """Give the name of an id, retired or not, or None for an unknown one."""
+        return self._names.get(header_id)
+
+
+_default: Names | None = None
+
+
+def default_names() -> Names:
+    """Give the names that this process goes by: those of the built-in registry, unless told otherwise."""
+    return use_registry(None) if _default is None else _default
+
+
+def default_name_of(header_id: int) -> str | None:
+    """Give the name of an id as this process knows it."""
+    return default_names().name_of(header_id)
+
+
+def use_registry(registry: Registry | None) -> Names:
+    """Make a registry the one that this process goes by, for all its threads, and give its names.
+
+    What was opened before keeps the names that it was opened with.
+
+    Args:
+        registry: where ids are registered; None for the built-in one alone.
+    """
+    global _default  # noqa: PLW0603 - one registry of names a process, as core asks for
+    _default = names = Names(built_in() if registry is None else registry)
+    return names

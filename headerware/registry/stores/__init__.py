@@ -1,0 +1,5 @@
+"""Where registries are kept: TOML files, SQLite files, Kafka topics, and what comes with Headerware."""
+
+from headerware.registry.stores.store import BuiltInStore, Store, create_store, open_store
+
+__all__ = ["BuiltInStore", "Store", "create_store", "open_store"]
