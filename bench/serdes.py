@@ -37,7 +37,7 @@ HEADERS = Headers([("tenant", b"north")])
 
 def rows(*, pairs: int) -> Iterator[Row]:
     """Measure all rows for serdes; no broker takes part."""
-    airports = [row for row in local_data.airports().fillna("").head(2_000).to_dict("records")]
+    airports = list(local_data.airports().fillna("").head(2_000).to_dict("records"))
     yield from _avro(airports, pairs)
     yield from _polyglot(airports, pairs)
 
