@@ -1,0 +1,263 @@
+"""One fetch for each schema, however many threads ask; and one opened store, however many serdes use it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from headerware.core.errors import InterceptorError, SerdeError, UnknownSchemaError
+from headerware.serdes.stores.store import Fingerprint, NumberedStore, Schema, SchemaStore, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+Answer = TypeVar("Answer")
+
+
+class Patience(NamedTuple):
+    """How long answers are remembered, in seconds.
+
+    Attributes:
+        unknown_s: how long a schema that the store does not have stays unknown.
+        failure_s: how long a store that failed is not asked the same thing again.
+    """
+
+    unknown_s: float = 30.0
+    failure_s: float = 1.0
+
+
+PATIENT: Final = Patience()
+
+
+class CachedStore:
+    """Ask a store once for each thing.
+
+    Threads that ask for the same while a fetch is under way wait for its answer, or its error. Schemas are
+    remembered, the least lately used forgotten first; a deposit is made once. Safe for use by several
+    threads at once.
+
+    Args:
+        store: the store to ask.
+        max_schemas: how many answers are remembered.
+        patience: how long refusals are remembered.
+        clock: gives seconds that only go forward.
+        on_close: called when the last user has closed it, in place of the store's own ``close``.
+    """
+
+    def __init__(
+        self,
+        store: SchemaStore,
+        *,
+        max_schemas: int = 1000,
+        patience: Patience = PATIENT,
+        clock: Callable[[], float] = time.monotonic,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self._store: Final = store
+        self._answers: Final = _Answers(max_schemas, patience, clock)
+        self._close: Final = store.close if on_close is None else on_close
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the store knows ids and GUIDs."""
+        return bool(getattr(self._store, "is_numbered", isinstance(self._store, NumberedStore)))
+
+    def get(self, fingerprint: Fingerprint) -> str:
+        """Fetch a schema's text; see :class:`SchemaStore`."""
+        return self._answers.ask(fingerprint, lambda: self._store.get(fingerprint))
+
+    def put(self, schema: Schema) -> None:
+        """Deposit a schema once; see :class:`SchemaStore`."""
+
+        def deposit() -> str:
+            self._store.put(schema)
+            self._answers.tell(schema.fingerprint, schema.text)
+            return schema.text
+
+        self._answers.ask(("put", schema.fingerprint), deposit)
+
+    def by_id(self, schema_id: int) -> str:
+        """Fetch the schema of an id; see :class:`NumberedStore`."""
+        store = self._numbered()
+        return self._answers.ask(("id", schema_id), lambda: store.by_id(schema_id))
+
+    def by_guid(self, guid: bytes) -> str:
+        """Fetch the schema of a GUID; see :class:`NumberedStore`."""
+        store = self._numbered()
+        return self._answers.ask(("guid", guid), lambda: store.by_guid(guid))
+
+    def register(self, subject: str, text: str) -> tuple[int, bytes]:
+        """Register a schema under a subject; see :class:`NumberedStore`."""
+        store = self._numbered()
+        return self._answers.ask(("register", subject, text), lambda: store.register(subject, text))
+
+    def close(self) -> None:
+        """Give up one use of it; the store is closed with the last."""
+        self._close()
+
+    def _numbered(self) -> NumberedStore:
+        if self.is_numbered and isinstance(self._store, NumberedStore):
+            return self._store
+        raise SerdeError(
+            "the schema store keeps no ids or GUIDs, which Confluent's framing needs; "
+            "use a store of type 'registry'"
+        )
+
+
+class _Flight:
+    """A fetch that is under way."""
+
+    __slots__ = ("answer", "done", "error")
+
+    def __init__(self) -> None:
+        self.done: Final = threading.Event()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def landed(self) -> Any:
+        self.done.wait()
+        if self.error is not None:
+            raise _again(self.error)
+        return self.answer
+
+
+class _Answers:
+    """What was asked, and what came back."""
+
+    def __init__(self, max_answers: int, patience: Patience, clock: Callable[[], float]) -> None:
+        self._max: Final = max_answers
+        self._patience: Final = patience
+        self._clock: Final = clock
+        self._lock: Final = threading.Lock()
+        self._known: OrderedDict[Hashable, Any] = OrderedDict()
+        self._refused: OrderedDict[Hashable, tuple[float, BaseException]] = OrderedDict()
+        self._flights: dict[Hashable, _Flight] = {}
+
+    def ask(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
+        """Give the answer, fetched by one thread where it is not known."""
+        with self._lock:
+            if question in self._known:
+                self._known.move_to_end(question)
+                known: Answer = self._known[question]
+                return known
+            self._raise_refusal(question)
+            flight = self._flights.get(question)
+            if flight is None:
+                mine = self._flights[question] = _Flight()
+        if flight is not None:
+            landed: Answer = flight.landed()
+            return landed
+        return self._fetched(question, mine, fetch)
+
+    def tell(self, question: Hashable, answer: Any) -> None:
+        """Take in an answer that came without a question."""
+        with self._lock:
+            self._keep(question, answer)
+
+    def _fetched(self, question: Hashable, flight: _Flight, fetch: Callable[[], Answer]) -> Answer:
+        try:
+            answer = fetch()
+        except BaseException as error:
+            flight.error = error if isinstance(error, Exception) else SerdeError("the fetch was interrupted")
+            with self._lock:
+                if isinstance(error, Exception):
+                    self._refuse(question, error)
+                del self._flights[question]
+            raise
+        else:
+            flight.answer = answer
+            with self._lock:
+                self._keep(question, answer)
+                del self._flights[question]
+            return answer
+        finally:
+            flight.done.set()
+
+    def _keep(self, question: Hashable, answer: Any) -> None:
+        self._known[question] = answer
+        self._refused.pop(question, None)
+        if len(self._known) > self._max:
+            self._known.popitem(last=False)
+
+    def _refuse(self, question: Hashable, error: Exception) -> None:
+        unknown = isinstance(error, UnknownSchemaError)
+        wait_s = self._patience.unknown_s if unknown else self._patience.failure_s
+        self._refused[question] = (self._clock() + wait_s, error)
+        if len(self._refused) > self._max:
+            self._refused.popitem(last=False)
+
+    def _raise_refusal(self, question: Hashable) -> None:
+        refused = self._refused.get(question)
+        if refused is None:
+            return
+        until, error = refused
+        if self._clock() < until:
+            raise _again(error)
+        del self._refused[question]
+
+
+def _again(error: BaseException) -> BaseException:
+    """Give an error for one more who meets it: each record needs one of its own, for its position."""
+    return error.again() if isinstance(error, InterceptorError) else error
+
+
+class _Shared:
+    """An opened store, and how many use it."""
+
+    __slots__ = ("cached", "options", "users")
+
+    def __init__(self, options: Any, cached: CachedStore) -> None:
+        self.options: Final = options
+        self.cached: Final = cached
+        self.users = 0
+
+
+_shared: Final[list[_Shared]] = []
+_shared_lock: Final = threading.Lock()
+
+
+def open_shared(store: Any) -> CachedStore:
+    """Open a store, or join those who have opened it: equal options share one in this process.
+
+    Args:
+        store: the options of a store, which is closed with its last user; or an opened store, which
+            belongs to who made it, and is not closed.
+
+    Each call is one use; give it up with ``close()``.
+
+    Raises:
+        SerdeError: the store cannot be opened.
+    """
+    with _shared_lock:
+        found = next((shared for shared in _shared if _same(shared.options, store)), None)
+        if found is None:
+            found = _opened(store)
+            _shared.append(found)
+        found.users += 1
+        return found.cached
+
+
+def _opened(store: Any) -> _Shared:
+    owned = isinstance(store, Store)
+    opened: SchemaStore = store.open() if owned else store
+    settings = store if owned else Store()
+
+    def leave() -> None:
+        with _shared_lock:
+            shared.users -= 1
+            last = shared.users == 0
+            if last:
+                _shared.remove(shared)
+        if last and owned:
+            opened.close()
+
+    patience = Patience(settings.unknown_for_s)
+    cached = CachedStore(opened, max_schemas=settings.max_schemas, patience=patience, on_close=leave)
+    shared = _Shared(store, cached)
+    return shared
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    return ours is theirs or (isinstance(theirs, Store) and ours == theirs)

@@ -1,0 +1,174 @@
+"""A folder of ``.avsc`` files as a schema store: it suits a git repository, and needs no service.
+
+Each file is known by all three digests of its schema, whatever it is called. A schema that is not known yet
+makes the folder be looked through again, though not more often than the option says; only files that are
+new or changed are read. A file that is no schema is skipped, with one warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+
+import msgspec
+
+from headerware.core.errors import SerdeError, UnknownSchemaError
+from headerware.core.options import PATH
+from headerware.serdes.avro_limits import Limits
+from headerware.serdes.avro_schema import AvroSchema
+from headerware.serdes.stores.store import DIGEST_BYTES, Fingerprint, Schema, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUFFIX: Final = ".avsc"
+
+_log: Final = logging.getLogger("headerware.serdes")
+_LIMITS: Final = Limits(max_schema_bytes=16 << 20)
+"""Generous, for these files are the user's own; who reads a record keeps to his own limits."""
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_MAX_NAME: Final = 100
+_Stamp = tuple[int, int]
+
+
+class FolderSchemas(Store, frozen=True, kw_only=True):
+    """Keep schemas in a folder of ``.avsc`` files.
+
+    Args:
+        path: the folder; a deposit makes it where it is missing.
+        rescan_s: how long the folder is not looked through again, in seconds.
+    """
+
+    type: ClassVar[str] = "folder"
+
+    path: Annotated[str, PATH]
+    rescan_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+    def open(self) -> FolderStore:
+        """Give the store; the folder is read when it is first asked."""
+        return FolderStore(Path(self.path), rescan_s=self.rescan_s)
+
+
+class FolderStore:
+    """The schemas of a folder; safe for use by several threads and processes at once.
+
+    Args:
+        folder: where the files are.
+        rescan_s: how long the folder is not looked through again, in seconds.
+        clock: gives seconds that only go forward.
+    """
+
+    def __init__(
+        self, folder: Path, *, rescan_s: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._folder: Final = folder
+        self._rescan_s: Final = rescan_s
+        self._clock: Final = clock
+        self._lock: Final = threading.Lock()
+        self._looked_at: float | None = None
+        self._stamps: dict[Path, _Stamp] = {}
+        self._files: dict[Path, AvroSchema] = {}
+        self._texts: dict[Fingerprint, str] = {}
+
+    def get(self, fingerprint: Fingerprint) -> str:
+        """Give a schema's text; see :class:`SchemaStore`."""
+        with self._lock:
+            if fingerprint not in self._texts:
+                self._look()
+            text = self._texts.get(fingerprint)
+        if text is None:
+            raise UnknownSchemaError(
+                f"no file in {self._folder} has a schema with fingerprint {fingerprint}; "
+                f"put the schema there as a file that ends in {SUFFIX}"
+            )
+        return text
+
+    def put(self, schema: Schema) -> None:
+        """Write a schema to a file of its own, unless a file has it; see :class:`SchemaStore`."""
+        with self._lock:
+            if self._folder.is_dir():
+                self._look(now=True)
+            if schema.fingerprint in self._texts:
+                return
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                _write(self._folder / _file_name(schema), schema.text.encode() + b"\n")
+            except OSError as error:
+                raise SerdeError(f"cannot write a schema to {self._folder}: {error.strerror}") from error
+            self._look(now=True)
+
+    def close(self) -> None:
+        """Forget what was read."""
+        with self._lock:
+            self._looked_at = None
+            self._stamps.clear()
+            self._files.clear()
+            self._texts.clear()
+
+    def _look(self, *, now: bool = False) -> None:
+        """Look through the folder, unless that was just done."""
+        at = self._clock()
+        if not now and self._looked_at is not None and at - self._looked_at < self._rescan_s:
+            return
+        try:
+            found = {
+                path: (status.st_mtime_ns, status.st_size)
+                for path in sorted(self._folder.iterdir())
+                if path.suffix == SUFFIX and not path.name.startswith(".") and (status := path.stat())
+            }
+        except OSError as error:
+            raise SerdeError(f"cannot read the schema folder {self._folder}: {error.strerror}") from error
+        self._looked_at = at
+        if found != self._stamps:
+            self._take_in(found)
+
+    def _take_in(self, found: dict[Path, _Stamp]) -> None:
+        files: dict[Path, AvroSchema] = {}
+        for path, stamp in found.items():
+            known = self._files.get(path) if self._stamps.get(path) == stamp else self._read(path)
+            if known is not None:
+                files[path] = known
+        self._stamps, self._files = found, files
+        self._texts = {
+            schema.fingerprint(algorithm): schema.text
+            for schema in files.values()
+            for algorithm in DIGEST_BYTES
+        }
+
+    @staticmethod
+    def _read(path: Path) -> AvroSchema | None:
+        try:
+            return AvroSchema.parsed(path.read_bytes(), _LIMITS)
+        except OSError as error:
+            _log.warning("skipping schema file %s: %s", path, error.strerror)
+        except SerdeError as error:
+            detail = getattr(error, "detail", "")
+            _log.warning(
+                "skipping schema file %s: %s", path, f"{error.message}: {detail}" if detail else error
+            )
+        return None
+
+
+def _write(target: Path, content: bytes) -> None:
+    """Write a file whole or not at all; two processes that write the same one do no harm to each other."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _file_name(schema: Schema) -> str:
+    """Name a file for people: the schema's name, and the digest that nothing else has."""
+    name = _UNSAFE.sub("_", schema.name)[-_MAX_NAME:].lstrip(".-") or "schema"
+    return f"{name}-{schema.fingerprint.digest.hex()}{SUFFIX}"

@@ -1,0 +1,163 @@
+"""A compacted topic as a schema store: it needs no service but the brokers that are there anyway.
+
+A record's key is the algorithm's byte and the digest, its value the schema's text (spec/schema.md). Two who
+deposit the same schema at once may write it twice; both records say the same, and compaction keeps one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from headerware.core.errors import RegistryError, SerdeError, UnknownSchemaError
+from headerware.core.options import PATH
+from headerware.registry.topic_rows import Rows
+from headerware.registry.topic_table import TIMEOUT_S, TopicTable
+from headerware.serdes.stores.store import Fingerprint, Schema, Store
+
+if TYPE_CHECKING:
+    import os
+
+
+class TopicSchemas(Store, frozen=True, kw_only=True):
+    """Keep schemas in a compacted topic of one partition.
+
+    Args:
+        servers: the brokers, as in ``bootstrap.servers``.
+        topic: the topic.
+        config: further properties of librdkafka, such as ``security.protocol``.
+        snapshot: a file with the schemas of last time, for a start while the brokers are out of reach.
+        create: whether to create the topic where there is none.
+        replication_factor: of a topic that is created; -1 leaves it to the brokers.
+        timeout_s: how long the brokers are waited for, in seconds.
+    """
+
+    type: ClassVar[str] = "topic"
+
+    servers: str
+    topic: str
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    snapshot: Annotated[str | None, PATH] = None
+    create: bool = False
+    replication_factor: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = TIMEOUT_S
+
+    def open(self) -> TopicSchemaStore:
+        """Give the store; the topic is read when it is first asked.
+
+        Raises:
+            SerdeError: librdkafka refuses the properties.
+        """
+        return TopicSchemaStore(
+            {**self.config, "bootstrap.servers": self.servers},
+            self.topic,
+            snapshot=self.snapshot,
+            create=self.create,
+            replication_factor=self.replication_factor,
+            timeout_s=self.timeout_s,
+        )
+
+
+class TopicSchemaStore:
+    """The schemas of a topic; safe for use by several threads and processes at once.
+
+    Args:
+        conf: librdkafka's properties, ``bootstrap.servers`` among them.
+        topic: the topic.
+        snapshot: as in :class:`TopicSchemas`.
+        create: as in :class:`TopicSchemas`.
+        replication_factor: as in :class:`TopicSchemas`.
+        timeout_s: as in :class:`TopicSchemas`.
+
+    Raises:
+        SerdeError: librdkafka refuses the properties.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        topic: str,
+        *,
+        snapshot: str | os.PathLike[str] | None = None,
+        create: bool = False,
+        replication_factor: int = -1,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._topic: Final = topic
+        self._timeout_s: Final = timeout_s
+        self._depositing: Final = Lock()
+        with _serde_errors():
+            self._table: Final = TopicTable(
+                conf,
+                topic,
+                rows=Rows,
+                snapshot=snapshot,
+                create=create,
+                replication_factor=replication_factor,
+            )
+
+    def get(self, fingerprint: Fingerprint) -> str:
+        """Give a schema's text; one that is not known makes the topic be read on to its end.
+
+        Raises:
+            UnknownSchemaError: the topic does not have it, or something else in its place.
+            SerdeError: the topic cannot be read.
+        """
+        text, is_complete = self._text(fingerprint), True
+        if text is None:
+            with _serde_errors():
+                is_complete = self._table.refresh(self._timeout_s)
+            text = self._text(fingerprint)
+        if text is None:
+            raise self._unknown(fingerprint, is_complete=is_complete)
+        return text
+
+    def put(self, schema: Schema) -> None:
+        """Write a schema, unless the topic has it; what is damaged there is written again.
+
+        Raises:
+            SerdeError: the topic cannot be read or written.
+        """
+        with self._depositing, _serde_errors():
+            if self._text(schema.fingerprint) is None:
+                self._table.refresh(self._timeout_s)
+            if self._text(schema.fingerprint) is None:
+                self._table.put(schema.fingerprint.code, schema.text.encode(), self._timeout_s)
+
+    def close(self) -> None:
+        """Leave the brokers; a second call does nothing."""
+        self._table.close()
+
+    def _text(self, fingerprint: Fingerprint) -> str | None:
+        """Give the text under a fingerprint; what has another one is damage, and as good as none."""
+        value = self._table.get(fingerprint.code)
+        try:
+            text = None if value is None else value.decode()
+            return (
+                text if text is None or Fingerprint.of(text, fingerprint.algorithm) == fingerprint else None
+            )
+        except (SerdeError, UnicodeDecodeError):
+            return None
+
+    def _unknown(self, fingerprint: Fingerprint, *, is_complete: bool) -> SerdeError:
+        stale = self._table.stale
+        if is_complete or stale is None:
+            return UnknownSchemaError(
+                f"topic {self._topic!r} has no schema with fingerprint {fingerprint}; deposit it there"
+            )
+        return SerdeError(
+            f"the schema with fingerprint {fingerprint} is not known, and topic {self._topic!r} is out of "
+            f"reach (it was last read at {stale:%Y-%m-%d %H:%M:%S} UTC)"
+        )
+
+
+@contextmanager
+def _serde_errors() -> Iterator[None]:
+    try:
+        yield
+    except RegistryError as error:
+        raise SerdeError(str(error)) from error
