@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,9 +15,13 @@ from headerware import (
     Record,
     SerdeError,
     TransportHeaderError,
+    load_chain,
 )
 from headerware.interceptors import Serialize
 from headerware.serdes.serde import Serde, SerdeContext
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Reversed(Serde, frozen=True, kw_only=True):
@@ -184,3 +188,20 @@ class TestOptions:
         with pytest.raises(ConfigError) as raised:
             Chain.from_config(config)
         assert raised.value.path == "interceptors.serialize.value"
+
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_a_file_beside_the_configuration_or_text_in_it(self, tmp_path: Path, inline: bool) -> None:  # noqa: FBT001 - parametrized
+        text = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}'
+        (tmp_path / "order.avsc").write_text(text)
+        schema = f"'{text}'" if inline else '"order.avsc"'
+        path = tmp_path / "headerware.toml"
+        path.write_text(
+            f'[[interceptors]]\ntype = "serialize"\n[interceptors.value]\ntype = "avro"\nschema = {schema}\n'
+            '[interceptors.value.store]\ntype = "folder"\npath = "schemas"\n'
+        )
+        (tmp_path / "schemas").mkdir()
+        with load_chain(path).open() as session:
+            [sent] = session.send([Record("t", {"id": 7})])
+            assert sent.headers.names() == ("content-type", "hw.schema")
+            assert session.consume([sent])[0].value == {"id": 7}
+        assert len(list((tmp_path / "schemas").iterdir())) == 1

@@ -1,0 +1,115 @@
+"""Defaults as values: a schema writes them in JSON, a reader wants what they stand for.
+
+fastavro gives a reader the JSON itself: text where the field is bytes, a number where it is a date. Here
+they become values, once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fastavro.read import LOGICAL_READERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def give_defaults_their_values(named: Mapping[str, Any]) -> None:
+    """Replace the defaults of a schema's fields by what they stand for.
+
+    A default that does not fit its type stays as it is; writing or reading with it will say so.
+
+    Args:
+        named: the schema's named types by full name.
+    """
+    fields = [field for node in named.values() for field in node.get("fields", ()) if "default" in field]
+    made = [(field, _made(field["type"], field["default"], named)) for field in fields]
+    for field, value in made:  # not before all are made, for they look at one another's JSON
+        field["default"] = value
+
+
+def default_values(named: Mapping[str, Any]) -> int:
+    """Count the values that the defaults of one record hold, at most: so many a reader adds to what was sent.
+
+    Args:
+        named: the schema's named types by full name.
+    """
+    return max((_defaults_of(node) for node in named.values()), default=0)
+
+
+def has_mutable_default(named: Mapping[str, Any]) -> bool:
+    """Whether a default is a list or a dict, which records read with it would share."""
+    return any(
+        isinstance(field.get("default"), dict | list)
+        for node in named.values()
+        for field in node.get("fields", ())
+    )
+
+
+def _defaults_of(node: Any) -> int:
+    return sum(_count(field["default"]) for field in node.get("fields", ()) if "default" in field)
+
+
+def _count(default: Any) -> int:
+    inner = default.values() if isinstance(default, dict) else default if isinstance(default, list) else ()
+    return 1 + sum(map(_count, inner))
+
+
+def _made(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
+    try:
+        return _value(node, default, named)
+    except Exception:  # noqa: BLE001 - a default may be anything; RecursionError included
+        return default
+
+
+def _value(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):  # a union's default is of its first branch, and of any since Avro 1.12
+        return _value(next((branch for branch in node if _fits(branch, default)), node[0]), default, named)
+    if isinstance(node, str):
+        node = named.get(node, node)
+    kind = node if isinstance(node, str) else node["type"]
+    value = _PLAIN[kind](node, default, named) if kind in _PLAIN else default
+    if isinstance(node, dict) and "logicalType" in node:
+        reader = LOGICAL_READERS.get(f"{kind}-{node['logicalType']}")
+        return value if reader is None else reader(value, node, None)
+    return value
+
+
+def _fits(branch: Any, default: Any) -> bool:
+    """Whether a union's branch is the null that a default is, or neither is null."""
+    return bool((branch == "null") == (default is None))
+
+
+def _bytes(_node: Any, default: Any, _named: Mapping[str, Any]) -> Any:
+    return default.encode("latin-1")
+
+
+def _floating(_node: Any, default: Any, _named: Mapping[str, Any]) -> Any:
+    return float(default)
+
+
+def _list(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
+    return [_value(node["items"], item, named) for item in default]
+
+
+def _dict(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
+    return {key: _value(node["values"], item, named) for key, item in default.items()}
+
+
+def _record(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
+    return {
+        field["name"]: _value(field["type"], default.get(field["name"], field.get("default")), named)
+        for field in node["fields"]
+    }
+
+
+_PLAIN: Final[dict[str, Callable[[Any, Any, Mapping[str, Any]], Any]]] = {
+    "array": _list,
+    "bytes": _bytes,
+    "double": _floating,
+    "error": _record,
+    "fixed": _bytes,
+    "float": _floating,
+    "map": _dict,
+    "record": _record,
+}

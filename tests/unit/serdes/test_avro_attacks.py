@@ -1,0 +1,439 @@
+"""What hostile payloads, schemas and objects can do to Avro: be refused, quickly and in little memory."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import tracemalloc
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headerware.core.errors import SerdeError
+from headerware.core.headers import EMPTY, Headers
+from headerware.serdes.avro import Avro
+from headerware.serdes.avro_schema import AvroSchema
+from headerware.serdes.serde import SerdeContext
+from headerware.serdes.stores.folder import FolderSchemas
+from headerware.serdes.stores.store import Fingerprint, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LINK = {"type": "record", "name": "Link", "fields": [{"name": "next", "type": ["null", "Link"]}]}
+TREE = {
+    "type": "record",
+    "name": "Tree",
+    "fields": [{"name": "in", "type": {"type": "array", "items": "Tree"}}],
+}
+SECRET = "hunter2-4711"
+
+
+def number(value: int) -> bytes:
+    """Write a long as Avro does."""
+    zigzag, out = value << 1 ^ value >> 63, bytearray()
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    return bytes((*out, zigzag))
+
+
+_opened: list[Any] = []
+
+
+def opened(schema: Any = None, **options: Any) -> Any:
+    _opened.append(Avro(schema=schema, **options).open(SerdeContext()))
+    return _opened[-1]
+
+
+@pytest.fixture(autouse=True)
+def _all_closed() -> Iterator[None]:
+    """Close what a test opened."""
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def read(schema: Any, payload: bytes, **options: Any) -> Any:
+    return opened(schema, **options).deserialize("t", EMPTY, payload)[0]
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def record(*fields: tuple[str, Any], name: str = "R") -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": field, "type": kind} for field, kind in fields],
+    }
+
+
+def refused(attack: Callable[[], Any], match: str) -> SerdeError:
+    """Run an attack, which must be refused within 2 s and 32 MiB."""
+    tracemalloc.start()
+    started = time.monotonic()
+    try:
+        with pytest.raises(SerdeError, match=match) as caught:
+            attack()
+        assert time.monotonic() - started < 2
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    return caught.value
+
+
+@pytest.fixture
+def small_stack() -> Iterator[Callable[[Callable[[], Any]], Any]]:
+    """Give what runs a function in a thread with the 512 KiB of stack that macOS gives them."""
+    before = threading.stack_size(512 << 10)
+
+    def run(function: Callable[[], Any]) -> Any:
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(function()))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    yield run
+    threading.stack_size(before)
+
+
+class TestHostilePayloads:
+    @pytest.mark.parametrize(
+        ("schema", "payload", "match"),
+        [
+            ('"string"', number(10) + b"abc", "is cut"),
+            ('"string"', number(1 << 40) + b"abc", "is cut"),
+            ('"bytes"', number(-5) + b"abc", "is cut"),
+            ('"bytes"', b"", "is cut"),
+            ('"double"', b"\0" * 7, "is cut"),
+            ({"type": "fixed", "name": "F", "size": (1 << 31) - 1}, b"abc", "is cut"),
+            ('"string"', number(2) + b"\xff\xff", "no UTF-8"),
+            ('["null", "int"]', number(7), "branch or symbol"),
+            ({"type": "enum", "name": "E", "symbols": ["A"]}, number(9), "branch or symbol"),
+            ('"long"', number(1) + b"\0", "goes on for 1 bytes"),
+            (array("int"), number(1 << 40) + b"ab", "more than 1000000 values|is cut"),
+            (array("int"), number(-(1 << 40)) + number(8) + b"ab", "more than 1000000 values|is cut"),
+            ({"type": "map", "values": "int"}, number(1 << 40) + b"ab", "more than 1000000 values|is cut"),
+            ({"type": "int", "logicalType": "date"}, number((1 << 31) - 1), "range"),
+            ({"type": "long", "logicalType": "timestamp-millis"}, number(1 << 60), "range"),
+        ],
+    )
+    def test_what_is_no_payload_of_its_schema(self, schema: Any, payload: bytes, match: str) -> None:
+        refused(lambda: read(schema, payload), match)
+
+    @pytest.mark.parametrize("schema", [LINK, TREE], ids=["unions", "arrays"])
+    @pytest.mark.parametrize("depth", [200, 100_000])
+    def test_nesting_that_would_overflow_the_stack(self, schema: Any, depth: int) -> None:
+        refused(lambda: read(schema, b"\x02" * depth + b"\0" * depth), "nests more than 128 deep")
+
+    def test_nesting_up_to_the_limit(self, small_stack: Callable[[Callable[[], Any]], Any]) -> None:
+        value: Any = None
+        for _ in range(63):
+            value = {"next": value}
+        serde = opened(LINK)
+        payload, headers = small_stack(lambda: serde.serialize("t", EMPTY, value))
+        assert small_stack(lambda: serde.deserialize("t", headers, payload))[0] == value
+        refused(lambda: serde.serialize("t", EMPTY, {"next": {"next": value}}), "nests more than 128 deep")
+
+    def test_the_depth_is_an_option(self) -> None:
+        payload = b"\x02" * 9 + b"\0"
+        assert read(LINK, payload, max_depth=20)["next"]
+        refused(lambda: read(LINK, payload, max_depth=19), "nests more than 19 deep")
+
+    @pytest.mark.parametrize(
+        "items",
+        ["null", record(name="Empty"), {"type": "fixed", "name": "None", "size": 0}, record(("a", "null"))],
+        ids=["null", "empty record", "empty fixed", "record of null"],
+    )
+    @pytest.mark.parametrize("count", [number(1 << 40), number(-(1 << 40)) + number(0)])
+    def test_items_that_take_no_bytes(self, items: Any, count: bytes) -> None:
+        refused(lambda: read(array(items), count + b"\0"), "more than 1000000 values")
+
+    def test_few_items_that_take_no_bytes_are_fine(self) -> None:
+        assert read(array("null"), number(3) + b"\0") == [None, None, None]
+        assert read(array("null"), number(-2) + number(0) + number(1) + b"\0") == [None, None, None]
+
+    def test_bytes_that_stand_for_many_values_each(self) -> None:
+        wide = record(*((f"f{index}", "null") for index in range(1000)), ("b", "boolean"))
+        payload = number(5000) + b"\x01" * 5000 + b"\0"
+        refused(lambda: read(array(wide), payload), "more than 1000000 values")
+        assert len(read(array(wide), number(5) + b"\x01" * 5 + b"\0")) == 5
+
+    def test_values_that_a_readers_defaults_add(self) -> None:
+        wide = record(name="R")
+        wide["fields"] = [{"name": f"f{index}", "type": "int", "default": index} for index in range(100)]
+        writer = json.dumps(array(record(name="R"))).encode()
+        headers = Headers([("avro.schema", writer)])
+        reader = opened(reader_schema=array(wide))
+        assert len(reader.deserialize("t", headers, number(9) + b"\0")[0][8]) == 100
+        refused(lambda: reader.deserialize("t", headers, number(50_000) + b"\0"), "more than 1000000 values")
+
+    def test_the_number_of_values_is_an_option(self) -> None:
+        payload = number(100) + b"\x02" * 100 + b"\0"
+        assert len(read(array("int"), payload, max_values=101)) == 100
+        refused(lambda: read(array("int"), payload, max_values=100), "more than 100 values")
+
+    def test_decimals_that_take_minutes(self) -> None:
+        money = {"type": "bytes", "logicalType": "decimal", "precision": 1 << 30, "scale": 2}
+        huge = number(1_000_000) + b"\x7f" * 1_000_000
+        refused(lambda: read(money, huge), "a decimal of 1000000 bytes; 1024 are the limit")
+        refused(lambda: read(record(("m", ["null", array(money)])), b"\x02\x02" + huge + b"\0"), "1024 are")
+        assert read(money, number(1024) + b"\0" * 1023 + b"\x07") == Decimal("0.07")
+        assert read({"type": "bytes"}, huge) == huge[-1_000_000:]
+        fixed = {"type": "fixed", "name": "F", "size": 1_000_000, "logicalType": "decimal", "precision": 9}
+        refused(
+            lambda: opened().deserialize("t", Headers([("avro.schema", json.dumps(fixed).encode())]), huge),
+            "large",
+        )
+
+    @pytest.mark.parametrize(
+        ("payload", "match"),
+        [
+            (b"\x04", "names choice 2, and its schema has 2"),
+            (b"\x01", "names choice -1"),
+            (b"\x02" * 20, "is cut"),
+            (b"\xff" * 5, "is cut"),
+            (b"\xff" * 50, "never ends"),
+        ],
+    )
+    def test_garbage_under_a_schema_that_holds_itself(self, payload: bytes, match: str) -> None:
+        refused(lambda: read(LINK, payload), match)
+
+    def test_errors_hold_nothing_of_the_payload(self) -> None:
+        text = SECRET.encode()
+        for schema, payload in [
+            ('"string"', number(len(text) + 1) + text + b"\xff"),
+            ('"string"', number(len(text) + 9) + text),
+            ('"string"', number(len(text)) + text + text),
+        ]:
+            error = refused(partial(read, schema, payload), "payload")
+            assert SECRET not in str(error)
+            assert error.__cause__ is None
+            assert error.__suppress_context__ or error.__context__ is None
+
+    def test_the_stream_goes_on(self) -> None:
+        serde = opened(LINK)
+        for _ in range(3):
+            refused(lambda: serde.deserialize("t", EMPTY, b"\x02" * 100_000), "deep")
+            assert serde.deserialize("t", EMPTY, b"\x02\0")[0] == {"next": {"next": None}}
+
+
+def nested(depth: int) -> Any:
+    schema: Any = "null"
+    for _ in range(depth):
+        schema = array(schema)
+    return schema
+
+
+def laughs(count: int) -> Any:
+    """Make a schema whose one value is made of 2**count, and takes no byte."""
+    inner = record(("x", "null"), name="R0")
+    for index in range(1, count):
+        inner = record(("a", inner), ("b", f"R{index - 1}"), name=f"R{index}")
+    return inner
+
+
+def chained(count: int) -> Any:
+    """Make a schema that nests by names only."""
+    links = [record(("n", ["null", f"C{index + 1}"]), name=f"C{index}") for index in range(count)]
+    last = record(name=f"C{count}")
+    return [last, *reversed(links)]
+
+
+class TestHostileSchemas:
+    @pytest.mark.parametrize(
+        ("text", "match"),
+        [
+            (b" " * (2 << 20), "limit .max_schema_bytes. is 1048576"),
+            (b"[" * 100_000, "no JSON"),
+            (b'{"type":"array","items":' * 20_000 + b'"null"' + b"}" * 20_000, "no JSON|deep"),
+            (json.dumps(nested(200)).encode(), "nests more than 128 deep"),
+            (json.dumps(chained(200)).encode(), "nests more than 128 deep"),
+            (json.dumps(laughs(60)).encode(), "one value of the schema is made of more than 1000000"),
+            (json.dumps(array(laughs(60))).encode(), "one value of the schema is made of more than 1000000"),
+            (json.dumps([LINK, {**record(), "name": "Link"}]).encode(), "one name twice"),
+            (json.dumps(record(("r", "R"))).encode(), "always holds itself"),
+            (
+                json.dumps(record(("s", record(("t", record(("u", "R"), name="T")), name="S")))).encode(),
+                "always holds itself",
+            ),
+            (b'{"__fastavro_parsed": true, "type": "nonsense"}', "fastavro's own marks"),
+            (b'[{"__fastavro_parsed": true, "__named_schemas": {}, "type": "x"}]', "fastavro's own marks"),
+            (b'{"type": "fixed", "name": "F", "size": -1}', "size is no number of bytes"),
+            (b'{"type": "fixed", "name": "F", "size": 99999999999999999999}', "size is no number of bytes"),
+            (b'{"type": "fixed", "name": "F", "size": true}', "size is no number of bytes"),
+            (b'{"type": "enum", "name": "E", "symbols": "AB"}', "symbols are no list"),
+            (b'{"type": "record", "name": "R", "fields": 5}', "no Avro schema"),
+            (b'{"type": "record", "name": 5, "fields": []}', "no Avro schema"),
+            (b'{"type": {"type": {"type": "int"}}}', "no Avro schema"),
+            (b'[["null"]]', "a union in a union"),
+            (b'{"type": "array"}', "no Avro schema"),
+            (b"null", "no Avro schema"),
+            (b"\xff\xfe", "no JSON"),
+            (b"", "no JSON"),
+        ],
+    )
+    def test_a_header_with_what_is_no_good_schema(self, text: bytes, match: str) -> None:
+        refused(lambda: opened().deserialize("t", Headers([("avro.schema", text)]), b""), match)
+
+    def test_their_errors_hold_nothing_of_the_header(self) -> None:
+        for text in (f'"{SECRET}"', f'{{"type": "{SECRET}"}}', f'{{"{SECRET}": 1}}', f"[{SECRET}"):
+            headers = Headers([("avro.schema", text.encode())])
+            error = refused(partial(opened().deserialize, "t", headers, b""), "schema")
+            assert SECRET not in str(error)
+            assert error.__suppress_context__
+
+    def test_many_types_survey_quickly(self) -> None:
+        many = [
+            record(*((f"f{field}", "int") for field in range(5)), name=f"M{index}") for index in range(4000)
+        ]
+        started = time.monotonic()
+        AvroSchema.parsed(json.dumps(many))
+        assert time.monotonic() - started < 5
+
+    def test_a_flood_of_schemas_is_not_remembered(self) -> None:
+        serde = opened()
+        padding = " " * 500_000
+
+        def flood(first: int, count: int) -> None:
+            for index in range(first, first + count):
+                text = f'{{"type": "enum", "name": "E", "symbols": ["S{index}"],{padding}"doc": ""}}'.encode()
+                assert serde.deserialize("t", Headers([("avro.schema", text)]), b"\0")[0] == f"S{index}"
+
+        flood(0, 20)
+        tracemalloc.start()
+        flood(20, 60)
+        assert tracemalloc.get_traced_memory()[0] < 20 << 20
+        tracemalloc.stop()
+
+    def test_a_store_that_holds_another_schema_under_a_fingerprint(self, tmp_path: Path) -> None:
+        class Liar:
+            def get(self, fingerprint: Fingerprint) -> str:
+                return '"string"'
+
+            def put(self, schema: Schema) -> None:
+                """Forget it."""
+
+            def close(self) -> None:
+                """Do nothing."""
+
+        payload, headers = opened('"long"', store=FolderSchemas(path=str(tmp_path))).serialize("t", EMPTY, 7)
+        liar = opened(store=Liar())
+        error = refused(
+            lambda: liar.deserialize("t", headers, payload), "holds, under md5 [0-9a-f]{32}, a schema"
+        )
+        assert str(Fingerprint.of('"string"')) in str(error)
+
+    def test_a_store_that_gives_garbage(self, tmp_path: Path) -> None:
+        store = FolderSchemas(path=str(tmp_path), rescan_s=0)
+        payload, headers = opened('"long"', store=store).serialize("t", EMPTY, 7)
+        for file in tmp_path.iterdir():
+            file.write_text("garbage")
+        with pytest.raises(SerdeError, match="no file in"):
+            opened(store=FolderSchemas(path=str(tmp_path))).deserialize("t", headers, payload)
+
+
+class TestHostileObjects:
+    def test_objects_that_hold_themselves(self) -> None:
+        link: dict[str, Any] = {}
+        link["next"] = link
+        loop: list[Any] = []
+        loop.append(loop)
+        branching: dict[str, Any] = {"in": []}
+        branching["in"] = [branching] * 3
+        for schema, value in [
+            (LINK, link),
+            (TREE, branching),
+            (array("int"), loop),
+            (array(["null", "int", array("int")]), loop),
+            (record(("a", "int")), {"a": link}),
+        ]:
+            serde = opened(schema)
+            refused(
+                partial(serde.serialize, "t", EMPTY, value),
+                "holds itself|not fit|values",
+            )
+
+    def test_objects_too_deep(self) -> None:
+        value: Any = None
+        for _ in range(100_000):
+            value = {"next": value}
+        refused(lambda: opened(LINK).serialize("t", EMPTY, value), "deep")
+
+    @pytest.mark.parametrize(
+        ("schema", "value", "match"),
+        [
+            ("int", 1 << 31, "the object is of type int and beyond the range of int"),
+            ("int", -(1 << 31) - 1, "beyond the range of int"),
+            ("long", 1 << 63, "beyond the range of long"),
+            ("int", 5.5, "of type float, expected int"),
+            ("long", 5.0, "of type float, expected long"),
+            ("int", True, "of type bool, expected int"),
+            ("null", 5, "of type int, expected null"),
+            ("boolean", "yes", "of type str, expected boolean"),
+            ("string", b"x", "of type bytes, expected string"),
+            ("bytes", "x", "of type str, expected bytes"),
+            ("double", "1.0", "of type str, expected double"),
+        ],
+    )
+    def test_values_that_would_be_lost_or_changed(self, schema: str, value: Any, match: str) -> None:
+        refused(lambda: opened(f'"{schema}"').serialize("t", EMPTY, value), match)
+        inside = record(("a", schema))
+        wrapped = [
+            (inside, {"a": value}),
+            (array(inside), [{"a": value}]),
+            (record(("m", {"type": "map", "values": array(schema)})), {"m": {"k": [value]}}),
+            (array(["boolean" if schema == "null" else "null", schema]), [value]),
+        ]
+        for outer, given in wrapped:
+            serde = opened(outer)
+            refused(partial(serde.serialize, "t", EMPTY, given), "does not fit")
+
+    @pytest.mark.parametrize(
+        ("schema", "value"), [("int", -(1 << 31)), ("int", (1 << 31) - 1), ("long", -(1 << 63))]
+    )
+    def test_the_ends_of_the_ranges_fit(self, schema: str, value: int) -> None:
+        payload, headers = opened(f'"{schema}"').serialize("t", EMPTY, value)
+        assert opened().deserialize("t", headers, payload)[0] == value
+
+    def test_errors_say_where_and_what_was_expected_but_not_what_was_there(self) -> None:
+        order = record(("id", "long"), ("note", ["null", "string"]), name="Order")
+        for value in (
+            {"id": SECRET},
+            {"id": 1, "note": SECRET.encode()},
+            {"note": SECRET},
+            SECRET,
+            {SECRET: 1},
+        ):
+            error = refused(partial(opened(order).serialize, "t", EMPTY, value), "Order")
+            assert SECRET not in str(error)
+            assert error.__cause__ is None
+            assert error.__suppress_context__
+        with pytest.raises(
+            SerdeError, match=re.escape("Order.note is of type bytes, expected null or string")
+        ):
+            opened(order).serialize("t", EMPTY, {"id": 1, "note": b""})
+
+    def test_unknown_fields_are_left_out_or_refused(self) -> None:
+        schema, given = record(("a", "int")), {"a": 1, "b": 2}
+        assert opened(schema).serialize("t", EMPTY, given)[0] == b"\x02"
+        refused(lambda: opened(schema, strict=True).serialize("t", EMPTY, given), "does not fit")
+
+    def test_too_many_values_are_not_sent(self) -> None:
+        refused(
+            lambda: opened(array("null"), max_values=10).serialize("t", EMPTY, [None] * 10), "more than 10"
+        )
+
+    def test_an_object_that_nobody_can_convert(self) -> None:
+        refused(
+            lambda: opened(record(("a", "int"))).serialize("t", EMPTY, object()),
+            "of type object, does not fit",
+        )
