@@ -12,6 +12,7 @@ import click
 from headerware import __version__
 from headerware.cli.chains import check, explain
 from headerware.cli.keys import keys
+from headerware.cli.registry import registry
 from headerware.cli.trail import trail
 from headerware.core.errors import HeaderwareError
 
@@ -30,10 +31,11 @@ class _Root(click.Group):
 @click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headerware")
 def main() -> None:
-    """Work with Headerware chains, keys and trails."""
+    """Work with Headerware chains, keys, header ids and trails."""
 
 
 main.add_command(check)
 main.add_command(explain)
 main.add_command(keys)
+main.add_command(registry)
 main.add_command(trail)
