@@ -10,7 +10,7 @@ from report import Row
 
 from headerware import Headers
 from headerware.registry import built_in, default_names
-from headerware.registry.codec import HeaderIdCodec
+from headerware.registry.wire.codec import HeaderIdCodec
 
 CHUNK = 5_000
 TRACE = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")

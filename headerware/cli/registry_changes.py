@@ -43,7 +43,7 @@ from headerware.registry import (
 )
 from headerware.registry.plain import to_plain
 from headerware.registry.stores import create_store
-from headerware.registry.topic_clients import UnreachableError
+from headerware.registry.topic_table.clients import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

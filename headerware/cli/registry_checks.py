@@ -27,9 +27,11 @@ from headerware.core.errors import RegistryError
 from headerware.registry import Entry, Problem, without_built_in
 from headerware.registry.differences import Difference, diff
 from headerware.registry.documents import FORMATS
+from headerware.registry.header_names import printable
 from headerware.registry.plain import to_plain
-from headerware.registry.stores.toml_edit import places
-from headerware.registry.stores.toml_text import read_registry
+from headerware.registry.stores.toml import TomlStore
+from headerware.registry.stores.toml.edit import places
+from headerware.registry.stores.toml.text import read_registry
 
 if TYPE_CHECKING:
     from headerware.registry import Registry
@@ -126,13 +128,15 @@ def _seen(location: str) -> _Seen:
     Raises:
         RegistryError: it is out of reach.
     """
-    if location == STDIN or location.endswith(".toml"):
+    if location == STDIN:
         return _seen_in_toml(location)
     with open_location(location) as store:
+        if isinstance(store, TomlStore):
+            return _seen_in_toml(location)
         problems = store.problems()
         warn_of_age(store, location)
         topic = as_topic(store, location)
-        conflicts = () if topic is None else tuple(map(str, topic.conflicts))
+        conflicts = () if topic is None else tuple(printable(str(conflict)) for conflict in topic.conflicts)
         return _Seen(None if problems else store.load(), problems, conflicts=conflicts)
 
 
@@ -171,7 +175,12 @@ def _forbidden(found: list[Difference], now: _Seen) -> list[Problem]:
     told = {(problem.about, problem.message) for problem in now.problems}
     unread = {problem.where for problem in now.problems if problem.rule == "type"}
     forbidden = (
-        Problem(difference.about, "history", difference.message, now.places.get(difference.about, ""))
+        Problem(
+            difference.about,
+            "history",
+            printable(difference.message),  # it may tell of an earlier registry that was never sound
+            now.places.get(difference.about, ""),
+        )
         for difference in found
         if difference.kind == "forbidden"
     )

@@ -15,15 +15,14 @@ from headerware.cli.registry_options import load, network, on_a_registry, show_j
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
 from headerware.registry import Registry, without_built_in
-from headerware.registry.compact_keys import compact_key, id_of_key
 from headerware.registry.entries import NO_ID, OWN_NETWORK, OWNER, PRIVATE_NETWORK, Block, Entry
 from headerware.registry.plain import to_plain
 from headerware.registry.stores.store import BUILT_IN
+from headerware.registry.wire.compact_keys import compact_key, id_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_BLOCK_LABELS: Final = ("block", *["within"] * 31)
 _HEX: Final = re.compile(r"0[xX]([0-9a-fA-F]{1,8})")
 
 
@@ -183,9 +182,9 @@ def _entry_lines(entry: Entry, registry: Registry) -> Iterable[tuple[str, str]]:
 
 
 def _block_lines(header_id: HeaderId, registry: Registry) -> Iterable[tuple[str, str]]:
-    for label, block in zip(_BLOCK_LABELS, _block_chain(header_id, registry), strict=False):
+    for outside, block in enumerate(_block_chain(header_id, registry)):
         given = f"{block.owner}, from {giver(block, registry)}, since {block.since}"
-        yield label, f"{block.network} ({given}): {block.description}"
+        yield "within" if outside else "block", f"{block.network} ({given}): {block.description}"
 
 
 def _grid(lines: Iterable[tuple[str, str]]) -> Table:

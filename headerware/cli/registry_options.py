@@ -15,7 +15,7 @@ from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
 from headerware.registry.stores import Store, open_store
 from headerware.registry.stores.store import require_sound
-from headerware.registry.stores.toml_text import read_registry
+from headerware.registry.stores.toml.text import read_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 STDIN: Final = "-"
 """A location, to read only: TOML that another program gives, such as ``git show``."""
 LOCATION: Final[dict[str, Any]] = {"envvar": "HEADERWARE_REGISTRY", "default": "registry.toml"}
+"""Where a registry is that nobody names."""
+TOPIC: Final = "kafka://"
+"""How the location of a topic begins."""
 
 _STDIN_NAME: Final = "standard input"
-TOPIC: Final = "kafka://"
 _MAX_LINES: Final = 3
 _PIPE_COLUMNS: Final = 10_000
 _SIZE: Final = re.compile(r"/?([1-9]|[12][0-9]|3[0-2])")
@@ -153,7 +155,7 @@ def open_topic(location: str, *, create: bool) -> TopicStore:
         RegistryError: the location is of another form.
     """
     from headerware.registry.stores.topic import TopicStore  # noqa: PLC0415 - loaded for topics only
-    from headerware.registry.stores.topic_location import read_location  # noqa: PLC0415 - the same
+    from headerware.registry.stores.topic.location import read_location  # noqa: PLC0415 - the same
 
     conf, topic, snapshot = read_location(location)
     return TopicStore({"log_level": 0, **conf}, topic, snapshot=snapshot, create=create)

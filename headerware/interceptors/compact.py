@@ -13,9 +13,9 @@ from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import path_unless
 from headerware.core.topics import TopicPatterns
-from headerware.registry.codec import HEADER, Form, HeaderIdCodec
 from headerware.registry.names import Names, default_names
-from headerware.registry.packed_block import FIXED_BYTES
+from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
+from headerware.registry.wire.packed_block import FIXED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Schema: texts of schemas swapped for fingerprints on send, and back on consume (seed 004).
 
 The serializer knows no registry: it puts the schema's text into header ``avro.schema`` (a key's:
-``avro.schema.key``), as :class:`headerware.serdes.avro.Avro` does without a store, and any serializer of any
+``avro.schema.key``), as :class:`headerware.serdes.Avro` does without a store, and any serializer of any
 library could. This interceptor knows the store: it deposits the schema once, and puts the fingerprint where
 the text was. On consume it fetches the text and puts it back, for a deserializer that knows no registry
 either.
@@ -24,8 +24,8 @@ from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import kinds
-from headerware.serdes.avro_limits import Limits
-from headerware.serdes.avro_schema import AvroSchema
+from headerware.serdes.avro.limits import Limits
+from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.lately_used import LatelyUsed
 from headerware.serdes.schema_header import (
     SCHEMA_HEADER,

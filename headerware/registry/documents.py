@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.registry.built_in import built_in
 from headerware.registry.plain import to_plain
-from headerware.registry.stores.toml_text import registry_text
+from headerware.registry.stores.toml.text import registry_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,16 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from headerware.serdes.adapters import ConfluentDeserializer, ConfluentSerializer, from_confluent
-    from headerware.serdes.avro import Avro
-    from headerware.serdes.cloudevents import CloudEvents
-    from headerware.serdes.cloudevents_event import CloudEvent
-    from headerware.serdes.confluent import ConfluentAvro, ConfluentJson, ConfluentProtobuf
-    from headerware.serdes.content_types import ContentType, parse_content_type
-    from headerware.serdes.plain import Bytes, Cbor, Json, MessagePack, Text
-    from headerware.serdes.polyglot import Polyglot
-    from headerware.serdes.primitives import Double, Float, Integer, Long, Short, String, Uuid
-    from headerware.serdes.protobuf import Protobuf
+    from headerware.serdes.avro.serde import Avro
+    from headerware.serdes.cloudevents.event import CloudEvent
+    from headerware.serdes.cloudevents.serde import CloudEvents
+    from headerware.serdes.confluent.adapters import (
+        ConfluentDeserializer,
+        ConfluentSerializer,
+        from_confluent,
+    )
+    from headerware.serdes.confluent.serde import ConfluentAvro, ConfluentJson, ConfluentProtobuf
+    from headerware.serdes.content.types import ContentType, parse_content_type
+    from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Text
+    from headerware.serdes.formats.primitives import Double, Float, Integer, Long, Short, String, Uuid
+    from headerware.serdes.formats.protobuf import Protobuf
+    from headerware.serdes.polyglot.serde import Polyglot
     from headerware.serdes.serde import Deserializer, Serde, SerdeContext, Serializer
 
 __all__ = [
@@ -52,34 +56,34 @@ __all__ = [
 
 _HOMES: Final = {
     "Avro": "avro",
-    "Bytes": "plain",
-    "Cbor": "plain",
-    "CloudEvent": "cloudevents_event",
-    "CloudEvents": "cloudevents",
-    "ConfluentAvro": "confluent",
-    "ConfluentDeserializer": "adapters",
-    "ConfluentJson": "confluent",
-    "ConfluentProtobuf": "confluent",
-    "ConfluentSerializer": "adapters",
-    "ContentType": "content_types",
+    "Bytes": "formats.plain",
+    "Cbor": "formats.plain",
+    "CloudEvent": "cloudevents.event",
+    "CloudEvents": "cloudevents.serde",
+    "ConfluentAvro": "confluent.serde",
+    "ConfluentDeserializer": "confluent.adapters",
+    "ConfluentJson": "confluent.serde",
+    "ConfluentProtobuf": "confluent.serde",
+    "ConfluentSerializer": "confluent.adapters",
+    "ContentType": "content.types",
     "Deserializer": "serde",
-    "Double": "primitives",
-    "Float": "primitives",
-    "Integer": "primitives",
-    "Json": "plain",
-    "Long": "primitives",
-    "MessagePack": "plain",
-    "Polyglot": "polyglot",
-    "Protobuf": "protobuf",
+    "Double": "formats.primitives",
+    "Float": "formats.primitives",
+    "Integer": "formats.primitives",
+    "Json": "formats.plain",
+    "Long": "formats.primitives",
+    "MessagePack": "formats.plain",
+    "Polyglot": "polyglot.serde",
+    "Protobuf": "formats.protobuf",
     "Serde": "serde",
     "SerdeContext": "serde",
     "Serializer": "serde",
-    "Short": "primitives",
-    "String": "primitives",
-    "Text": "plain",
-    "Uuid": "primitives",
-    "from_confluent": "adapters",
-    "parse_content_type": "content_types",
+    "Short": "formats.primitives",
+    "String": "formats.primitives",
+    "Text": "formats.plain",
+    "Uuid": "formats.primitives",
+    "from_confluent": "confluent.adapters",
+    "parse_content_type": "content.types",
 }
 
 

@@ -12,25 +12,25 @@ serde_type: Final = Catalogue(
     "serde",
     Serde,
     {
-        "avro": "headerware.serdes.avro:Avro",
-        "bytes": "headerware.serdes.plain:Bytes",
-        "cbor": "headerware.serdes.plain:Cbor",
-        "cloudevents": "headerware.serdes.cloudevents:CloudEvents",
-        "confluent-avro": "headerware.serdes.confluent:ConfluentAvro",
-        "confluent-json": "headerware.serdes.confluent:ConfluentJson",
-        "confluent-protobuf": "headerware.serdes.confluent:ConfluentProtobuf",
-        "double": "headerware.serdes.primitives:Double",
-        "float": "headerware.serdes.primitives:Float",
-        "integer": "headerware.serdes.primitives:Integer",
-        "json": "headerware.serdes.plain:Json",
-        "long": "headerware.serdes.primitives:Long",
-        "msgpack": "headerware.serdes.plain:MessagePack",
-        "polyglot": "headerware.serdes.polyglot:Polyglot",
-        "protobuf": "headerware.serdes.protobuf:Protobuf",
-        "short": "headerware.serdes.primitives:Short",
-        "string": "headerware.serdes.primitives:String",
-        "text": "headerware.serdes.plain:Text",
-        "uuid": "headerware.serdes.primitives:Uuid",
+        "avro": "headerware.serdes.avro.serde:Avro",
+        "bytes": "headerware.serdes.formats.plain:Bytes",
+        "cbor": "headerware.serdes.formats.plain:Cbor",
+        "cloudevents": "headerware.serdes.cloudevents.serde:CloudEvents",
+        "confluent-avro": "headerware.serdes.confluent.serde:ConfluentAvro",
+        "confluent-json": "headerware.serdes.confluent.serde:ConfluentJson",
+        "confluent-protobuf": "headerware.serdes.confluent.serde:ConfluentProtobuf",
+        "double": "headerware.serdes.formats.primitives:Double",
+        "float": "headerware.serdes.formats.primitives:Float",
+        "integer": "headerware.serdes.formats.primitives:Integer",
+        "json": "headerware.serdes.formats.plain:Json",
+        "long": "headerware.serdes.formats.primitives:Long",
+        "msgpack": "headerware.serdes.formats.plain:MessagePack",
+        "polyglot": "headerware.serdes.polyglot.serde:Polyglot",
+        "protobuf": "headerware.serdes.formats.protobuf:Protobuf",
+        "short": "headerware.serdes.formats.primitives:Short",
+        "string": "headerware.serdes.formats.primitives:String",
+        "text": "headerware.serdes.formats.plain:Text",
+        "uuid": "headerware.serdes.formats.primitives:Uuid",
     },
     "headerware.serdes",
 )
@@ -66,6 +66,6 @@ def opened(serde: Any, context: SerdeContext, *, path: str = "") -> Any:
     require_serde(found, path=path)
     if isinstance(found, Serializer | Deserializer):
         return found
-    from headerware.serdes.adapters import from_confluent  # noqa: PLC0415 - it imports confluent_kafka
+    from headerware.serdes.confluent.adapters import from_confluent  # noqa: PLC0415 - it imports confluent_kafka
 
     return from_confluent(found, context)

@@ -15,8 +15,8 @@ from headerware.core.errors import WireFormatError
 from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers, Pair
 from headerware.interceptors import Compact, Sign, Trail
-from headerware.registry.codec import HEADER, Form, HeaderIdCodec
-from headerware.registry.compact_keys import escape
+from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
+from headerware.registry.wire.compact_keys import escape
 from headerware.testing import MissingPartError
 from headerware.testing.jars import TOOLS_JARS, find_jars
 from headerware.testing.java import find_java

@@ -84,7 +84,9 @@ class Application:
         while not condition():
             assert self._process is not None
             assert self._process.poll() is None, "the application ended by itself"
-            assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}; {len(self.delivered())} came"
+            assert time.monotonic() < deadline, (
+                f"not within {DEADLINE_S:.0f} s: {what}; {len(self.delivered())} came"
+            )
             time.sleep(0.02)
 
     def wait_for_messages(self, count: int) -> None:
@@ -217,7 +219,12 @@ COUNT: Final = 120
 
 
 def send(
-    cluster: Cluster, topic: str, kind: str, sizes: tuple[int, int], sent: dict[str, str], killed: threading.Event
+    cluster: Cluster,
+    topic: str,
+    kind: str,
+    sizes: tuple[int, int],
+    sent: dict[str, str],
+    killed: threading.Event,
 ) -> None:
     """Send messages of one kind, each slice a request of its own, so that the two kinds mix.
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headerware import Headers, SerdeError
 from headerware.serdes import CloudEvent, CloudEvents, SerdeContext
-from headerware.serdes.cloudevents_event import OPTIONAL, REQUIRED
+from headerware.serdes.cloudevents.event import OPTIONAL, REQUIRED
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff"), min_size=1, max_size=20

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from headerware.core.errors import WireFormatError
 from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers, Pair
-from headerware.registry.codec import HEADER, Form, HeaderIdCodec
-from headerware.registry.compact_keys import compact_key, escape, id_of_key, unescape
-from headerware.registry.packed_block import varint
+from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
+from headerware.registry.wire.compact_keys import compact_key, escape, id_of_key, unescape
+from headerware.registry.wire.packed_block import varint
 
 ids = st.integers(1, 2**32 - 1) | st.integers(1, 300)
 dotted = st.integers(0, 2**32 - 1).map(HeaderId).map(str)

@@ -32,7 +32,7 @@ from headerware.registry.differences import changes, diff
 from headerware.registry.entries import NO_ID
 from headerware.registry.plain import change_from_plain, to_plain
 from headerware.registry.stores import create_store
-from headerware.registry.stores.toml_text import read_registry, registry_text
+from headerware.registry.stores.toml.text import read_registry, registry_text
 
 if TYPE_CHECKING:
     from headerware.registry.stores import Store

@@ -11,7 +11,7 @@ import pytest
 from headerware.core.errors import WireFormatError
 from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers
-from headerware.registry.codec import Form, HeaderIdCodec
+from headerware.registry.wire.codec import Form, HeaderIdCodec
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "header-ids.json").read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ from fastavro.schema import to_parsing_canonical_form
 
 from headerware.core.errors import SerdeError
 from headerware.core.headers import EMPTY, Headers
-from headerware.serdes.avro import Avro
-from headerware.serdes.avro_schema import AvroSchema
+from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.serde import Avro
 from headerware.serdes.schema_header import SCHEMA_HEADER, decode_mark, encode_mark
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores.folder import FolderSchemas

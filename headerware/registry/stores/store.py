@@ -113,10 +113,10 @@ BUILT_IN: Final = "built-in"
 _TOPIC: Final = "kafka://"
 _SQLITE: Final = "sqlite:"
 _HOMES: Final = {
-    ".toml": "headerware.registry.stores.toml_file:TomlStore",
+    ".toml": "headerware.registry.stores.toml.file:TomlStore",
     ".db": "headerware.registry.stores.sqlite:SqliteStore",
     ".sqlite": "headerware.registry.stores.sqlite:SqliteStore",
-    _TOPIC: "headerware.registry.stores.topic:TopicStore",
+    _TOPIC: "headerware.registry.stores.topic.store:TopicStore",
 }
 """By what a path ends with, or by how a location begins: the class of the store, loaded on demand."""
 

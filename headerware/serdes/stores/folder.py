@@ -20,8 +20,8 @@ import msgspec
 
 from headerware.core.errors import SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
-from headerware.serdes.avro_limits import Limits
-from headerware.serdes.avro_schema import AvroSchema
+from headerware.serdes.avro.limits import Limits
+from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.stores.store import DIGEST_BYTES, Fingerprint, Schema, Store
 
 if TYPE_CHECKING:

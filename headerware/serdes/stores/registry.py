@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError, UnknownSchemaError
-from headerware.serdes.confluent_registry import shared_client
+from headerware.serdes.confluent.client import shared_client
 from headerware.serdes.stores.store import Fingerprint, Schema, Store
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
         Raises:
             SerdeError: the text is no Avro schema.
         """
-        from headerware.serdes.avro_schema import AvroSchema  # noqa: PLC0415 - it imports fastavro
+        from headerware.serdes.avro.schema import AvroSchema  # noqa: PLC0415 - it imports fastavro
 
         return AvroSchema.parsed(schema_text).fingerprint(algorithm)
 

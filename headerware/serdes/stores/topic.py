@@ -15,8 +15,8 @@ import msgspec
 
 from headerware.core.errors import RegistryError, SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
-from headerware.registry.topic_rows import Rows
-from headerware.registry.topic_table import TIMEOUT_S, TopicTable
+from headerware.registry.topic_table.rows import Rows
+from headerware.registry.topic_table.table import TIMEOUT_S, TopicTable
 from headerware.serdes.stores.store import Fingerprint, Schema, Store
 
 if TYPE_CHECKING:

@@ -123,6 +123,11 @@ class TestCheck:
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == "Error: none.toml: No such file or directory\n"
 
+    def test_takes_a_file_for_what_its_location_says(self) -> None:
+        create_store("sqlite:odd.toml", parts()).close()
+        assert run("check", "sqlite:odd.toml").exit_code == 0
+        assert "expected UTF-8" in run("check", "odd.toml").stderr
+
     def test_takes_sqlite_and_what_comes_with_headerware(self) -> None:
         create_store("registry.db", parts()).close()
         assert run("check", "registry.db").stdout == "registry.db: ok (1 block, 1 entry)\n"
@@ -196,6 +201,14 @@ class TestCheckAgainst:
         create_store("released.db", parts()).close()
         assert not check_json("--against", "released.db")["problems"]
         assert messages(check_json("released.db", "--against", "registry.toml"))[0][1] == "0.1.0.2"
+
+    def test_shows_nothing_that_a_terminal_would_obey(self, registry_toml: Path, tmp_path: Path) -> None:
+        evil = TEXT.replace('owner = "orders"', 'owner = "\\u001b[2J"', 1)
+        (tmp_path / "before.toml").write_text(evil)
+        registry_toml.write_text(TEXT.partition("[[block]]")[0])
+        result = run("check", "--against", "before.toml")
+        assert (result.exit_code, "\x1b" in result.output) == (1, False)
+        assert "0.1.0.0/16: removed, but it is \\x1b[2J's" in result.stdout
 
     def test_refuses_a_block_laid_over_anothers_ids(self, registry_toml: Path) -> None:
         over = TEXT.partition("[[block]]\n")[2].partition("[[entry]]")[0]

@@ -13,7 +13,7 @@ from headerware.cli.registry_changes import _changed
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Registry, Retire
 from headerware.registry.stores.topic import TopicStore
-from headerware.registry.topic_clients import UnreachableError
+from headerware.registry.topic_table.clients import UnreachableError
 from headerware.testing import EmbeddedCluster
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,20 @@ class TestList:
     def test_of_nothing_is_an_empty_list(self) -> None:
         assert self.names("--owner", "nobody") == []
         assert read("list", "--owner", "nobody").count("\n") == 1
+
+    def test_fits_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "60"}.items():
+            monkeypatch.setenv(name, value)
+        shown = run("list", "--retired").stdout
+        assert "\x1b[" in shown
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+        assert max(map(len, lines)) <= 60
+        assert [line.split()[0] for line in lines if line.startswith("0.")] == [
+            "0.1.0.1",
+            "0.1.0.2",
+            "0.1.0.3",
+            "0.1.2.1",
+        ]
 
     def test_of_no_network_is_wrong_use(self) -> None:
         assert run("list", "--block", "0.1.0.0").exit_code == 2

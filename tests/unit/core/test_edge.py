@@ -11,8 +11,8 @@ from headerware import Chain, HeaderError, Headers, Record, RecordError, Stage, 
 from headerware.core.edge import COMPACTED, ENCODINGS, LINEAGE
 from headerware.core.plugins import BUILT_IN
 from headerware.interceptors import Compact
-from headerware.registry.compact_keys import compact_key
 from headerware.registry.names import default_names
+from headerware.registry.wire.compact_keys import compact_key
 
 SECRET = "hunter2"
 

@@ -23,8 +23,8 @@ from headerware.interceptors.trail import Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.registry import Block, Entry, Registry, built_in, use_registry, with_built_in
-from headerware.registry.codec import HEADER, Form
 from headerware.registry.stores import create_store
+from headerware.registry.wire.codec import HEADER, Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

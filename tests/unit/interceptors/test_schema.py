@@ -13,7 +13,7 @@ from headerware.core.hooks import Role, Stage
 from headerware.core.plugins import interceptor_type
 from headerware.core.record import Record
 from headerware.interceptors.schema import Schema
-from headerware.serdes.avro import Avro
+from headerware.serdes.avro.serde import Avro
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores import Fingerprint
 from headerware.serdes.stores import Schema as StoredSchema

@@ -4,8 +4,8 @@ import pytest
 
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
-from headerware.registry.codec import HEADER, Form, HeaderIdCodec
-from headerware.registry.packed_block import MAX_PACKED
+from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
+from headerware.registry.wire.packed_block import MAX_PACKED
 
 FORMS = pytest.mark.parametrize("form", ["packed", "keys"])
 IDS = {"orders.total": 65_537, "x": 2**32 - 1, "hw.ids": 12}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headerware.registry.compact_keys import compact_key, escape, id_of_key, unescape
+from headerware.registry.wire.compact_keys import compact_key, escape, id_of_key, unescape
 
 KEYS = pytest.mark.parametrize(
     ("header_id", "key"),

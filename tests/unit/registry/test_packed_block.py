@@ -6,7 +6,7 @@ import pytest
 
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import HeaderValue, Pair
-from headerware.registry.packed_block import HEADER, MAX_PACKED, Spelling, pack, unpack, varint
+from headerware.registry.wire.packed_block import HEADER, MAX_PACKED, Spelling, pack, unpack, varint
 
 A: Pair = ("a", b"1")
 B: Pair = ("b", None)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.core.errors import WireFormatError
-from headerware.registry.topic_rows import TableRecord
-from headerware.registry.topic_snapshot import (
+from headerware.registry.topic_table.rows import TableRecord
+from headerware.registry.topic_table.snapshot import (
     Snapshot,
     decode_snapshot,
     encode_snapshot,

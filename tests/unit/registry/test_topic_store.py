@@ -18,9 +18,9 @@ from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Block, Entry, Register, Registry, Retire, built_in, with_built_in
 from headerware.registry.stores import open_store
-from headerware.registry.stores.topic import TopicStore
-from headerware.registry.stores.topic_changes import Found, encode_change
-from headerware.registry.topic_clients import UnreachableError
+from headerware.registry.stores.topic.changes import Found, encode_change
+from headerware.registry.stores.topic.store import TopicStore
+from headerware.registry.topic_table.clients import UnreachableError
 from headerware.testing import EmbeddedCluster
 
 if TYPE_CHECKING:

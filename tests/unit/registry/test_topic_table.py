@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from headerware.core.errors import RegistryError
-from headerware.registry.topic_clients import UnreachableError
-from headerware.registry.topic_rows import Rows, TableRecord
 from headerware.registry.topic_table import TopicTable
+from headerware.registry.topic_table.clients import UnreachableError
+from headerware.registry.topic_table.rows import Rows, TableRecord
 from headerware.testing import EmbeddedCluster
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 from headerware.core.errors import ConfigError, SerdeError, UnknownSchemaError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.options import from_option
-from headerware.serdes.avro import Avro
+from headerware.serdes.avro.serde import Avro
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores import cache

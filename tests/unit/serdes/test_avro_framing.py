@@ -12,9 +12,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from headerware.core.errors import SerdeError, UnknownSchemaError
 from headerware.core.headers import EMPTY, Headers
-from headerware.serdes.avro import Avro
-from headerware.serdes.avro_schema import AvroSchema
-from headerware.serdes.framing import encode_single_object
+from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.serde import Avro
+from headerware.serdes.confluent.framing import encode_single_object
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores.folder import FolderSchemas
 from headerware.serdes.stores.registry import RegistryStore

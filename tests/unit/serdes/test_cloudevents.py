@@ -13,7 +13,7 @@ from headerware.clients import Consumer, Producer
 from headerware.core.options import from_option
 from headerware.interceptors import Serialize
 from headerware.serdes import CloudEvent, CloudEvents, Json, Polyglot, SerdeContext
-from headerware.serdes.cloudevents_event import attribute_text, parse_time
+from headerware.serdes.cloudevents.event import attribute_text, parse_time
 from headerware.serdes.plugins import serde_type
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import time
 import pytest
 
 from headerware import ConfigError, Headers, SerdeError
-from headerware.serdes.content_type_headers import (
+from headerware.serdes.content.headers import (
     ContentTypeContext,
     ContentTypeHeader,
     header_for,
     require_content_type,
 )
-from headerware.serdes.content_types import (
+from headerware.serdes.content.types import (
     _MAX_REMEMBERED,
     CODECS,
     FORMATS,

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from headerware import Headers, SerdeError
-from headerware.serdes.msgpack_keys import _LARGE, has_array_keys
-from headerware.serdes.plain import MessagePack
+from headerware.serdes.formats.msgpack_keys import _LARGE, has_array_keys
+from headerware.serdes.formats.plain import MessagePack
 from headerware.serdes.serde import SerdeContext
 
 encode = msgspec.msgpack.encode

@@ -17,10 +17,10 @@ import pytest
 
 from headerware import ConfigError, Headers, SerdeError
 from headerware.core.options import from_option
-from headerware.serdes import cbor_codec
-from headerware.serdes.plain import Bytes, Cbor, Json, MessagePack, Plain, Text
+from headerware.serdes.formats import cbor_codec
+from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Plain, Text
 from headerware.serdes.plugins import serde_type
-from headerware.serdes.polyglot import Polyglot
+from headerware.serdes.polyglot.serde import Polyglot
 from headerware.serdes.serde import Deserializer, SerdeContext, Serializer
 
 NONE = Headers()
@@ -462,7 +462,7 @@ class TestCbor:
             "    sys.modules['cbor2'].__dict__.update(CBORDecoder=lambda stream: None, dumps=len,\n"
             "        CBORError=ValueError, CBORDecodeEOF=ValueError)\n"
             "from headerware import ConfigError\n"
-            "from headerware.serdes.plain import Cbor, SerdeContext\n"
+            "from headerware.serdes.formats.plain import Cbor, SerdeContext\n"
             "try: Cbor().open(SerdeContext())\n"
             "except ConfigError as error: print(error)\n"
         )

@@ -26,7 +26,7 @@ from headerware.serdes import (
     Text,
 )
 from headerware.serdes.plugins import serde_type
-from headerware.serdes.polyglot_functions import _MAX_REMEMBERED
+from headerware.serdes.polyglot.functions import _MAX_REMEMBERED
 from headerware.serdes.serde import Serde
 
 if TYPE_CHECKING:

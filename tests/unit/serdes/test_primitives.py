@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.serialization import DoubleSerializer, IntegerSerializer, StringSerializer
 
 from headerware import Headers, SerdeError
-from headerware.serdes.primitives import Double, Float, Integer, Long, Short, String, Uuid
+from headerware.serdes.formats.primitives import Double, Float, Integer, Long, Short, String, Uuid
 from headerware.serdes.serde import Serde, SerdeContext
 
 NONE = Headers()

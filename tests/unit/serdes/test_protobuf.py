@@ -12,8 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from headerware import ConfigError, Headers, SerdeError
 from headerware.core.options import from_option
+from headerware.serdes.formats.protobuf import Protobuf
 from headerware.serdes.plugins import serde_type
-from headerware.serdes.protobuf import Protobuf
 from headerware.serdes.serde import SerdeContext
 
 NONE = Headers()
@@ -147,7 +147,7 @@ class TestProtobuf:
         program = (
             "import sys; sys.modules['google.protobuf'] = None\n"
             "from headerware import ConfigError\n"
-            "from headerware.serdes.protobuf import Protobuf, SerdeContext\n"
+            "from headerware.serdes.formats.protobuf import Protobuf, SerdeContext\n"
             "try: Protobuf(message='a:B').open(SerdeContext())\n"
             "except ConfigError as error: print(error)\n"
         )

@@ -4,7 +4,7 @@ import pytest
 
 from headerware.core.errors import SerdeError
 from headerware.core.headers import Headers
-from headerware.serdes.framing import (
+from headerware.serdes.confluent.framing import (
     decode_id_header,
     encode_guid,
     encode_id,

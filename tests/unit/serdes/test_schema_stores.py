@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry import Schema as ConfluentSchema
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 
 from headerware.core.errors import ConfigError, PluginError, SerdeError, UnknownSchemaError
-from headerware.serdes.avro_schema import AvroSchema
+from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.stores import Fingerprint, Schema, SchemaStore, Store, store_type
 from headerware.serdes.stores.cache import CachedStore, Patience, open_shared
 from headerware.serdes.stores.folder import FolderSchemas, FolderStore
@@ -344,7 +344,7 @@ class TestFolderStore:
     def test_processes_that_deposit_at_once_do_no_harm(self, tmp_path: Path) -> None:
         program = (
             "import sys; from pathlib import Path\n"
-            "from headerware.serdes.avro_schema import AvroSchema\n"
+            "from headerware.serdes.avro.schema import AvroSchema\n"
             "from headerware.serdes.stores.folder import FolderStore\n"
             "store = FolderStore(Path(sys.argv[1]))\n"
             "for size in range(20):\n"

@@ -1,0 +1,160 @@
+"""The snapshot file with which a table in a topic goes on while the brokers are out of reach.
+
+    0      1                9          11       11+n      15+n
+    +------+----------------+----------+--------+---------+---------+--------------------+
+    | 0x01 | complete at ms | n        | topic  | rows    | rows... | SHA-256 of all     |
+    |      | 8 bytes        | 2 bytes  | n, UTF-8 | 4 bytes |         | before it, 32 bytes |
+    +------+----------------+----------+--------+---------+---------+--------------------+
+
+    row: offset, 8 bytes | key's length, 4 | key | value's length, 4 | value; by rising offsets
+
+It is no part of the truth: what is corrupt, or of another topic, is left aside, and the topic read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headerware.core.errors import WireFormatError
+from headerware.registry.topic_table.rows import TableRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION: Final = 1
+
+_log = logging.getLogger("headerware.registry")
+
+_HEAD: Final = struct.Struct(">BQH")
+_COUNT: Final = struct.Struct(">I")
+_OFFSET: Final = struct.Struct(">Q")
+_LENGTH: Final = struct.Struct(">I")
+_DIGEST_BYTES: Final = 32
+
+
+class Snapshot(NamedTuple):
+    """A table as it stood.
+
+    Attributes:
+        topic: the topic's name.
+        complete_ms: when the table was complete, in milliseconds since the epoch.
+        records: the record behind each row, by rising offsets.
+    """
+
+    topic: str
+    complete_ms: int
+    records: Sequence[TableRecord]
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Write a snapshot; records without a key or a value are no rows and left out."""
+    rows = [
+        (offset, key, value)
+        for offset, key, value in snapshot.records
+        if key is not None and value is not None
+    ]
+    topic = snapshot.topic.encode()
+    parts = [_HEAD.pack(VERSION, snapshot.complete_ms, len(topic)), topic, _COUNT.pack(len(rows))]
+    for offset, key, value in rows:
+        parts += (_OFFSET.pack(offset), _LENGTH.pack(len(key)), key, _LENGTH.pack(len(value)), value)
+    body = b"".join(parts)
+    return body + hashlib.sha256(body).digest()
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Read a snapshot.
+
+    Raises:
+        WireFormatError: a wrong checksum, another version, or lengths that do not fit.
+    """
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != digest:
+        raise WireFormatError("the snapshot's checksum is wrong: the file is cut off or was changed")
+    try:
+        return _decoded(_Cursor(body))
+    except (struct.error, UnicodeDecodeError) as error:
+        raise WireFormatError(f"the snapshot is not laid out as it should be: {error}") from error
+
+
+def read_snapshot(path: str | os.PathLike[str], topic: str) -> Snapshot | None:
+    """Read a topic's snapshot file; None where there is none that can be used.
+
+    A file that cannot be read, is corrupt, or belongs to another topic is reported as a warning.
+    """
+    try:
+        snapshot = decode_snapshot(Path(path).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, WireFormatError) as error:
+        _log.warning("snapshot %s is left aside, topic %s will be read again: %s", path, topic, error)
+        return None
+    if snapshot.topic != topic:
+        _log.warning("snapshot %s is left aside: it is of topic %s, not %s", path, snapshot.topic, topic)
+        return None
+    return snapshot
+
+
+def write_snapshot(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
+    """Write a snapshot file, readable by its owner: whole or not at all, whoever else writes it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target = Path(path)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(encode_snapshot(snapshot))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class _Cursor:
+    """Read one field after the other; a length beyond the end is a struct.error before anything is made."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def fields(self, layout: struct.Struct) -> tuple[int, ...]:
+        found: tuple[int, ...] = layout.unpack_from(self._data, self._at)
+        self._at += layout.size
+        return found
+
+    def bytes(self, length: int) -> bytes:
+        if length > self.left:
+            raise struct.error(f"a length of {length} bytes where {self.left} are left")
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+
+def _decoded(cursor: _Cursor) -> Snapshot:
+    version, complete_ms, length = cursor.fields(_HEAD)
+    if version != VERSION:
+        raise WireFormatError(f"the snapshot is of version {version}, expected {VERSION}")
+    topic = cursor.bytes(length).decode()
+    records = [_record(cursor) for _ in range(cursor.fields(_COUNT)[0])]
+    if cursor.left:
+        raise WireFormatError(f"the snapshot has {cursor.left} bytes too many")
+    return Snapshot(topic, complete_ms, records)
+
+
+def _record(cursor: _Cursor) -> TableRecord:
+    offset, length = *cursor.fields(_OFFSET), *cursor.fields(_LENGTH)
+    key = cursor.bytes(length)
+    return TableRecord(offset, key, cursor.bytes(*cursor.fields(_LENGTH)))

@@ -1,0 +1,231 @@
+"""The wire codec of header ids: names become ids, one header each or packed in one, and names again.
+
+Sans-IO, and told by its caller what names and ids belong together; both forms are in spec/header-ids.md.
+The reading half understands both, and plain names, whichever form it writes itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar
+
+from headerware.core.errors import WireFormatError
+from headerware.core.header_ids import HeaderId, parse_id
+from headerware.core.headers import Headers, HeaderValue, Pair
+from headerware.registry.wire.compact_keys import (
+    MARKER,
+    compact_key,
+    escape,
+    id_of_key,
+    unescape,
+)
+from headerware.registry.wire.packed_block import HEADER, MAX_PACKED, Spelling, pack, unpack, varint
+
+__all__ = ["HEADER", "Form", "HeaderIdCodec", "IdOf", "NameOf"]
+
+Form = Literal["keys", "packed"]
+IdOf = Callable[[str], int | None]
+NameOf = Callable[[int], str | None]
+
+_MAX_REMEMBERED: Final = 1_024
+_MAX_REMEMBERED_LENGTH: Final = 128
+_new_headers: Final = tuple.__new__
+
+_Question = TypeVar("_Question", str, int)
+_Answer = TypeVar("_Answer")
+
+
+def _none_stays(name: str) -> bool:  # noqa: ARG001 - a predicate's signature
+    return False
+
+
+class HeaderIdCodec:
+    """Turn the names of headers into ids, and ids into names.
+
+    A header travels by its id where its name has one, or is one in dotted form, unless that takes more bytes
+    or would be read as another name here. All others keep their names. What is read has the order, the
+    duplicates, the null and the empty values that were sent.
+
+    Args:
+        id_of: gives a name's id, or None.
+        name_of: gives an id's name, or None; such an id is read as its dotted form.
+        form: how headers are written: ``packed`` into one header, or as ``keys``, one header each.
+        stays: tells which names are written as they are even where they have an id.
+
+    ``saved_bytes`` counts the bytes of names that were saved, and ``unknown_ids`` the headers read whose ids
+    have no name.
+
+    Safe for use by several threads at once; the counts may then be a little off.
+    """
+
+    __slots__ = (
+        "_id_of",
+        "_keys",
+        "_name_of",
+        "_names",
+        "_packs",
+        "_plain_names",
+        "_spellings",
+        "_stays",
+        "saved_bytes",
+        "unknown_ids",
+    )
+
+    def __init__(
+        self,
+        id_of: IdOf,
+        name_of: NameOf,
+        *,
+        form: Form = "packed",
+        stays: Callable[[str], bool] = _none_stays,
+    ) -> None:
+        self._id_of = id_of
+        self._name_of = name_of
+        self._packs = form == "packed"
+        self._stays = stays
+        self.saved_bytes: int = 0
+        self.unknown_ids: int = 0
+        self._keys: _Remembered[str, tuple[str, int] | None] = _Remembered(self._key, _is_short)
+        self._spellings: _Remembered[str, Spelling] = _Remembered(self._spelling, _is_short)
+        # An id without a name is asked for each time: it is counted, and may get a name.
+        self._names: _Remembered[int, str] = _Remembered(self._name, self._is_known)
+        self._plain_names: _Remembered[str, str] = _Remembered(self._plain_name, self._is_known_key)
+
+    def encode(self, headers: Headers) -> Headers:
+        """Give the headers as they travel; themselves where nothing changes.
+
+        Raises:
+            WireFormatError: one of them is ``hw.ids``, which would be read as a packed block.
+        """
+        packs = self._packs and len(headers) <= MAX_PACKED
+        written = pack(headers, self._spellings) if packs else self._with_keys(headers)
+        if written is None:
+            return headers
+        wire, saved = written
+        self.saved_bytes += saved
+        return _new_headers(Headers, wire)
+
+    def decode(self, headers: Headers) -> Headers:
+        """Give the headers as they were sent, whichever form they travelled in; themselves if by name.
+
+        Raises:
+            WireFormatError: a packed block that does not follow the layout, a second one, or one that is
+                named by an id.
+        """
+        read: list[Pair] = []
+        block: HeaderValue = None
+        start = -1
+        unchanged = True
+        plain_names = self._plain_names
+        for pair in headers:
+            name = pair[0]
+            if name[:1] == MARKER:
+                plain = plain_names[name]
+                unchanged = unchanged and plain is name
+                read.append((plain, pair[1]))
+            elif name != HEADER:
+                read.append(pair)
+            elif start < 0:
+                start, block = len(read), pair[1]
+            else:
+                raise WireFormatError(f"{HEADER} stands more than once, expected once")
+        if start >= 0:
+            read[start:] = unpack(block, read[start:], self._names)
+        elif unchanged:
+            return headers
+        return _new_headers(Headers, read)
+
+    def _with_keys(self, headers: Headers) -> tuple[list[Pair], int] | None:
+        """Do as :func:`pack` does, with one header for each."""
+        wire: list[Pair] = []
+        saved = changed = 0
+        keys = self._keys
+        for pair in headers:
+            key = keys[pair[0]]
+            if key is None:
+                wire.append(pair)
+            else:
+                wire.append((key[0], pair[1]))
+                saved += key[1]
+                changed = 1
+        return (wire, saved) if changed else None
+
+    def _key(self, name: str) -> tuple[str, int] | None:
+        """Give a name's compact key or its escaped form, and the bytes that this saves; None as it is."""
+        header_id = self._id(name)
+        key = "" if header_id is None else compact_key(header_id)
+        if not key or len(key) > len(name):
+            key = escape(name)
+        return None if key == name else (key, len(name) - len(key))
+
+    def _spelling(self, name: str) -> Spelling:
+        """Give what a packed block holds for a name, or its escaped form; None as it is."""
+        header_id = self._id(name)
+        beginning = b"" if header_id is None else varint(header_id)
+        if beginning and len(beginning) <= len(name) + 1:
+            return beginning, len(name) + 1 - len(beginning)
+        escaped = escape(name)
+        return None if escaped == name else escaped
+
+    def _id(self, name: str) -> int | None:
+        if name == HEADER:
+            raise WireFormatError(f"a header is called {HEADER}, which is the name of the packed block")
+        if self._stays(name):
+            return None
+        header_id = self._id_of(name)
+        if header_id is None:
+            header_id = parse_id(name)
+        if not header_id or (self._name_of(header_id) or str(HeaderId(header_id))) != name:
+            return None
+        return header_id
+
+    def _plain_name(self, key: str) -> str:
+        """Give what a name on the wire that begins with the marker stands for."""
+        header_id = id_of_key(key)
+        return unescape(key) if header_id is None else self._names[header_id]
+
+    def _is_known_key(self, key: str) -> bool:
+        header_id = id_of_key(key)
+        return header_id is not None and self._is_known(header_id)
+
+    def _name(self, header_id: int) -> str:
+        name = self._name_of(header_id)
+        if not name:
+            self.unknown_ids += 1
+            return str(HeaderId(header_id))
+        if name == HEADER:
+            raise WireFormatError(f"{HEADER} is named by an id, expected by its name only")
+        return name
+
+    def _is_known(self, header_id: int) -> bool:
+        return bool(self._name_of(header_id))
+
+
+class _Remembered(dict[_Question, _Answer]):
+    """Answers that cost one look-up once they are known.
+
+    Args:
+        answer: works an answer out; it may be asked the same more than once.
+        kept: tells whether the answer to a question is worth its room. A flood of distinct questions makes
+            all be forgotten now and then.
+    """
+
+    __slots__ = ("_answer", "_kept")
+
+    def __init__(self, answer: Callable[[_Question], _Answer], kept: Callable[[_Question], bool]) -> None:
+        super().__init__()
+        self._answer: Callable[[_Question], _Answer] = answer
+        self._kept: Callable[[_Question], bool] = kept
+
+    def __missing__(self, question: _Question) -> _Answer:
+        """Work the answer out, and keep it where that is worth it."""
+        answer = self._answer(question)
+        if self._kept(question):
+            if len(self) >= _MAX_REMEMBERED:
+                self.clear()
+            self[question] = answer
+        return answer
+
+
+def _is_short(name: str) -> bool:
+    return len(name) <= _MAX_REMEMBERED_LENGTH

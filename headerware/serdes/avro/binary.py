@@ -1,0 +1,192 @@
+"""Avro's binary encoding by fastavro, with its limits kept and its errors told without a payload."""
+
+from __future__ import annotations
+
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+
+from fastavro import schemaless_reader, schemaless_writer
+from fastavro.validation import ValidationError, validate
+
+from headerware.core.errors import SerdeError
+from headerware.serdes.avro.defaults import default_values, has_mutable_default
+from headerware.serdes.avro.limits import survey
+from headerware.serdes.avro.losses import loss_check
+from headerware.serdes.avro.objects import DIRECT, plain
+from headerware.serdes.avro.walk import walk_object, walk_payload
+from headerware.serdes.confluent.framing import PREFIX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.serdes.avro.schema import AvroSchema
+
+_CONTAINER: Final = b"Obj\x01"
+_SHOWN_PROBLEMS: Final = 3
+
+
+def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes]:
+    """Give the function that writes objects by a schema.
+
+    Args:
+        schema: what they follow.
+        strict: whether a field that the schema does not have is refused, rather than left out.
+
+    The function raises:
+        SerdeError: the object does not fit the schema, or passes the schema's limits.
+    """
+    tree = schema.with_defaults().tree
+    safe_bytes = schema.shape.safe_bytes(schema.limits)
+    checks = _checks(schema)
+    write_by, buffer, direct = schemaless_writer, BytesIO, DIRECT
+
+    def write(value: Any, *, converted: bool = False) -> bytes:
+        if converted or value.__class__ in direct:
+            try:
+                for check in checks:
+                    check(value)
+                out = buffer()
+                if strict:
+                    write_by(out, tree, value, strict=True)
+                else:
+                    write_by(out, tree, value)
+                payload = out.getvalue()
+                if len(payload) > safe_bytes:  # what no reader with these limits would take
+                    walk_payload(payload, tree, schema.named, schema.limits)
+            except SerdeError:
+                raise
+            except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
+                if converted:
+                    raise _unfit(
+                        value, schema, error, strict=strict
+                    ) from None  # the cause may quote the object
+            else:
+                return payload
+        return write_plain(value)
+
+    def write_plain(value: Any) -> bytes:
+        try:
+            return write(plain(value), converted=True)
+        except SerdeError:
+            raise
+        except RecursionError:
+            raise SerdeError("the object nests too deep, or holds itself") from None
+        except Exception as error:  # noqa: BLE001 - msgspec raises several things for what it cannot convert
+            raise _unfit(value, schema, error, strict=strict) from None  # the cause may quote the object
+
+    return write
+
+
+def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[..., Any]:
+    """Give the function that reads payloads that were written by a schema.
+
+    Args:
+        schema: the writer's.
+        wanted: the reader's, to which what was written is resolved; None for the writer's.
+
+    The function takes a payload and where in it Avro begins, and raises:
+        SerdeError: the payload is cut, too long, or no payload of this schema; it passes the limits; or the
+            two schemas do not resolve.
+    """
+    tree = schema.tree
+    wanted_tree = (
+        None if wanted is None or wanted.canonical == schema.canonical else wanted.with_defaults().tree
+    )
+    resolved = {} if wanted is None or wanted_tree is None else wanted.named
+    shares, per_record = has_mutable_default(resolved), default_values(resolved)
+    shape = survey(tree, schema.named, schema.limits, per_record) if per_record else schema.shape
+    safe_bytes = shape.safe_bytes(schema.limits)
+    read_by, buffer = schemaless_reader, BytesIO
+
+    def read(payload: bytes, start: int = 0) -> Any:
+        if len(payload) > safe_bytes:
+            walk_payload(payload, tree, schema.named, schema.limits, start=start, per_record=per_record)
+        source = buffer(payload)
+        if start:
+            source.seek(start)
+        try:
+            value = read_by(source, tree, wanted_tree)
+        except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
+            raise SerdeError(_unreadable(error, payload, start)) from None  # the cause may quote the payload
+        if source.tell() != len(payload):
+            left = len(payload) - source.tell()
+            raise SerdeError(_hinted(f"the payload goes on for {left} bytes behind its end", payload, start))
+        return plain(value) if shares else value  # its defaults belong to the schema, not to the application
+
+    return read
+
+
+def what_it_looks_like(payload: bytes, start: int = 0) -> str:
+    """Give a hint at what a payload that is no bare Avro may be, or nothing."""
+    if payload[start : start + 4] == _CONTAINER:
+        return "it begins as an Avro object container file does; a record carries one bare Avro value"
+    if start == 0 and payload[:1] == b"\x00" and len(payload) >= PREFIX_BYTES:
+        return "it may begin with Confluent's prefix, which needs a store of type 'registry'"
+    return ""
+
+
+def _checks(schema: AvroSchema) -> tuple[Callable[[Any], None], ...]:
+    """Give what an object has to pass before it is written."""
+    deep = partial(walk_object, limits=schema.limits) if schema.shape.recursive else None
+    return tuple(check for check in (deep, loss_check(schema.tree, schema.named)) if check is not None)
+
+
+_UNREADABLE: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (EOFError, "the payload is cut: its schema asks for more bytes"),
+    (UnicodeDecodeError, "the payload holds text that is no UTF-8"),
+    (IndexError, "the payload names a branch or symbol that its schema does not have"),
+    (OverflowError, "the payload holds a number beyond its type's range"),
+)
+
+
+def _unreadable(error: Exception, payload: bytes, start: int) -> str:
+    kind = type(error).__name__
+    if kind == "SchemaResolutionError":
+        return "the writer's schema does not resolve to the reader's: a type or a default is missing there"
+    told = next((text for known, text in _UNREADABLE if isinstance(error, known)), None)
+    return _hinted(told or f"the payload cannot be read by its schema ({kind})", payload, start)
+
+
+def _hinted(problem: str, payload: bytes, start: int) -> str:
+    hint = what_it_looks_like(payload, start)
+    return f"{problem}; {hint}" if hint else problem
+
+
+def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) -> SerdeError:
+    """Say where an object does not fit, without what stands there."""
+    shown = f"schema {schema.name!r}" if schema.name else "the schema"
+    try:
+        validate(plain(value), schema.tree, raise_errors=True, strict=strict)
+    except ValidationError as found:
+        problems = _problems(found)
+        if problems:
+            return SerdeError(f"the object does not fit {shown}: {'; '.join(problems[:_SHOWN_PROBLEMS])}")
+    except Exception:  # noqa: BLE001, S110 - then the first error is all there is to say
+        pass
+    kind = type(value).__name__
+    return SerdeError(f"the object, of type {kind}, does not fit {shown} ({type(error).__name__})")
+
+
+def _problems(found: ValidationError) -> list[str]:
+    """Tell each place once; a union's branches are told together."""
+    expected: dict[tuple[str, str], list[str]] = {}
+    for problem in found.errors:
+        if hasattr(problem, "schema"):
+            place = (problem.field or "the object", type(problem.datum).__name__)
+            expected.setdefault(place, []).append(_kind(problem.schema))
+    return [
+        f"{field} is of type {kind} and beyond the range of {wanted[-1]}"
+        if kind == "int" and wanted[-1] in {"int", "long"}
+        else f"{field} is of type {kind}, expected {' or '.join(wanted)}"
+        for (field, kind), wanted in expected.items()
+    ]
+
+
+def _kind(node: Any) -> str:
+    if isinstance(node, list):
+        return " or ".join(map(_kind, node))
+    if isinstance(node, str):
+        return node
+    kind = node.get("name", node["type"])
+    return f"{kind} ({node['logicalType']})" if "logicalType" in node else str(kind)

@@ -1,0 +1,109 @@
+"""confluent-kafka's Schema Registry client: one for all serdes of a process that configure it alike."""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.errors import ConfigError
+from headerware.serdes.confluent.settings import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+_MOCK: Final = "mock://"
+
+
+class SharedClient:
+    """A registry client, and how many serdes use it.
+
+    Attributes:
+        client: confluent-kafka's client; it is closed with its last user.
+    """
+
+    __slots__ = ("_settings", "_users", "client")
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.client: Final = _client(settings)
+        self._settings: Final = settings
+        self._users = 1
+
+    def close(self) -> None:
+        """Give up one use of it."""
+        with _lock:
+            self._users -= 1
+            # A stand-in in memory stays, for its schemas would be gone with it.
+            is_over = self._users == 0 and not self._settings["url"].startswith(_MOCK)
+            if is_over:
+                _shared.remove(self)
+        if is_over:
+            exit_: Any = self.client.__exit__  # which closes it; close() came after 2.13
+            exit_(None, None, None)
+
+    def joined(self, settings: dict[str, Any]) -> bool:
+        """Take part in it where the settings are the same; whether that was so in time."""
+        if self._settings != settings:
+            return False
+        self._users += 1
+        return self in _shared
+
+
+_shared: Final[list[SharedClient]] = []
+_lock: Final = threading.RLock()
+"""Re-entrant, for garbage that is collected meanwhile may be a client that closes its serdes."""
+
+
+def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
+    """Give the client for a configuration; each call is one use, which ``close()`` gives up.
+
+    Args:
+        url: the registry's address, or several, separated by commas; ``mock://name`` is confluent-kafka's own
+            stand-in, in memory, for as long as the process lives.
+        registry: further settings of the client.
+
+    Raises:
+        ConfigError: the client is not installed, or refuses its settings.
+    """
+    settings = {**flat(registry, path="registry"), "url": url}
+    with _lock:
+        found = next((shared for shared in tuple(_shared) if shared.joined(settings)), None)
+        if found is None:
+            found = SharedClient(settings)
+            _shared.append(found)
+        return found
+
+
+def registry_module(name: str) -> Any:
+    """Import a module of confluent-kafka's schema-registry package.
+
+    Args:
+        name: the module, such as ``avro``; empty for the package.
+
+    Raises:
+        ConfigError: what it needs is not installed.
+    """
+    try:
+        return import_module(f"confluent_kafka.schema_registry{name and '.'}{name}")
+    except ImportError as error:
+        what = f"schema-registry parts for {name}" if name else "registry client"
+        raise ConfigError(
+            f"confluent-kafka's {what} cannot be imported ({error}); "
+            f"install what they need: pip install 'kafka-headerware[confluent]'"
+        ) from error
+
+
+def _client(settings: Mapping[str, Any]) -> SchemaRegistryClient:
+    package = registry_module("")
+    try:
+        client: SchemaRegistryClient = package.SchemaRegistryClient.new_client(dict(settings))
+    except (ValueError, TypeError, OSError) as error:
+        # Its text may quote an address with a password in it.
+        raise ConfigError(
+            f"confluent-kafka's registry client refuses its settings ({type(error).__name__}); expected an "
+            f"http, https or mock url, and settings that its SchemaRegistryClient knows",
+            path="registry",
+        ) from None
+    return client

@@ -1,0 +1,207 @@
+"""confluent-kafka's own Schema Registry serdes, by name: Avro, JSON Schema and Protobuf.
+
+They do all the work. What is ours is their configuration, the shared client, and ids that cannot go stale:
+writing replaces ``__key_schema_id`` or ``__value_schema_id``, or takes it off where the id goes into the
+payload; and reading takes it off, as it does what other serdes put there for transport.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
+
+import msgspec
+
+from headerware.core.errors import ConfigError
+from headerware.core.options import PATH
+from headerware.serdes.confluent.client import SharedClient, registry_module, shared_client
+from headerware.serdes.confluent.opened import OpenedConfluent
+from headerware.serdes.confluent.settings import flat, for_reading, serde_settings
+from headerware.serdes.formats.protobuf import message_class
+from headerware.serdes.serde import Serde, SerdeContext
+
+_JSON_BEGINS: Final = ("{", "[", '"')
+_SCHEMA_FROM_REGISTRY: Final = ("use.latest.version", "use.latest.with.metadata", "use.schema.id")
+"""Settings that make the registry say by which schema to write."""
+
+
+class Format(NamedTuple):
+    """What confluent-kafka calls the two classes of a format.
+
+    Attributes:
+        module: their module in its schema-registry package.
+        serializer: the serializer's name, and its argument for a schema or a class.
+        deserializer: the deserializer's, likewise.
+        min_bytes: how long the deserializer wants a payload to be, even one without a prefix.
+    """
+
+    module: str
+    serializer: tuple[str, str]
+    deserializer: tuple[str, str]
+    min_bytes: int = 0
+
+
+class Confluent(Serde, frozen=True, kw_only=True):
+    """What the three serdes have in common.
+
+    Args:
+        url: the Schema Registry's address; ``mock://name`` is confluent-kafka's stand-in, in memory.
+        registry: further settings of confluent-kafka's ``SchemaRegistryClient``, such as
+            ``basic.auth.user.info`` or ``ssl.ca.location``. Serdes of equal settings share one client.
+        id_in: where the schema's id is written: in front of the payload, or as a GUID in the header
+            ``__key_schema_id`` or ``__value_schema_id``. Both are read.
+        settings: settings of confluent-kafka's serializer and deserializer, such as
+            ``auto.register.schemas`` or ``use.latest.version``; ``subject.name.strategy`` is a word:
+            ``topic``, ``record``, ``topic_record``, or ``associated`` where confluent-kafka knows that.
+
+    Raises:
+        ConfigError: a setting of a wrong type. :meth:`open` raises it for what confluent-kafka refuses.
+    """
+
+    format: ClassVar[Format]
+
+    url: str
+    registry: dict[str, Any] = msgspec.field(default_factory=dict)
+    id_in: Literal["prefix", "header"] = "prefix"
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what can be seen to be wrong without confluent-kafka's parts."""
+        if not self.url.strip():
+            raise ConfigError("expected the address of a Schema Registry", path="url")
+        flat(self.registry, path="registry")
+        flat(self.settings, path="settings")
+
+    def __repr__(self) -> str:
+        """Show neither the registry's address nor its settings, for they may hold passwords."""
+        return f"{type(self).__name__}(id_in={self.id_in!r}, settings={self.settings!r})"
+
+    def _opened(self, context: SerdeContext, subject: Any) -> OpenedConfluent:
+        """Give the functions that write and read by a schema or class."""
+        registry_module("")  # which says what to install, before the settings look for its functions
+        settings = serde_settings(self.settings, path="settings")
+        has_schema = subject is not None or any(settings.get(name) for name in _SCHEMA_FROM_REGISTRY)
+        if context.side == "producer" and not has_schema:
+            problem = "expected a schema to write by, or use.latest.version in settings"
+            raise ConfigError(problem, path="schema")
+        writes, reads = has_schema and context.side != "consumer", context.side != "producer"
+        shared = shared_client(self.url, self.registry)
+        try:
+            serializer = self._serializer(shared, settings, subject) if writes else None
+            deserializer = self._deserializer(shared, settings, subject) if reads else None
+            return OpenedConfluent(
+                context, serializer, deserializer, min_bytes=self.format.min_bytes, on_close=shared.close
+            )
+        except BaseException:
+            shared.close()
+            raise
+
+    def _serializer(self, shared: SharedClient, settings: dict[str, Any], subject: Any) -> Any:
+        ids = getattr(registry_module(""), f"{self.id_in}_schema_id_serializer")
+        writing = {**settings, "schema.id.serializer": ids}
+        return _made(self.format.module, self.format.serializer, shared, writing, subject)
+
+    def _deserializer(self, shared: SharedClient, settings: dict[str, Any], subject: Any) -> Any:
+        reading = for_reading(settings)
+        return _made(self.format.module, self.format.deserializer, shared, reading, subject)
+
+
+class ConfluentAvro(Confluent, frozen=True, kw_only=True):
+    """Avro as confluent-kafka writes and reads it.
+
+    Args:
+        schema: the schema to write by, and to resolve what is read to: a file; in code also the schema
+            itself as JSON, or confluent-kafka's ``Schema`` with its references. Without it payloads are
+            read as they were written.
+    """
+
+    type: ClassVar[str] = "confluent-avro"
+    format: ClassVar[Format] = Format(
+        "avro", ("AvroSerializer", "schema_str"), ("AvroDeserializer", "schema_str"), min_bytes=6
+    )
+
+    schema: Annotated[Any, PATH] = None
+
+    def open(self, context: SerdeContext) -> OpenedConfluent:
+        """Give the functions for one client; the registry is reached with the first record.
+
+        Raises:
+            ConfigError: confluent-kafka's parts are not installed, or refuse the schema or the settings.
+        """
+        return self._opened(context, _schema(self.schema))
+
+
+class ConfluentJson(Confluent, frozen=True, kw_only=True):
+    """JSON with a JSON Schema as confluent-kafka writes and reads it; both validate.
+
+    Args:
+        schema: the schema to write by, and to validate what is read by: a file; in code also the schema
+            itself as JSON, or confluent-kafka's ``Schema`` with its references. Without it payloads are
+            validated by the schema that they were written by.
+    """
+
+    type: ClassVar[str] = "confluent-json"
+    format: ClassVar[Format] = Format(
+        "json_schema", ("JSONSerializer", "schema_str"), ("JSONDeserializer", "schema_str")
+    )
+
+    schema: Annotated[Any, PATH] = None
+
+    def open(self, context: SerdeContext) -> OpenedConfluent:
+        """Give the functions for one client; the registry is reached with the first record.
+
+        Raises:
+            ConfigError: confluent-kafka's parts are not installed, or refuse the schema or the settings.
+        """
+        return self._opened(context, _schema(self.schema))
+
+
+class ConfluentProtobuf(Confluent, frozen=True, kw_only=True):
+    """Protobuf messages of one type as confluent-kafka writes and reads them.
+
+    Args:
+        message: the generated class, as ``package.module_pb2:Message``; in code also the class itself.
+    """
+
+    type: ClassVar[str] = "confluent-protobuf"
+    format: ClassVar[Format] = Format(
+        "protobuf", ("ProtobufSerializer", "msg_type"), ("ProtobufDeserializer", "message_type")
+    )
+
+    message: Any
+
+    def open(self, context: SerdeContext) -> OpenedConfluent:
+        """Give the functions for one client; the registry is reached with the first record.
+
+        Raises:
+            ConfigError: the class cannot be imported, or confluent-kafka's parts are not installed or
+                refuse the settings.
+        """
+        return self._opened(context, message_class(self.message))
+
+
+def _made(
+    module: str, names: tuple[str, str], shared: SharedClient, settings: dict[str, Any], subject: Any
+) -> Any:
+    """Make one of confluent-kafka's serdes."""
+    name, argument = names
+    kind = getattr(registry_module(module), name)
+    try:
+        return kind(schema_registry_client=shared.client, conf=settings, **{argument: subject})
+    except Exception as error:  # of many kinds: the schema's parser, the settings, the registry
+        raise ConfigError(f"confluent-kafka's {name} refuses it: {type(error).__name__}: {error}") from error
+
+
+def _schema(given: Any) -> Any:
+    """Give a schema as confluent-kafka takes it."""
+    if isinstance(given, dict | list):
+        return msgspec.json.encode(given).decode()
+    if not isinstance(given, str) or given.lstrip().startswith(_JSON_BEGINS):
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigError(
+            f"cannot read {given}: {problem}; expected a file with a schema", path="schema"
+        ) from error

@@ -1,0 +1,1 @@
+"""Serdes of one format each, that need no schema store."""

@@ -1,0 +1,307 @@
+"""Plain formats: bytes, text, JSON, MessagePack and CBOR, each with its content type in a header.
+
+A content type that the application has stated itself stays where it holds for what is written, such as
+``application/vnd.orders+json`` for JSON. Keys are written in one form only (entries sorted by name), for
+equal keys must go to the same partition. All of them are safe for use by several threads at once.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import msgspec
+
+from headerware.core.errors import ConfigError, SerdeError
+from headerware.serdes.content.headers import ContentTypeHeader, require_content_type
+from headerware.serdes.content.types import CODECS, parse_content_type
+from headerware.serdes.formats.msgpack_keys import has_array_keys
+from headerware.serdes.formats.refusals import REFUSALS, cannot_read, cannot_write
+from headerware.serdes.serde import Serde, SerdeContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.core.headers import Headers
+
+_UTF_8: Final = frozenset({"utf-8", "ascii"})
+
+
+class Plain(Serde, frozen=True, kw_only=True):
+    """What the plain formats have in common.
+
+    Args:
+        content_type: the content type to state in place of the format's own; empty for none.
+
+    Raises:
+        ConfigError: it is no content type.
+    """
+
+    default_content_type: ClassVar[str] = ""
+    """What is stated where the options say nothing."""
+
+    content_type: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no content type."""
+        require_content_type(self.content_type)
+
+    def stated(self) -> str:
+        """Give the content type that is stated; empty for none."""
+        return self.default_content_type if self.content_type is None else self.content_type
+
+    def keeps(self, *formats: str | None) -> frozenset[str | None]:
+        """Give the formats that an application's own content type may stand for: none, if options say one."""
+        return frozenset(formats if self.content_type is None else ())
+
+
+class Bytes(Plain, frozen=True, kw_only=True):
+    """Bytes as they are; whatever content type the application states stays.
+
+    Args:
+        content_type: the content type to state in place of ``application/octet-stream``; empty for none.
+    """
+
+    type: ClassVar[str] = "bytes"
+    default_content_type: ClassVar[str] = "application/octet-stream"
+
+    def open(self, context: SerdeContext) -> PlainFunctions:
+        """Give the functions for one client."""
+        keeps = None if self.content_type is None else self.keeps()
+        return PlainFunctions("bytes", ContentTypeHeader(context, self.stated(), keeps), _to_bytes, bytes)
+
+
+class Text(Plain, frozen=True, kw_only=True):
+    """Text, in the charset that the content type states, or in one of its own.
+
+    Args:
+        encoding: the charset where the headers state none, such as ``utf-8`` or ``iso-8859-1``.
+        content_type: the content type to state in place of ``text/plain; charset=...``; empty for none.
+
+    Raises:
+        ConfigError: an unknown charset, or a content type with another one.
+    """
+
+    type: ClassVar[str] = "text"
+    default_content_type: ClassVar[str] = "text/plain"
+
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown charset, and a content type that contradicts it."""
+        super().__post_init__()
+        codec = CODECS.get(self.encoding.lower())
+        if codec is None:
+            raise ConfigError(f"expected one of {', '.join(sorted(CODECS))}", path="encoding")
+        charset = parse_content_type(self.content_type).charset if self.content_type else None
+        if charset is not None and CODECS.get(charset) != codec:
+            raise ConfigError(f"its charset is not {self.encoding}, the encoding", path="content_type")
+
+    def stated(self) -> str:
+        """Give the content type that is stated; empty for none."""
+        own = super().stated()
+        return own if self.content_type is not None or not own else f"{own}; charset={self.encoding.lower()}"
+
+    def open(self, context: SerdeContext) -> TextFunctions:
+        """Give the functions for one client."""
+        codec = CODECS[self.encoding.lower()]
+        keeps = self.keeps("text", None)
+        return TextFunctions(ContentTypeHeader(context, self.stated(), keeps, codec=codec, charsets=True))
+
+
+class Json(Plain, frozen=True, kw_only=True):
+    """JSON, to and from plain objects; Structs, dataclasses, Decimal, dates and UUIDs are written, too.
+
+    It is written in UTF-8; another charset is read where the content type states it. NaN and the
+    infinities, which JSON does not have, are refused rather than written as null.
+
+    Args:
+        content_type: the content type to state in place of ``application/json``; empty for none.
+    """
+
+    type: ClassVar[str] = "json"
+    default_content_type: ClassVar[str] = "application/json"
+
+    def open(self, context: SerdeContext) -> JsonFunctions:
+        """Give the functions for one client."""
+        header = ContentTypeHeader(context, self.stated(), self.keeps("json"))
+        encode = _finite(msgspec.json.Encoder(order=_order(context)).encode)
+        return JsonFunctions("JSON", header, encode, msgspec.json.Decoder().decode)
+
+
+class MessagePack(Plain, frozen=True, kw_only=True):
+    """MessagePack, to and from plain objects; Structs, dataclasses, dates and UUIDs are written, too.
+
+    Maps of 64 entries or more are not read with arrays as keys, which can be made to collide.
+
+    Args:
+        content_type: the content type to state in place of ``application/msgpack``; empty for none.
+    """
+
+    type: ClassVar[str] = "msgpack"
+    default_content_type: ClassVar[str] = "application/msgpack"
+
+    def open(self, context: SerdeContext) -> PlainFunctions:
+        """Give the functions for one client."""
+        header = ContentTypeHeader(context, self.stated(), self.keeps("msgpack"))
+        encode = msgspec.msgpack.Encoder(order=_order(context)).encode
+        return PlainFunctions(
+            "MessagePack", header, encode, _without_array_keys(msgspec.msgpack.Decoder().decode)
+        )
+
+
+class Cbor(Plain, frozen=True, kw_only=True):
+    """CBOR (RFC 8949), to and from plain objects; Structs and dataclasses are written, too.
+
+    Tags are read where they stand for a date, a UUID, a set or a number of at most 1024 bytes; others,
+    references among them, are refused.
+
+    Args:
+        keys: which keys of maps are read: ``text`` (and bytes), or ``any`` from senders that are trusted,
+            for keys of other types can be made to collide, which takes quadratic time.
+        content_type: the content type to state in place of ``application/cbor``; empty for none.
+
+    :meth:`open` raises ConfigError where cbor2 is missing; it comes with ``kafka-headerware[cbor]``.
+    """
+
+    type: ClassVar[str] = "cbor"
+    default_content_type: ClassVar[str] = "application/cbor"
+
+    keys: Literal["text", "any"] = "text"
+
+    def open(self, context: SerdeContext) -> PlainFunctions:
+        """Give the functions for one client.
+
+        Raises:
+            ConfigError: cbor2 is missing, or too old.
+        """
+        from headerware.serdes.formats.cbor_codec import decoder, encoder  # noqa: PLC0415 - cbor2 is optional
+
+        header = ContentTypeHeader(context, self.stated(), self.keeps("cbor"))
+        encode = encoder(canonical=context.part == "key")
+        return PlainFunctions("CBOR", header, encode, decoder(any_keys=self.keys == "any"))
+
+
+class PlainFunctions:
+    """The two functions of a plain format, for one client.
+
+    Args:
+        what: the format's name, for errors.
+        header: its content type.
+        encode: writes an object.
+        decode: reads a payload.
+    """
+
+    __slots__ = ("_decode", "_encode", "_header", "_what")
+
+    def __init__(
+        self,
+        what: str,
+        header: ContentTypeHeader,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[Any], Any],
+    ) -> None:
+        self._what: Final = what
+        self._header: Final = header
+        self._encode: Final = encode
+        self._decode: Final = decode
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:  # noqa: ARG002
+        """Write an object, and state the content type."""
+        if value is None:
+            return None, headers
+        try:
+            payload = self._encode(value)
+        except REFUSALS as error:
+            raise cannot_write(self._what, value, error) from None
+        return payload, self._header.state(headers)
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
+        """Read an object; the content type stays, for the application."""
+        if payload is None:
+            return None, headers
+        try:
+            return self._decode(payload), headers
+        except REFUSALS as error:
+            raise cannot_read(self._what, payload, error) from None
+
+
+class JsonFunctions(PlainFunctions):
+    """The same, for JSON that may come in another charset."""
+
+    __slots__ = ()
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
+        """Read an object; the content type stays, for the application."""
+        if payload is None:
+            return None, headers
+        codec = self._header.codec(headers)
+        try:
+            return self._decode(payload if codec in _UTF_8 else payload.decode(codec)), headers
+        except REFUSALS as error:
+            raise cannot_read(self._what, payload, error) from None
+
+
+class TextFunctions:
+    """The two functions of text, for one client."""
+
+    __slots__ = ("_header",)
+
+    def __init__(self, header: ContentTypeHeader) -> None:
+        self._header: Final = header
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:  # noqa: ARG002
+        """Write text in the charset that the headers then state."""
+        if value is None:
+            return None, headers
+        if not isinstance(value, str):
+            raise SerdeError(f"expected str, found {type(value).__qualname__}")
+        stated = self._header.state(headers)
+        try:
+            return value.encode(self._header.codec(stated)), stated
+        except UnicodeEncodeError as error:
+            raise cannot_write("text", value, error) from None
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
+        """Read text in the charset that the headers state."""
+        if payload is None:
+            return None, headers
+        try:
+            return payload.decode(self._header.codec(headers)), headers
+        except UnicodeDecodeError as error:
+            raise cannot_read("text", payload, error) from None
+
+
+def _to_bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise SerdeError(f"expected bytes, bytearray or memoryview, found {type(value).__qualname__}")
+    return bytes(value)
+
+
+def _order(context: SerdeContext) -> Literal["deterministic"] | None:
+    return "deterministic" if context.part == "key" else None
+
+
+def _without_array_keys(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def decode_without(payload: bytes) -> Any:
+        if has_array_keys(payload):
+            raise SerdeError(
+                "expected MessagePack with text or numbers as keys of its large maps, found an array"
+            )
+        return decode(payload)
+
+    return decode_without
+
+
+def _finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Refuse the numbers that JSON does not have, which msgspec writes as null."""
+    plain = partial(msgspec.to_builtins, str_keys=True, enc_hook=lambda _: None)
+
+    def encode_finite(value: Any) -> bytes:
+        payload = encode(value)
+        if b"null" in payload:  # the look at each number is for those alone where there can be one
+            json.dumps(plain(value), allow_nan=False)
+        return payload
+
+    return encode_finite

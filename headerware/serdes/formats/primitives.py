@@ -1,0 +1,150 @@
+"""Kafka's own primitives, mostly for keys: the layouts of the serializers that come with Kafka.
+
+    short    int16    2 bytes
+    integer  int32    4 bytes
+    long     int64    8 bytes
+    float    IEEE 754 4 bytes
+    double   IEEE 754 8 bytes
+    uuid     text     36 characters in UTF-8
+    string   text     UTF-8
+
+Numbers are big-endian. They state no content type, for other clients do not either. Safe for use by
+several threads at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from uuid import UUID
+
+from headerware.core.errors import SerdeError
+from headerware.serdes.content.headers import ContentTypeHeader
+from headerware.serdes.formats.plain import TextFunctions
+from headerware.serdes.serde import Serde, SerdeContext
+
+if TYPE_CHECKING:
+    from headerware.core.headers import Headers
+
+
+class _Number(Serde, frozen=True, kw_only=True):
+    """A number of a fixed size, big-endian."""
+
+    layout: ClassVar[struct.Struct]
+    accepts: ClassVar[tuple[Any, ...]] = (int,)
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:  # noqa: ARG002
+        """Write a number.
+
+        Raises:
+            SerdeError: it is no number, or does not fit.
+        """
+        if value is None:
+            return None, headers
+        if not isinstance(value, self.accepts) or isinstance(value, bool):
+            raise SerdeError(f"expected a number for {self.type!r}, found {type(value).__qualname__}")
+        try:
+            return self.layout.pack(value), headers
+        except (struct.error, OverflowError):
+            raise SerdeError(
+                f"expected a number that fits the {self.layout.size} bytes of {self.type!r}"
+            ) from None
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
+        """Read a number.
+
+        Raises:
+            SerdeError: the payload is of another size.
+        """
+        if payload is None:
+            return None, headers
+        try:
+            return self.layout.unpack(payload)[0], headers
+        except struct.error:
+            expected = f"expected the {self.layout.size} bytes of {self.type!r}"
+            raise SerdeError(f"{expected}, found {len(payload)}") from None
+
+
+class Short(_Number, frozen=True, kw_only=True):
+    """An int16."""
+
+    type: ClassVar[str] = "short"
+    layout: ClassVar[struct.Struct] = struct.Struct(">h")
+
+
+class Integer(_Number, frozen=True, kw_only=True):
+    """An int32."""
+
+    type: ClassVar[str] = "integer"
+    layout: ClassVar[struct.Struct] = struct.Struct(">i")
+
+
+class Long(_Number, frozen=True, kw_only=True):
+    """An int64."""
+
+    type: ClassVar[str] = "long"
+    layout: ClassVar[struct.Struct] = struct.Struct(">q")
+
+
+class Float(_Number, frozen=True, kw_only=True):
+    """A float of 4 bytes; what it cannot hold exactly is rounded."""
+
+    type: ClassVar[str] = "float"
+    layout: ClassVar[struct.Struct] = struct.Struct(">f")
+    accepts: ClassVar[tuple[Any, ...]] = (float, int)
+
+
+class Double(_Number, frozen=True, kw_only=True):
+    """A float of 8 bytes."""
+
+    type: ClassVar[str] = "double"
+    layout: ClassVar[struct.Struct] = struct.Struct(">d")
+    accepts: ClassVar[tuple[Any, ...]] = (float, int)
+
+
+class Uuid(Serde, frozen=True, kw_only=True):
+    """A UUID in its textual form."""
+
+    type: ClassVar[str] = "uuid"
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:  # noqa: ARG002
+        """Write a UUID.
+
+        Raises:
+            SerdeError: it is none.
+        """
+        if value is None:
+            return None, headers
+        if not isinstance(value, UUID):
+            raise SerdeError(f"expected a UUID, found {type(value).__qualname__}")
+        return str(value).encode(), headers
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
+        """Read a UUID.
+
+        Raises:
+            SerdeError: the payload is not its 36 characters.
+        """
+        if payload is None:
+            return None, headers
+        if len(payload) == _UUID_BYTES:
+            try:
+                return UUID(payload.decode("ascii")), headers
+            except ValueError:
+                pass
+        raise SerdeError(
+            f"expected a UUID as text of {_UUID_BYTES} bytes, found {len(payload)} bytes of another form"
+        )
+
+
+class String(Serde, frozen=True, kw_only=True):
+    """Text in UTF-8 without a content type; ``text`` is the one that states it."""
+
+    type: ClassVar[str] = "string"
+
+    def open(self, context: SerdeContext) -> TextFunctions:
+        """Give the functions for one client."""
+        return TextFunctions(ContentTypeHeader(context, ""))
+
+
+_UUID_BYTES: Final = 36

@@ -1,0 +1,153 @@
+"""Protobuf: plain messages, without the framing of a schema registry.
+
+The content type names the message, as ``application/protobuf; proto=shop.Order``, for the bytes of one
+message often can be read as another. A payload that says it is another message is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headerware.core.errors import ConfigError, SerdeError
+from headerware.serdes.content.headers import ContentTypeHeader, require_content_type
+from headerware.serdes.content.types import content_type_of
+from headerware.serdes.serde import Serde, SerdeContext
+
+if TYPE_CHECKING:
+    from headerware.core.headers import Headers
+
+_NAMES: Final = ("proto", "messagetype")
+"""The parameters that name a message: ours and Google's, and Spring's."""
+
+
+class Protobuf(Serde, frozen=True, kw_only=True):
+    """Plain Protobuf messages of one type. Those of keys are written in one form only.
+
+    Args:
+        message: the generated class, as ``package.module_pb2:Message``; in code also the class itself.
+        content_type: the content type to state in place of ``application/protobuf; proto=...``; empty for
+            none.
+
+    Raises:
+        ConfigError: ``message`` is of another form, or ``content_type`` no content type. :meth:`open`
+            raises it where the class cannot be imported.
+
+    Safe for use by several threads at once.
+    """
+
+    type: ClassVar[str] = "protobuf"
+
+    message: Any
+    content_type: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot name a message."""
+        require_content_type(self.content_type)
+        given = self.message
+        if not isinstance(given, type_of) and not (isinstance(given, str) and given.count(":") == 1):
+            raise ConfigError('expected "package.module_pb2:Message" or its class', path="message")
+
+    def open(self, context: SerdeContext) -> ProtobufFunctions:
+        """Give the functions for one client.
+
+        Raises:
+            ConfigError: the class cannot be imported, or is no message.
+        """
+        return ProtobufFunctions(message_class(self.message), context, self.content_type)
+
+
+class ProtobufFunctions:
+    """The two functions for one type of message, for one client."""
+
+    __slots__ = ("_class", "_deterministic", "_header", "_name", "_refusals")
+
+    def __init__(self, message: Any, context: SerdeContext, content_type: str | None) -> None:
+        runtime = message_runtime()
+        self._class: Final = message
+        self._name: Final[str] = message.DESCRIPTOR.full_name
+        own = f"application/protobuf; proto={self._name}" if content_type is None else content_type
+        self._header: Final = ContentTypeHeader(context, own)
+        self._deterministic: Final = context.part == "key"
+        self._refusals: Final = (runtime.DecodeError, runtime.EncodeError, ValueError, RecursionError)
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:  # noqa: ARG002
+        """Write a message, and state the content type.
+
+        Raises:
+            SerdeError: it is no such message, or lacks a required field.
+        """
+        if value is None:
+            return None, headers
+        if not isinstance(value, self._class):
+            raise SerdeError(f"expected a message {self._name}, found {type(value).__qualname__}")
+        try:
+            payload = value.SerializeToString(deterministic=self._deterministic)
+        except self._refusals:
+            raise SerdeError(
+                f"cannot write {self._name}: a required field is missing, or it is too deep"
+            ) from None
+        return payload, self._header.state(headers)
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
+        """Read a message.
+
+        Raises:
+            SerdeError: the content type names another message or encoding, or the payload is corrupt.
+        """
+        if payload is None:
+            return None, headers
+        self._require_name(headers)
+        try:
+            message = self._class.FromString(payload)
+        except self._refusals:
+            raise SerdeError(
+                f"expected {self._name}, but the payload of {len(payload)} bytes is corrupt"
+            ) from None
+        if not message.IsInitialized():
+            raise SerdeError(f"expected {self._name}, but required fields are missing")
+        return message, headers
+
+    def _require_name(self, headers: Headers) -> None:
+        """Refuse what says that it is something else."""
+        stated = headers.last(self._header.name)
+        if stated is None:
+            return
+        read = content_type_of(stated)
+        if read.format != "protobuf":
+            return
+        for name in _NAMES:
+            if read.parameters.get(name, self._name) != self._name:
+                raise SerdeError(f"expected {self._name}, but the content type names another message")
+        if read.parameters.get("encoding", "binary").lower() != "binary":
+            raise SerdeError("expected binary Protobuf, but the content type names another encoding")
+
+
+type_of: Final = type
+
+
+def message_runtime() -> Any:
+    """Give Protobuf's module of messages and errors.
+
+    Raises:
+        ConfigError: it is missing.
+    """
+    try:
+        return importlib.import_module("google.protobuf.message")
+    except ImportError:
+        needed = "Protobuf needs the package protobuf, which comes with kafka-headerware[protobuf]"
+        raise ConfigError(needed) from None
+
+
+def message_class(given: Any) -> Any:
+    """Give the class that an option names."""
+    runtime = message_runtime()
+    if isinstance(given, str):
+        module, _, name = given.partition(":")
+        try:
+            given = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"{given!r} cannot be imported: {error}", path="message") from error
+    if not (isinstance(given, type_of) and issubclass(given, runtime.Message)):
+        raise ConfigError("expected the class of a message, found another object", path="message")
+    return given
