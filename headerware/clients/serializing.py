@@ -8,7 +8,7 @@ or a serde's word, and ``value.serializer.<option>`` an option of that serde. Th
 from __future__ import annotations
 
 import weakref
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import confluent_kafka
 from confluent_kafka import Message
@@ -28,8 +28,18 @@ from headerware.core.plugins import interceptor_type
 from headerware.serdes.plugins import require_serde, serde_type
 from headerware.serdes.serde import PARTS
 
-K = TypeVar("K")
-V = TypeVar("V")
+if TYPE_CHECKING:
+    # With defaults, so that a client without parameters needs no annotation; type checkers have this module.
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
 _BUILDER: Final = "builder"
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.chain import Chain, load_chain
 from headerware.core.config import FILE, is_ours
 from headerware.core.errors import ConfigError
+from headerware.core.hooks import Place
+from headerware.core.order import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEAD_LETTER: Final = "headerware.dead_letter."
 """Prefix of a consumer's overrides for the producer that publishes its dead letters."""
+_log: Final = logging.getLogger("headerware")
 _ON: Final = frozenset({"1", "true", "yes", "on"})
 
 
@@ -21,7 +25,9 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
     """Find a client's chain, and the configuration that remains for the client itself.
 
     The chain is the one given; else what the configuration says; else what the file named by
-    ``HEADERWARE_CONFIG`` says; else empty. ``HEADERWARE_DISABLED=1`` makes it empty in any case.
+    ``HEADERWARE_CONFIG`` says; else empty. ``HEADERWARE_DISABLED=1`` leaves nothing of it but the steps that
+    serialize, for without these an application's objects are no bytes; a configuration that is wrong is
+    then no obstacle.
 
     Args:
         config: the client's configuration, ours and confluent-kafka's keys together.
@@ -36,8 +42,18 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
     for key in rest:
         if key.startswith("headerware.") and not key.startswith(DEAD_LETTER):
             raise ConfigError(f"unknown key; known: {FILE}, {DEAD_LETTER}<producer key>", path=key)
-    if os.environ.get("HEADERWARE_DISABLED", "").lower() in _ON:
+    if os.environ.get("HEADERWARE_DISABLED", "").lower() not in _ON:
+        return _configured(ours, chain), rest
+    try:
+        configured = _configured(ours, chain)
+    except ConfigError as error:
+        _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
         return Chain(), rest
+    return Chain([step for step in configured if place_of(step) is Place.SERIALIZE]), rest
+
+
+def _configured(ours: Mapping[str, Any], chain: Chain | None) -> Chain:
+    """Give the chain as code, the client's configuration or the environment have it."""
     if chain is not None:
         _require_chain(chain)
         if ours:
@@ -45,11 +61,11 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
                 f"the client was given a chain in code and {', '.join(sorted(ours))} in its configuration; "
                 f"use one of the two"
             )
-        return chain, rest
+        return chain
     if ours:
-        return Chain.from_config(ours), rest
+        return Chain.from_config(ours)
     path = os.environ.get("HEADERWARE_CONFIG", "")
-    return (load_chain(path) if path else Chain()), rest
+    return load_chain(path) if path else Chain()
 
 
 def _require_chain(chain: object) -> None:

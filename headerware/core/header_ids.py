@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final, Self
 
 from headerware.core.errors import HeaderError
@@ -29,7 +30,7 @@ class HeaderId(int):
     """A header's id.
 
     Args:
-        value: the number, or its dotted form, such as ``"10.0.0.7"``.
+        value: the number, its dotted form, such as ``"10.0.0.7"``, or an ``ipaddress.IPv4Address``.
 
     Raises:
         HeaderError: it is neither, or does not fit 32 bits.
@@ -37,8 +38,10 @@ class HeaderId(int):
 
     __slots__ = ()
 
-    def __new__(cls, value: int | str) -> Self:
+    def __new__(cls, value: int | str | IPv4Address) -> Self:
         """Check the number or read the dotted form."""
+        if isinstance(value, IPv4Address):
+            return super().__new__(cls, int(value))
         if isinstance(value, str):
             number = _number(value)
             if number is None:

@@ -61,6 +61,7 @@ def kinds(lookup: Callable[..., type[msgspec.Struct]]) -> msgspec.Meta:
 
 
 _ENVIRONMENT: Final = re.compile(r"\$\$\{|\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{env:")
+_MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
 _REFUSED_AT: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
 
 
@@ -234,6 +235,8 @@ def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> Conf
     """
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
+    if missing := _MISSING.fullmatch(problem):
+        return ConfigError("this option has no default; give it", path=f"{path}{place}.{missing[1]}")
     if problem.startswith("Invalid enum value"):  # the rest of it quotes the value
         if isinstance(hint, type):
             hint = get_type_hints(hint, include_extras=True).get(place.removeprefix("."))

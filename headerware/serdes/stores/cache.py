@@ -215,7 +215,8 @@ class _Shared:
 
 
 _shared: Final[list[_Shared]] = []
-_shared_lock: Final = threading.Lock()
+_shared_lock: Final = threading.RLock()
+"""Re-entrant, for garbage that is collected while it is held may be a client that closes its serdes."""
 
 
 def open_shared(store: Any) -> CachedStore:
@@ -231,12 +232,14 @@ def open_shared(store: Any) -> CachedStore:
         SerdeError: the store cannot be opened.
     """
     with _shared_lock:
-        found = next((shared for shared in _shared if _same(shared.options, store)), None)
-        if found is None:
-            found = _opened(store)
-            _shared.append(found)
-        found.users += 1
-        return found.cached
+        while True:
+            found = next((shared for shared in tuple(_shared) if _same(shared.options, store)), None)
+            if found is None:
+                found = _opened(store)
+                _shared.append(found)
+            found.users += 1
+            if any(shared is found for shared in _shared):  # its last user may have left meanwhile
+                return found.cached
 
 
 def _opened(store: Any) -> _Shared:

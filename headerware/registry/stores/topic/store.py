@@ -137,7 +137,7 @@ class TopicStore(Store):
         self._present().apply(change)  # what is refused anyway need not stand in the topic for ever
         return self._write(change)
 
-    def follow(self, on_change: Callable[[Registry], None]) -> None:
+    def follow(self, on_change: Callable[[Registry], object]) -> None:
         """Follow the topic in the background until `close`.
 
         Args:
@@ -184,7 +184,7 @@ class TopicStore(Store):
 class _Telling:
     """Tell of a registry when it is another one: rows also change by records that change nothing in it."""
 
-    def __init__(self, table: TopicTable[Ledger], on_change: Callable[[Registry], None]) -> None:
+    def __init__(self, table: TopicTable[Ledger], on_change: Callable[[Registry], object]) -> None:
         self._table = table
         self._on_change = on_change
         with table.rows() as ledger:
