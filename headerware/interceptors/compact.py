@@ -13,7 +13,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import path_unless
 from headerware.core.topics import TopicPatterns
-from headerware.registry.names import Names, default_names
+from headerware.registry.names_source import NamesSource
 from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
 from headerware.registry.wire.packed_block import FIXED_BYTES
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from headerware.core.context import Context
     from headerware.core.record import Record
+    from headerware.registry.names import Names
 
 _CLOUD_EVENTS: Final = "ce_"
 """CloudEvents' extensions are anyone's to name, so that no registry can list all of them as foreign."""
@@ -49,9 +50,9 @@ class Compact(Interceptor, frozen=True, kw_only=True):
     Args:
         form: ``packed`` puts all headers that have ids into one; ``keys`` keeps one header for each, which
             every tool can show, and is smaller for up to four of Headerware's own.
-        registry: where the ids are registered, as ``headerware registry`` takes it: a path, which in a TOML
-            file is relative to that file, ``kafka://host:port/topic``, or ``built-in``. It is read once, on
-            opening. None is the process's registry.
+        registry: where the ids are registered, as ``headerware registry`` takes it. A file is read once, on
+            opening; a topic, ``kafka://host:port/topic``, is followed. None is the process's registry, as
+            it stands at each record.
         also: patterns of foreign names that are written as ids all the same; a leading ``!`` excludes.
         never: patterns of names that are never written as ids.
 
@@ -86,39 +87,48 @@ class Compact(Interceptor, frozen=True, kw_only=True):
             ConfigError: a name in ``also`` has no id.
             RegistryError: the registry cannot be read.
         """
-        names = _names_in(self.registry)
+        source = NamesSource(self.registry)
+        names = source.current()
         for name in self.also:
             if names.id_of(name) is None and not _PATTERN_CHARACTERS & set(name):
+                source.close()
                 message = f"{name!r} has no id in the registry; register it, or take it off the list"
                 raise ConfigError(message, path="also")
-        return CompactStep(
-            HeaderIdCodec(
-                names.id_of,
-                names.name_of,
-                form=self.form,
-                stays=_staying(names.foreign, also=self.also, never=self.never),
-            ),
-            fixed_bytes=FIXED_BYTES if self.form == "packed" else 0,
-        )
+        return CompactStep(self, source)
 
 
 class CompactStep:
     """The hooks of one session.
 
     Args:
-        codec: writes and reads ids.
-        fixed_bytes: what the form adds to any record, at most.
+        options: the form, and which names are written.
+        source: the names, which may change while the session lasts.
     """
 
-    __slots__ = ("_codec", "_compacted", "_expanded", "_fixed_bytes")
+    __slots__ = (
+        "_codec",
+        "_compacted",
+        "_current",
+        "_expanded",
+        "_fixed_bytes",
+        "_names",
+        "_options",
+        "close",
+    )
 
-    def __init__(self, codec: HeaderIdCodec, *, fixed_bytes: int) -> None:
-        self._codec = codec
-        self._fixed_bytes = fixed_bytes
+    def __init__(self, options: Compact, source: NamesSource) -> None:
+        self._options = options
+        self._current = source.current
+        self.close = source.close
+        self._names = source.current()
+        self._codec = _codec(options, self._names)
+        self._fixed_bytes = FIXED_BYTES if options.form == "packed" else 0
         self._compacted = self._expanded = 0
 
     def on_send(self, record: Record) -> Record:
         """Write ids for names; the record itself where it has none that is written as an id."""
+        if self._current() is not self._names:
+            self._renew()
         headers = record.headers
         wire = self._codec.encode(headers)
         if wire is headers:
@@ -128,6 +138,8 @@ class CompactStep:
 
     def on_consume(self, record: Record) -> Record:
         """Write names for ids; the record itself where it has none."""
+        if self._current() is not self._names:
+            self._renew()
         wire = record.headers
         headers = self._codec.decode(wire)
         if headers is wire:
@@ -152,15 +164,21 @@ class CompactStep:
             "unknown_ids": self._codec.unknown_ids,
         }
 
+    def _renew(self) -> None:
+        """Take up a registry that has changed; the counts go on."""
+        names, before = self._current(), self._codec
+        codec = _codec(self._options, names)
+        codec.saved_bytes, codec.unknown_ids = before.saved_bytes, before.unknown_ids
+        self._codec, self._names = codec, names
 
-def _names_in(location: str | None) -> Names:
-    """Read the names of a registry, or give those of the process."""
-    if location is None:
-        return default_names()
-    from headerware.registry.stores import open_store  # noqa: PLC0415 - loaded where one is named
 
-    with open_store(location) as store:
-        return Names(store.load())
+def _codec(options: Compact, names: Names) -> HeaderIdCodec:
+    return HeaderIdCodec(
+        names.id_of,
+        names.name_of,
+        form=options.form,
+        stays=_staying(names.foreign, also=options.also, never=options.never),
+    )
 
 
 def _staying(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.metadata
 import json
 import re
@@ -9,6 +10,7 @@ import shlex
 import sys
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +22,8 @@ from headerware import Context, Interceptor, load_chain
 from headerware.cli import main
 from headerware.core import plugins
 from headerware.core.plugins import BUILT_IN, interceptor_type
+from headerware.serdes.plugins import serde_type
+from headerware.serdes.stores.store import Store, store_type
 from headerware.testing import EmbeddedCluster
 
 if TYPE_CHECKING:
@@ -188,6 +192,8 @@ class TestConfigurations:
         for key in re.findall(r'key_id = "(?:\$\{env:\w+:-)?([\w-]+)', block):
             made = ["keys", "generate", "--keyring", str(tmp_path / "keys.json"), "--id", key]
             assert CliRunner().invoke(main, made).exit_code == 0
+        for schema in re.findall(r'"([\w-]+\.avsc)"', block):
+            (tmp_path / schema).write_text('{"type": "record", "name": "Order", "fields": []}')
         for included in re.findall(r'include = \["([^"]+)"\]', block):
             (tmp_path / included).touch()
         (tmp_path / "headerware.toml").write_text(block)
@@ -210,6 +216,20 @@ class TestPython:
 
     def test_there_is_some(self) -> None:
         assert len(blocks("python")) >= 3
+
+    def test_of_the_page_on_serdes_runs_and_shows_what_it_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        namespace: dict[str, Any] = {"__name__": "page"}
+        monkeypatch.setitem(sys.modules, "page", ModuleType("page"))  # where dataclasses look their types up
+        with EmbeddedCluster() as cluster:
+            for found in blocks("python", ["docs/serdes.md"]):
+                program = found.values[1].replace("localhost:9092", cluster.bootstrap_servers)
+                exec(compile(program, found.id or "", "exec"), namespace)  # noqa: S102 - our own
+                shown = re.findall(r"print\(.*\)  # (.*)$", program, re.MULTILINE)
+                printed = capsys.readouterr().out.splitlines()
+                assert [line for line in shown if "..." not in line and line not in printed] == []
 
 
 class TestReadme:
@@ -254,32 +274,60 @@ class TestReadme:
 
 
 class TestOptions:
+    """The tables of options, against the code."""
+
     def test_that_all_have_are_these(self) -> None:
         rows = table("docs/configuration.md", "option")
         assert {row[0] for row in rows} == set(Interceptor.__struct_fields__)
 
     def test_of_each_interceptor_are_these_with_their_defaults(self) -> None:
-        documented: dict[str, dict[str, str]] = {}
-        for word, option, default, _ in table("docs/configuration.md", "interceptor"):
-            own = documented.setdefault(word or list(documented)[-1], {})
-            if option:
-                own[option] = default
-        assert documented == {word: self.options(word) for word in documented}
+        documented = self.documented("docs/configuration.md", "interceptor")
+        every = Interceptor.__struct_fields__
+        assert documented == {word: self.options(interceptor_type(word), every) for word in documented}
         assert set(documented) == set(BUILT_IN)
 
-    def options(self, word: str) -> dict[str, str]:
-        """Give an interceptor's own options with their defaults as the document writes them."""
+    def test_of_each_serde_are_these_with_their_defaults(self) -> None:
+        documented = self.documented("docs/serdes.md", "serde")
+        in_common = {
+            word: options
+            for pattern in [word for word in documented if "*" in word]
+            for options in [documented.pop(pattern)]
+            for word in fnmatch.filter(documented, pattern)
+        }
+        assert {word: {**in_common.get(word, {}), **own} for word, own in documented.items()} == {
+            word: self.options(serde_type(word)) for word in serde_type.built_in
+        }
+
+    def test_of_each_schema_store_are_these_with_their_defaults(self) -> None:
+        documented = self.documented("docs/serdes.md", "store")
+        every = self.options(Store)
+        assert documented.pop("*") == every
+        assert documented == {word: self.options(store_type(word), every) for word in store_type.built_in}
+
+    def documented(self, document: str, first: str) -> dict[str, dict[str, str]]:
+        """Give the options with their defaults by what has them, as a table says."""
+        found: dict[str, dict[str, str]] = {}
+        for word, option, default, _ in table(document, first):
+            own = found.setdefault(word or list(found)[-1], {})
+            if option:
+                own[option] = default
+        return found
+
+    def options(self, kind: type[msgspec.Struct], every: Iterable[str] = ()) -> dict[str, str]:
+        """Give a type's own options with their defaults as the documents write them."""
         return {
             field.name: self.written(field)
-            for field in msgspec.structs.fields(interceptor_type(word))
-            if field.name not in Interceptor.__struct_fields__
+            for field in msgspec.structs.fields(kind)
+            if field.name not in every
         }
 
     def written(self, field: msgspec.structs.FieldInfo) -> str:
         if field.required:
             return "-"
+        if field.default_factory is not msgspec.NODEFAULT:
+            return json.dumps(field.default_factory())
         if isinstance(field.default, str):
-            return field.default
+            return field.default or '""'
         return "a list" if field.default and isinstance(field.default, tuple) else json.dumps(field.default)
 
 

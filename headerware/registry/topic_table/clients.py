@@ -26,6 +26,8 @@ _READING: Final = {
     "auto.offset.reset": "error",
     "allow.auto.create.topics": False,
 }
+_QUIET: Final = {"log_level": 0}
+"""Brokers that are away are told of once, by the table, and not by a line at each attempt."""
 _WRITING: Final = {"enable.idempotence": True, "acks": "all", "linger.ms": 0}
 _OF_PRODUCERS: Final = (
     "acks",
@@ -98,7 +100,7 @@ def make_consumer(conf: Mapping[str, Any]) -> Consumer:
     from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - heavy
 
     try:
-        return Consumer({"group.id": _GROUP, **_without(conf, _OF_PRODUCERS), **_READING})
+        return Consumer({"group.id": _GROUP, **_QUIET, **_without(conf, _OF_PRODUCERS), **_READING})
     except (KafkaException, TypeError, ValueError) as error:
         raise RegistryError(f"the Kafka client refuses its configuration: {error}") from error
 
@@ -107,7 +109,7 @@ def make_producer(conf: Mapping[str, Any]) -> Producer:
     """Make a producer that writes each record once; a consumer was made of the same configuration."""
     from confluent_kafka import Producer  # noqa: PLC0415 - heavy
 
-    return Producer({**_without(conf, _OF_CONSUMERS + _OF_PRODUCERS), **_WRITING})
+    return Producer({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS), **_WRITING})
 
 
 def create_topic(conf: Mapping[str, Any], topic: str, *, replication_factor: int, timeout_s: float) -> None:

@@ -119,9 +119,17 @@ class TestDisabled:
         assert client_chain(CLIENTS, IN_CODE) == (Chain(), CLIENTS)
         assert client_chain({**CLIENTS, "interceptors": "gadget"}) == (Chain(), CLIENTS)
 
-    def test_does_not_even_read_what_is_configured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_passes_over_a_configuration_that_is_wrong(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
         assert len(client_chain({"interceptors": "no-such", "headerware.config": "/no/such"})[0]) == 0
+        assert "HEADERWARE_DISABLED is set, so this is passed over: /no/such" in caplog.text
+
+    def test_leaves_what_serializes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        config = {"interceptors": "serialize,trail", "interceptors.serialize.value": "json"}
+        assert client_chain(config)[0] == Chain.from_config({**config, "interceptors": "serialize"})
 
     @pytest.mark.parametrize("value", ["", "0", "false", "no", "off"])
     def test_is_off_otherwise(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:

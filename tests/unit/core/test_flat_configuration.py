@@ -146,6 +146,12 @@ class TestMistakes:
         assert error.path == "interceptors.gadget.levle"
         assert "'gadget' has no such option; did you mean 'level'? it has: accept, cache" in str(error)
 
+    def test_an_option_without_a_default_is_asked_for_by_its_path(self) -> None:
+        error = self.refused({"interceptors": "sign"})
+        assert str(error) == "interceptors.sign.keyring: this option has no default; give it"
+        nested = {"interceptors": "serialize", "interceptors.serialize.value": "protobuf"}
+        assert self.refused(nested).path == "interceptors.serialize.value.message"
+
     def test_an_option_of_a_plain_option_is_refused(self) -> None:
         error = self.refused({"interceptors": "gadget", "interceptors.gadget.level.x": "5"})
         assert error.path == "interceptors.gadget.level"

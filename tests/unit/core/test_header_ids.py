@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,6 +36,9 @@ class TestHeaderId:
     @given(st.integers(0, MAX_ID))
     def test_every_number_comes_back_from_its_text(self, number: int) -> None:
         assert parse_id(str(HeaderId(number))) == number
+
+    def test_is_an_address_of_a_block(self) -> None:
+        assert HeaderId(IPv4Network("10.1.0.0/16")[5]) == HeaderId("10.1.0.5")
 
     def test_is_copied_by_pickle(self) -> None:
         copied = pickle.loads(pickle.dumps(HeaderId("10.0.0.1")))  # noqa: S301 - our own

@@ -282,13 +282,28 @@ class TestRegistryOfYourOwn:
         assert step(form="packed").on_send(given).headers.names() == ("hw.ids",)
 
     @FORMS
-    def test_who_does_not_know_it_passes_it_on(self, form: Form) -> None:
-        writer, given = step(form=form), record(("a", b""), ("orders.total", b"1"), ("b", None))
+    def test_who_does_not_know_it_passes_it_on(self, form: Form, tmp_path: Path) -> None:
+        location = str(tmp_path / "ids.toml")
+        create_store(location, organisation()).close()
+        writer = step(form=form, registry=location)
+        given = record(("a", b""), ("orders.total", b"1"), ("b", None))
         use_registry(built_in())
         stranger = step(form=form)
         seen = stranger.on_consume(writer.on_send(given))
         assert seen.headers.names() == ("a", "0.1.0.1", "b")
         assert writer.on_consume(stranger.on_send(seen)) == given
+
+    @FORMS
+    def test_a_change_of_the_processs_registry_is_taken_up(self, form: Form) -> None:
+        opened, given = step(form=form), record(("orders.total", b"1"), SIGNATURE)
+        sent = opened.on_send(given)
+        saved = opened.stats()["bytes_saved"]
+        use_registry(built_in())
+        assert opened.on_consume(sent).headers.names() == ("0.1.0.1", "hw.sig")
+        assert "orders.total" in opened.on_send(given).headers.names()
+        assert form == "packed" or opened.stats()["bytes_saved"] > saved > 0
+        use_registry(organisation())
+        assert opened.on_consume(sent) == given
 
     def test_is_read_from_where_the_option_says(self, tmp_path: Path) -> None:
         location = str(tmp_path / "ids.toml")

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
+from headerware import Chain, Headers, Record
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
+from headerware.interceptors import Compact
 from headerware.registry import Allocate, Block, Entry, Register, Registry, Retire, built_in, with_built_in
 from headerware.registry.stores import open_store
 from headerware.registry.stores.topic.changes import Found, encode_change
@@ -251,6 +253,20 @@ class TestStore:
         assert late.load().by_name("first") is not None
         assert [conflict.offset for conflict in late.conflicts] == [1, 2, 3, 4, 5]
         assert late.conflicts == store.conflicts
+
+    def test_compact_takes_up_what_it_follows(
+        self, make: Callable[..., TopicStore], embedded_cluster: EmbeddedCluster, topic: str, tmp_path: Path
+    ) -> None:
+        writer = make()
+        writer.apply(BLOCK)
+        location = f"kafka://{embedded_cluster.bootstrap_servers}/{topic}?snapshot={tmp_path / 'followed'}"
+        record = Record("orders", headers=Headers({"orders.total": b"1"}))
+        before = threading.active_count()
+        with Chain([Compact(registry=location, form="keys")]).open() as session:
+            assert session.send([record]) == [record]
+            writer.apply(register("0.1.0.1", "orders.total"))
+            until(lambda: session.send([record])[0].headers.names() == ("~QAB",), "the id is used")
+        until(lambda: threading.active_count() == before, "nobody follows any more")
 
     def test_follows_live(self, make: Callable[..., TopicStore]) -> None:
         heard: list[Registry] = []
