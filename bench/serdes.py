@@ -18,8 +18,7 @@ from report import Row
 from vega_datasets import local_data
 
 from headerware import Headers
-from headerware.serdes import Avro, Json, Polyglot, SerdeContext
-from headerware.serdes.stores.folder import FolderSchemas
+from headerware.serdes import Avro, FolderSchemas, Json, Polyglot, SerdeContext
 
 TOPIC = "airports"
 CONTEXT = SerdeContext(part="value")

@@ -26,8 +26,7 @@ from rich.markup import escape
 
 from headerware import Chain, DeserializingConsumer, Headers, SerdeError, SerializingProducer
 from headerware.interceptors import Schema, Serialize
-from headerware.serdes import Avro
-from headerware.serdes.stores.folder import FolderSchemas
+from headerware.serdes import Avro, FolderSchemas
 from headerware.testing import EmbeddedCluster
 
 AMOUNT = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}

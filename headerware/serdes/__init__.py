@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from headerware.serdes.formats.protobuf import Protobuf
     from headerware.serdes.polyglot.serde import Polyglot
     from headerware.serdes.serde import Deserializer, Serde, SerdeContext, Serializer
+    from headerware.serdes.stores.folder import FolderSchemas
+    from headerware.serdes.stores.registry import RegistrySchemas
+    from headerware.serdes.stores.topic import TopicSchemas
 
 __all__ = [
     "Avro",
@@ -37,18 +40,21 @@ __all__ = [
     "Deserializer",
     "Double",
     "Float",
+    "FolderSchemas",
     "Integer",
     "Json",
     "Long",
     "MessagePack",
     "Polyglot",
     "Protobuf",
+    "RegistrySchemas",
     "Serde",
     "SerdeContext",
     "Serializer",
     "Short",
     "String",
     "Text",
+    "TopicSchemas",
     "Uuid",
     "from_confluent",
     "parse_content_type",
@@ -69,18 +75,21 @@ _HOMES: Final = {
     "Deserializer": "serde",
     "Double": "formats.primitives",
     "Float": "formats.primitives",
+    "FolderSchemas": "stores.folder",
     "Integer": "formats.primitives",
     "Json": "formats.plain",
     "Long": "formats.primitives",
     "MessagePack": "formats.plain",
     "Polyglot": "polyglot.serde",
     "Protobuf": "formats.protobuf",
+    "RegistrySchemas": "stores.registry",
     "Serde": "serde",
     "SerdeContext": "serde",
     "Serializer": "serde",
     "Short": "formats.primitives",
     "String": "formats.primitives",
     "Text": "formats.plain",
+    "TopicSchemas": "stores.topic",
     "Uuid": "formats.primitives",
     "from_confluent": "confluent.adapters",
     "parse_content_type": "content.types",

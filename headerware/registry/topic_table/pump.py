@@ -37,7 +37,6 @@ class TopicPump:
         self._reader = reader
         self._state = state
         self._topic = topic
-        self._began = False
         self._began_ms = 0.0
         self._moving = Lock()
         """Held by whoever moves records; others may ask meanwhile where the topic ends."""
@@ -76,9 +75,18 @@ class TopicPump:
         self.begin(deadline)
         position = self._state.position
         end = self._reader.end(deadline)
+        self.require_reaches(position, end)
+        return end
+
+    def require_reaches(self, position: int, end: int) -> None:
+        """See to it that the topic is read anew where it ends before what was read already.
+
+        Args:
+            position: how far it had been read when the end was asked for.
+            end: where it ended then, or the offset that a record got.
+        """
         if end < position:
             self._read_anew(f"it was read to {position}, and ends at {end}")
-        return end
 
     def read_to(self, end: int, deadline: float) -> None:
         """Return when the state holds all that stands before an offset.
@@ -180,8 +188,9 @@ class TopicPump:
 
     def _begin(self, deadline: float) -> None:
         if not self._is_begun():
-            self._state.begin(self._reader.begin(deadline))
-            self._began, self._began_ms = True, time.time() * 1000
+            goal = self._reader.begin(deadline)
+            self._began_ms = time.time() * 1000
+            self._state.begin(goal)
 
     def _move(self, deadline: float) -> None:
         self._begin(deadline)
@@ -193,9 +202,10 @@ class TopicPump:
 
     def _read_anew(self, reason: str) -> None:
         _log.warning("topic %s is read from its beginning again: %s", self._topic, reason)
-        self._began = False
+        # At once, and not when reading begins: whoever waits must not take the rows of before for those of now.
+        self._state.begin(None)
 
     def _is_begun(self) -> bool:
         """Whether reading has begun, and was not interrupted for so long that it must begin anew."""
         known_ms = max(self._state.complete_ms or 0, self._began_ms)
-        return self._began and time.time() * 1000 - known_ms <= _READ_ANEW_MS
+        return self._state.is_begun and time.time() * 1000 - known_ms <= _READ_ANEW_MS

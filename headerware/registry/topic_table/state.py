@@ -52,11 +52,12 @@ class TableState(Generic[AnyRows]):
             self.rows.fill(snapshot.records)
             self.complete_ms = snapshot.complete_ms
 
-    def begin(self, goal: int) -> None:
-        """Begin to read the topic anew.
+    def begin(self, goal: int | None) -> None:
+        """Begin to read the topic anew; until that is done, the rows are not whole.
 
         Args:
-            goal: the offset at which it ends now.
+            goal: the offset at which it ends now, or None where that is not known as yet: then nothing that
+                is taken in counts, and this is to be called again.
         """
         with self.moved:
             self._coming, self._goal, self.position = self._make_rows(), goal, -1
@@ -76,13 +77,20 @@ class TableState(Generic[AnyRows]):
             self.moved.notify_all()
 
     @property
+    def is_begun(self) -> bool:
+        """Whether the topic is being read from its beginning, or was."""
+        with self.moved:
+            return self._coming is None or self._goal is not None
+
+    @property
     def is_whole(self) -> bool:
         """Whether the rows that are served were read from the topic, and from its beginning."""
         return self._coming is None
 
     def has_read_to(self, end: int) -> bool:
         """Whether the rows hold all that stands before an offset."""
-        return self._coming is None and self.position >= end
+        with self.moved:  # for these two change together
+            return self._coming is None and self.position >= end
 
     def confirm(self) -> None:
         """Note that the rows are all there are at this moment."""

@@ -136,7 +136,9 @@ class TopicTable(Generic[AnyRows]):
         self._require_own_process()
         deadline = time.monotonic() + timeout_s
         self._pump.begin(deadline)
+        position = self._state.position
         offset = self._writer.put(key, value, deadline)
+        self._pump.require_reaches(position, offset)
         try:
             self._pump.read_to(offset + 1, deadline)
         except UnreachableError as error:

@@ -44,7 +44,7 @@ class TestFindJava:
     def test_says_how_to_get_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("JAVA_HOME", raising=False)
         monkeypatch.setenv("PATH", "")
-        with pytest.raises(MissingPartError, match=r"Java is missing: no java on the PATH.*Install one"):
+        with pytest.raises(MissingPartError, match=r"Java is missing: no java on the PATH.*Install a JDK"):
             find_java()
 
     def test_names_a_java_home_without_java(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
