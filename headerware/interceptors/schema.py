@@ -24,7 +24,7 @@ from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import kinds
-from headerware.serdes.avro.limits import Limits
+from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.lately_used import LatelyUsed
 from headerware.serdes.schema_header import (
@@ -93,7 +93,7 @@ class _SchemaStep:
 
     def __init__(self, options: Schema, store: CachedStore) -> None:
         self._algorithm: Final = options.fingerprint
-        self._limits: Final = Limits(max_schema_bytes=options.max_schema_bytes)
+        self._limits: Final = STORED._replace(max_schema_bytes=options.max_schema_bytes)
         self._store: CachedStore | None = store
         self._marks: Final[LatelyUsed[Pair, Pair]] = LatelyUsed(_MAX_SCHEMAS, _MAX_TEXT)
         self._texts: Final[LatelyUsed[HeaderValue, Pair]] = LatelyUsed(_MAX_SCHEMAS, _MAX_TEXT)

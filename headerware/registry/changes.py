@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from headerware.core.header_ids import HeaderId
 from headerware.registry.entries import Block, Entry
@@ -36,14 +37,22 @@ class Retire(msgspec.Struct, frozen=True, tag_field="change", tag="retire", forb
     """Retire an id: it can be read for ever, and is not written any more.
 
     Args:
-        id: the id.
+        id: the id; its dotted form or an int will do.
         retired: the day, such as ``2026-01-31``, in UTC.
         by: who retires it: its owner.
+
+    Raises:
+        HeaderError: the id is no header id.
     """
 
     id: HeaderId
     retired: str
     by: str
+
+    def __post_init__(self) -> None:
+        """Read the id where it was given as text or as a plain number."""
+        if type(self.id) is not HeaderId:
+            force_setattr(self, "id", HeaderId(self.id))
 
 
 Change = Allocate | Register | Retire

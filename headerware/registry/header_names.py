@@ -13,6 +13,10 @@ MARKER: Final = "~"
 """What a compact key begins with on the wire; no registered name does."""
 
 _MAX_SHOWN: Final = 1000
+_INVISIBLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""What Python calls printable, and nobody sees: Unicode's default ignorables, and the blank of Braille."""
 _LIKE_AN_ID: Final = re.compile(r"[0-9]+(\.[0-9]+){3}")
 
 
@@ -23,9 +27,9 @@ def look(name: str) -> str:
 
 def name_problem(name: str) -> str | None:
     """Say why a header's name cannot be registered, or give None for one that can."""
-    if name.startswith(MARKER):
+    if look(name).startswith(MARKER):
         return f"a name does not begin with {MARKER}, which marks compact keys"
-    if _LIKE_AN_ID.fullmatch(name):
+    if _LIKE_AN_ID.fullmatch(look(name)):
         return f"a name does not look like an id, as {name!r} does"
     return line_problem(name, MAX_NAME_CHARACTERS, "a name")
 
@@ -42,7 +46,7 @@ def line_problem(text: str, most: int, what: str) -> str | None:
         return f"{what} is not empty"
     if len(text) > most:
         return f"{what} has at most {most} characters; this one has {len(text)}"
-    if not text.isprintable() or text != text.strip():
+    if not text.isprintable() or text != text.strip() or _INVISIBLE.search(text):
         # Invisible characters would let two names look the same, and terminals be written to.
         return f"{what} is one line of printable characters without space around it; found {text!a}"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from headerware.registry.built_in import built_in
@@ -42,9 +43,15 @@ class Names:
 _default: Names | None = None
 
 
+@cache
+def _built_in_names() -> Names:
+    return Names(built_in())
+
+
 def default_names() -> Names:
     """Give the names that this process goes by: those of the built-in registry, unless told otherwise."""
-    return use_registry(None) if _default is None else _default
+    # Nothing is set here: another thread may say meanwhile which registry it is to be.
+    return _built_in_names() if _default is None else _default
 
 
 def default_name_of(header_id: int) -> str | None:
@@ -55,11 +62,9 @@ def default_name_of(header_id: int) -> str | None:
 def use_registry(registry: Registry | None) -> Names:
     """Make a registry the one that this process goes by, for all its threads, and give its names.
 
-    What was opened before keeps the names that it was opened with.
-
     Args:
         registry: where ids are registered; None for the built-in one alone.
     """
     global _default  # noqa: PLW0603 - one registry of names a process, as core asks for
-    _default = names = Names(built_in() if registry is None else registry)
+    _default = names = _built_in_names() if registry is None else Names(registry)
     return names

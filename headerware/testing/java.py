@@ -19,8 +19,8 @@ OLDEST_JAVA: Final = 17
 _PROBE_SECONDS = 30
 _ADVICE = (
     f"Apache Kafka 4 and Spark 4 need Java {OLDEST_JAVA} or newer, and the tests compile for it. "
-    "Install a JDK, for instance with 'apt install openjdk-17-jdk-headless', 'dnf install java-21-openjdk-devel' or "
-    "'brew install openjdk@21', or set JAVA_HOME to it."
+    "Install a JDK, for instance with 'apt install openjdk-17-jdk-headless', "
+    "'dnf install java-21-openjdk-devel' or 'brew install openjdk@21', or set JAVA_HOME to it."
 )
 _LOGGING = """\
 status=error

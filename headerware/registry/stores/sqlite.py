@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headerware.core.errors import RegistryError
 from headerware.registry.built_in import with_built_in
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x68776964  # "hwid"
 _MARKS: Final = {"application_id": _APPLICATION_ID, "user_version": SCHEMA_VERSION}
+_Value = TypeVar("_Value", Block, Entry)
 _WAIT_S: Final = 30.0
 """How long a writer waits for others; each holds the file for milliseconds."""
 
@@ -121,7 +122,7 @@ class SqliteStore(Store):
             RegistryError: the change is refused, or the file cannot be read or written.
         """
         with self._transaction("BEGIN IMMEDIATE") as connection:
-            before = _registry(connection)
+            before = self._registry(connection)
             require_sound(problems(before))
             after = before.apply(change)
             _write_change(connection, change)
@@ -134,7 +135,13 @@ class SqliteStore(Store):
 
     def _read(self) -> Registry:
         with self._transaction("BEGIN") as connection:
+            return self._registry(connection)
+
+    def _registry(self, connection: sqlite3.Connection) -> Registry:
+        try:
             return _registry(connection)
+        except RegistryError as error:
+            raise RegistryError(f"{self._path}: {error}") from None
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -200,9 +207,15 @@ def _registry(connection: sqlite3.Connection) -> Registry:
     registrar = connection.execute("SELECT registrar FROM registry").fetchone()
     if registrar is None or not isinstance(registrar[0], str):
         raise RegistryError("the file does not say who its registrar is")
-    blocks = [from_plain(row, Block) for row in _rows(connection, "block")]
-    entries = [from_plain(row, Entry) for row in _rows(connection, "entry")]
+    blocks, entries = _read(connection, "block", Block), _read(connection, "entry", Entry)
     return with_built_in(blocks, entries, registrar=registrar[0])
+
+
+def _read(connection: sqlite3.Connection, table: str, kind: type[_Value]) -> list[_Value]:
+    try:
+        return [from_plain(row, kind) for row in _rows(connection, table)]
+    except RegistryError as error:
+        raise RegistryError(f"table {table}: {error}") from None
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:

@@ -130,7 +130,8 @@ def open_store(location: str) -> Store:
             Headerware.
 
     Raises:
-        RegistryError: there is no such form of location, or nothing there.
+        RegistryError: there is no such form of location, or nothing there; of a TOML file and a topic, this
+            is told by the first look.
     """
     if location == BUILT_IN:
         return BuiltInStore()

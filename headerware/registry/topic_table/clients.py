@@ -78,16 +78,20 @@ def left(deadline: float) -> float:
 
 
 def failure(what: str, error: KafkaError) -> RegistryError:
-    """Say what an error of librdkafka's means: access is denied for good, or the brokers are out of reach."""
-    denied = (
+    """Say what an error of librdkafka's means: it is refused for good, or the brokers are out of reach."""
+    refused = (
         error.TOPIC_AUTHORIZATION_FAILED,
         error.GROUP_AUTHORIZATION_FAILED,
         error.CLUSTER_AUTHORIZATION_FAILED,
         error.SASL_AUTHENTICATION_FAILED,
         error._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes are written so
         error.TOPIC_EXCEPTION,
+        error.MSG_SIZE_TOO_LARGE,
+        error.RECORD_LIST_TOO_LARGE,
+        error.INVALID_RECORD,
+        error.POLICY_VIOLATION,
     )
-    kind = RegistryError if error.code() in denied else UnreachableError
+    kind = RegistryError if error.code() in refused else UnreachableError
     return kind(f"{what}: {error.str()}")
 
 

@@ -202,7 +202,7 @@ class TopicPump:
 
     def _read_anew(self, reason: str) -> None:
         _log.warning("topic %s is read from its beginning again: %s", self._topic, reason)
-        # At once, and not when reading begins: whoever waits must not take the rows of before for those of now.
+        # Now, and not when reading begins: whoever waits must not take the rows of before for those of now.
         self._state.begin(None)
 
     def _is_begun(self) -> bool:

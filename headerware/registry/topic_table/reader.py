@@ -71,6 +71,7 @@ class TopicReader:
         self._asker = make_consumer(conf)
         self._asking = Lock()
         self._position = -1
+        self._refusal: RegistryError | None = None
         self._checked = False
 
     def begin(self, deadline: float) -> int:
@@ -91,7 +92,7 @@ class TopicReader:
                 f"topic {self._topic!r} has {count} partitions, expected one: only within a partition "
                 "does the order of records stand; create a topic with one partition"
             )
-        self._position = -1
+        self._position, self._refusal = -1, None
         self._consumer.assign([self._beginning])
         return self.end(deadline)
 
@@ -121,17 +122,26 @@ class TopicReader:
         """Wait for the next records, and take what is there.
 
         Raises:
-            RegistryError: access is denied.
+            RegistryError: access is denied. Records that came before that are given first.
         """
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
         records: list[TableRecord] = []
         lost = False
         message = self._consumer.poll(timeout_s)
         while message is not None:
             error = message.error()
-            if error is None:
-                records.append(self._record(message))
-            else:
-                lost = self._is_lost(error, message) or lost
+            try:
+                if error is None:
+                    records.append(self._record(message))
+                else:
+                    lost = self._is_lost(error, message)
+            except RegistryError as refused:
+                if not records:
+                    raise
+                self._refusal = refused  # the client gives these records once, and goes on behind them
+                break
             message = self._consumer.poll(0) if len(records) < _BATCH and not lost else None
         return Batch(records, self._position, lost)
 

@@ -50,7 +50,7 @@ class TableState(Generic[AnyRows]):
         self._telling = Lock()
         if snapshot is not None:
             self.rows.fill(snapshot.records)
-            self.complete_ms = snapshot.complete_ms
+            self.complete_ms = min(snapshot.complete_ms, _now_ms())  # by a clock that may have been ahead
 
     def begin(self, goal: int | None) -> None:
         """Begin to read the topic anew; until that is done, the rows are not whole.
@@ -95,7 +95,7 @@ class TableState(Generic[AnyRows]):
     def confirm(self) -> None:
         """Note that the rows are all there are at this moment."""
         with self.moved:
-            self.complete_ms = time.time_ns() // 1_000_000
+            self.complete_ms = _now_ms()
 
     def listen(self, listener: Listener) -> None:
         """Call a listener with the key and the value, or None, of each row that changes from now on."""
@@ -134,3 +134,7 @@ class TableState(Generic[AnyRows]):
         self.changed = True
         if self._listeners:
             self._untold.append((key, value))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -12,7 +12,7 @@ from fastavro.validation import ValidationError, validate
 from headerware.core.errors import SerdeError
 from headerware.serdes.avro.defaults import default_values, has_mutable_default
 from headerware.serdes.avro.limits import survey
-from headerware.serdes.avro.losses import loss_check
+from headerware.serdes.avro.losses import LossError, loss_check
 from headerware.serdes.avro.objects import DIRECT, plain
 from headerware.serdes.avro.walk import walk_object, walk_payload
 from headerware.serdes.confluent.framing import PREFIX_BYTES
@@ -31,7 +31,8 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
 
     Args:
         schema: what they follow.
-        strict: whether a field that the schema does not have is refused, rather than left out.
+        strict: whether an object with a field that the schema does not have is refused, rather than written
+            without it, and one that lacks a field that has no default, rather than written with null.
 
     The function raises:
         SerdeError: the object does not fit the schema, or passes the schema's limits.
@@ -48,7 +49,7 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
                     check(value)
                 out = buffer()
                 if strict:
-                    write_by(out, tree, value, strict=True)
+                    write_by(out, tree, value, strict_allow_default=True)
                 else:
                     write_by(out, tree, value)
                 payload = out.getvalue()
@@ -97,20 +98,24 @@ def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[...
     shares, per_record = has_mutable_default(resolved), default_values(resolved)
     shape = survey(tree, schema.named, schema.limits, per_record) if per_record else schema.shape
     safe_bytes = shape.safe_bytes(schema.limits)
+    # What the reader's schema leaves out fastavro skips, there or not: then it takes this byte, too.
+    fence = b"" if wanted_tree is None else b"\0"
     read_by, buffer = schemaless_reader, BytesIO
 
     def read(payload: bytes, start: int = 0) -> Any:
         if len(payload) > safe_bytes:
             walk_payload(payload, tree, schema.named, schema.limits, start=start, per_record=per_record)
-        source = buffer(payload)
+        source = buffer(payload + fence)
         if start:
             source.seek(start)
         try:
             value = read_by(source, tree, wanted_tree)
         except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
             raise SerdeError(_unreadable(error, payload, start)) from None  # the cause may quote the payload
-        if source.tell() != len(payload):
-            left = len(payload) - source.tell()
+        left = len(payload) - source.tell()
+        if left < 0:
+            raise SerdeError(_unreadable(EOFError(), payload, start))
+        if left:
             raise SerdeError(_hinted(f"the payload goes on for {left} bytes behind its end", payload, start))
         return plain(value) if shares else value  # its defaults belong to the schema, not to the application
 
@@ -157,15 +162,19 @@ def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) ->
     """Say where an object does not fit, without what stands there."""
     shown = f"schema {schema.name!r}" if schema.name else "the schema"
     try:
-        validate(plain(value), schema.tree, raise_errors=True, strict=strict)
+        validate(plain(value), schema.tree, raise_errors=True)
     except ValidationError as found:
         problems = _problems(found)
         if problems:
             return SerdeError(f"the object does not fit {shown}: {'; '.join(problems[:_SHOWN_PROBLEMS])}")
     except Exception:  # noqa: BLE001, S110 - then the first error is all there is to say
         pass
-    kind = type(value).__name__
-    return SerdeError(f"the object, of type {kind}, does not fit {shown} ({type(error).__name__})")
+    reason = type(error).__name__
+    if isinstance(error, LossError):
+        reason = str(error) or reason
+    elif strict and isinstance(error, ValueError):
+        reason = "strict: it has a field that the schema does not have, or lacks one"
+    return SerdeError(f"the object, of type {type(value).__name__}, does not fit {shown} ({reason})")
 
 
 def _problems(found: ValidationError) -> list[str]:
@@ -177,7 +186,7 @@ def _problems(found: ValidationError) -> list[str]:
             expected.setdefault(place, []).append(_kind(problem.schema))
     return [
         f"{field} is of type {kind} and beyond the range of {wanted[-1]}"
-        if kind == "int" and wanted[-1] in {"int", "long"}
+        if kind == "int" and wanted[-1].split()[0] in {"int", "long"}
         else f"{field} is of type {kind}, expected {' or '.join(wanted)}"
         for (field, kind), wanted in expected.items()
     ]

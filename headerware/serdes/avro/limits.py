@@ -15,6 +15,7 @@ walked first (:mod:`headerware.serdes.avro.walk`).
 
 from __future__ import annotations
 
+import sys
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, NamedTuple
 
@@ -47,6 +48,10 @@ class Limits(NamedTuple):
     max_schema_bytes: int = 1 << 20
     max_depth: int = 128
     max_values: int = 1_000_000
+
+
+STORED: Final = Limits(max_schema_bytes=16 << 20, max_depth=300, max_values=sys.maxsize)
+"""What stores take: what any serde may; who reads a record by a schema keeps to his own limits."""
 
 
 class Shape(NamedTuple):

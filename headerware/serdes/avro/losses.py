@@ -1,22 +1,29 @@
 """Find what fastavro would write without a word, and as something else.
 
 It cuts 5.5 to 5 where the schema says int, writes nothing for a value where the schema says null, takes
-any object for a boolean and a record's text "1.5" for a double, and writes an int of 40 bits that no other
-reader takes. What stands in a union it checks itself, to choose the branch; so the check here goes only where
-it does not.
+any object for a boolean and a record's text "1.5" for a double, writes an int of 40 bits that no other
+reader takes, text as an array of its letters, and a datetime as a date. What stands in a union it checks
+itself, to choose the branch; so the check here goes there only with what it does not look at: a branch that
+is named by a tuple, and the logical types in :data:`_UNSEEN`, where null is the only other branch.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fastavro.validation import validate
+from fastavro.write import LOGICAL_WRITERS
 
 from headerware.serdes.avro.limits import PRIMITIVE_BYTES
 
 Check = Callable[[Any], None]
 _RANGES: Final = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 1)}
+_MIDNIGHT: Final = dt.time()
+_BRANCH: Final = 2
+"""How long a tuple is that names a union's branch: the name and the value."""
 
 
 class LossError(ValueError):
@@ -30,38 +37,64 @@ def loss_check(tree: Any, named: Mapping[str, Any]) -> Check | None:
         tree: the schema with full names.
         named: its named types.
     """
-    return _Checks(named).of(tree)
+    return _Checks(named, _has_unseen(tree)).of(tree)
 
 
 class _Checks:
-    def __init__(self, named: Mapping[str, Any]) -> None:
+    def __init__(self, named: Mapping[str, Any], has_unseen: bool) -> None:  # noqa: FBT001 - of this module alone
         self._named: Final = named
+        self._has_unseen: Final = has_unseen
         self._made: dict[str, Check | None] = {}
 
     def of(self, node: Any) -> Check | None:
         if isinstance(node, list):
-            return None
+            return self._union(node)
         kind = node if isinstance(node, str) else node["type"]
         if kind in PRIMITIVE_BYTES:
-            return _SCALARS.get(kind) if isinstance(node, str) or "logicalType" not in node else None
+            return _logical(node, kind) if _is_logical(node) else _SCALARS.get(kind)
         if kind in {"array", "map"}:
             return self._repeated(node, kind)
         name = node if isinstance(node, str) else node.get("name")
         return self._record(name) if isinstance(name, str) and name in self._named else None
 
+    def _union(self, branches: list[Any]) -> Check:
+        """Make the check of a union's values, most of which fastavro checks itself."""
+        by_name = {_branch_name(branch): self.of(branch) for branch in branches}
+        only = by_name[_branch_name(_beside_null(branches))] if self._needs_look(branches) else None
+
+        def check(value: Any) -> None:
+            if isinstance(value, tuple):
+                inner = by_name.get(value[0]) if len(value) == _BRANCH else None
+                if inner is not None:
+                    inner(value[1])
+            elif only is not None and value is not None:
+                only(value)
+
+        return check
+
+    def _needs_look(self, branches: list[Any]) -> bool:
+        """Whether values of a union may hold what fastavro's own validation lets pass."""
+        branch = _beside_null(branches)
+        if not self._has_unseen or branch is None:
+            return False
+        kind = branch if isinstance(branch, str) else branch["type"]
+        return kind not in PRIMITIVE_BYTES or _has_unseen(branch)
+
     def _repeated(self, node: Any, kind: str) -> Check | None:
         items = node["items"] if kind == "array" else node["values"]
         inner = None if items in ("float", "double") else self.of(items)  # only in records is text a number
-        if inner is None:
-            return None
 
         def check_array(value: Any) -> None:
-            if value.__class__ is list:  # what else there may be, fastavro refuses or takes as it is
+            if value.__class__ is not list:
+                _refuse_no_array(value)
+            if inner is not None:
                 for item in value:
                     inner(item)
 
         def check_map(value: Any) -> None:
-            if value.__class__ is dict:
+            if value.__class__ is not dict and not isinstance(value, Mapping):
+                raise LossError
+            if inner is not None:
                 for item in value.values():
                     inner(item)
 
@@ -73,12 +106,15 @@ class _Checks:
             return self._made[name]
         numbers: list[tuple[str, str, int, int]] = []
         floats: list[tuple[str, str]] = []
+        unions: list[tuple[str, Check]] = []
         others: list[tuple[str, Check]] = []
         every: list[tuple[str, Check]] = []
 
         def check(value: Any) -> None:
             if value.__class__ is not dict:
-                return
+                if not isinstance(value, Mapping):
+                    raise LossError
+                value = dict(value)
             try:
                 for (
                     field,
@@ -92,6 +128,9 @@ class _Checks:
                 for field, kind in floats:
                     if value[field].__class__ is not float:
                         _ask(value[field], kind)
+                for field, inner in unions:
+                    if isinstance(value.get(field), tuple):
+                        inner(value[field])
                 for field, inner in others:
                     inner(value[field])
             except KeyError:  # a field that has a default, if it is right
@@ -100,7 +139,8 @@ class _Checks:
                         inner(value[field])
 
         self._made[name] = check
-        for field in self._named[name].get("fields", ()):
+        fields = self._named[name].get("fields", ())
+        for field in fields:
             kind, inner = field["type"], self.of(field["type"])
             if inner is None:
                 continue
@@ -109,11 +149,66 @@ class _Checks:
                 numbers.append((field["name"], kind, *_RANGES[kind]))
             elif kind in ("float", "double"):
                 floats.append((field["name"], kind))
+            elif isinstance(kind, list) and not self._needs_look(kind):
+                unions.append((field["name"], inner))
             else:
                 others.append((field["name"], inner))
-        if not every:
-            self._made[name] = None
+        if not every and (fields or self._named[name]["type"] not in {"record", "error"}):
+            self._made[name] = None  # in a record without fields fastavro writes anything
         return self._made[name]
+
+
+def _has_unseen(node: Any) -> bool:
+    """Whether there is, in what is defined here, what fastavro's own validation lets pass."""
+    if isinstance(node, str):
+        return False
+    if isinstance(node, list):
+        return any(map(_has_unseen, node))
+    if node["type"] in {"array", "map"}:
+        return _has_unseen(node["items" if node["type"] == "array" else "values"])
+    fields = node["fields"] if node["type"] in {"record", "error"} else ()
+    return any(_has_unseen(field["type"]) for field in fields) or (
+        _is_logical(node) and _logical_name(node) in _UNSEEN
+    )
+
+
+def _beside_null(branches: list[Any]) -> Any:
+    """Give the one branch of a union beside null, or None where there are several."""
+    others = [branch for branch in branches if branch != "null"]
+    return others[0] if len(others) == 1 else None
+
+
+def _branch_name(branch: Any) -> str:
+    """Give the name that a tuple has for a union's branch."""
+    return branch if isinstance(branch, str) else str(branch.get("name", branch["type"]))
+
+
+def _is_logical(node: Any) -> bool:
+    return not isinstance(node, str) and "logicalType" in node
+
+
+def _logical_name(node: Any) -> str:
+    """Name a logical type as fastavro's tables do."""
+    return f"{node['type']}-{node['logicalType']}"
+
+
+def _logical(node: Any, kind: str) -> Check | None:
+    """Make the check of a logical type: of what fastavro makes of its values, where that may be wrong."""
+    name, plainly = _logical_name(node), _SCALARS.get(kind)
+    unseen, own = _UNSEEN.get(name), _OWN_CLASS.get(name)
+    if unseen is None and plainly is None:
+        return None
+
+    def check(value: Any) -> None:
+        if value.__class__ is own:
+            return
+        if unseen is not None:
+            unseen(value)
+        if plainly is not None:
+            prepare = LOGICAL_WRITERS.get(name)
+            plainly(value if prepare is None else prepare(value, node))
+
+    return check
 
 
 def _number(kind: str) -> Check:
@@ -144,6 +239,25 @@ def _boolean(value: Any) -> None:
         _ask(value, "boolean")
 
 
+def _date(value: Any) -> None:
+    if isinstance(value, dt.datetime) and value.time() != _MIDNIGHT:
+        raise LossError("a datetime has a time of day, which a date would lose")
+
+
+def _uuid(value: Any) -> None:
+    if isinstance(value, str):
+        try:
+            uuid.UUID(value)
+        except ValueError:
+            raise LossError("a text for a UUID is none, and no reader would take it") from None
+
+
+def _refuse_no_array(value: Any) -> None:
+    """Refuse what fastavro would take for an array of its letters or keys, or what ends with one look."""
+    if isinstance(value, str | Mapping) or not hasattr(value, "__len__"):
+        raise LossError
+
+
 def _ask(value: Any, kind: str) -> None:
     """Let fastavro's own validation decide on what is not plainly right: numpy's integers, enumerations."""
     if not validate(value, kind, raise_errors=False):
@@ -158,3 +272,16 @@ _SCALARS: Final[dict[str, Check]] = {
     "long": _number("long"),
     "null": _null,
 }
+_UNSEEN: Final[dict[str, Check]] = {"int-date": _date, "string-uuid": _uuid}
+"""The logical types of which fastavro lets pass, in unions too, what would be lost or cannot be read."""
+_OWN_CLASS: Final[dict[str, type]] = {
+    "int-date": dt.date,
+    "int-time-millis": dt.time,
+    "long-local-timestamp-micros": dt.datetime,
+    "long-local-timestamp-millis": dt.datetime,
+    "long-time-micros": dt.time,
+    "long-timestamp-micros": dt.datetime,
+    "long-timestamp-millis": dt.datetime,
+    "string-uuid": uuid.UUID,
+}
+"""The classes that stand for logical types in Python, and need no look."""

@@ -103,12 +103,12 @@ class AvroReading:
         return read(payload), rest
 
     def _deciding(self, found: list[Pair]) -> Pair:
-        """Choose among several headers: ours, then the text, then Confluent's."""
+        """Choose among several headers: ours, then the last text, then the last of Confluent's."""
         marks = [pair for pair in found if pair[0] == SCHEMA_HEADER]
         if len(marks) > 1:
             raise SerdeError(f"{SCHEMA_HEADER} of the {self._part} stands {len(marks)} times, expected once")
         texts = [pair for pair in found if pair[0] == self._text_header]
-        return (marks or texts[-1:] or found)[0]
+        return (marks or texts or found)[-1]
 
     def _reader_of(self, carrier: Pair) -> Callable[..., Any]:
         name, value = carrier

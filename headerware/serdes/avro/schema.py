@@ -26,6 +26,8 @@ _MAX_FIXED_BYTES: Final = (1 << 31) - 1
 _defaults_lock: Final = Lock()
 _PARSED_MARKS: Final = ("__fastavro_parsed", "__named_schemas")
 """Whoever sets these tells fastavro that there is nothing left to check, and what the named types are."""
+_MAX_NAMES_CHARS: Final = 32 << 20
+"""By policy; a schema of the largest size by default, with a namespace of 100 characters, stays below."""
 _CACHED_SCHEMAS: Final = 256
 _CACHED_TEXT_BYTES: Final = 16 << 10
 """Longer texts are parsed each time they are new to a serde, so that the cache stays below 4 MiB of them."""
@@ -163,7 +165,7 @@ def _made(text: str | bytes, limits: Limits) -> AvroSchema:
         plain = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _bad("is no JSON", error) from None
-    _check_depth(plain, limits)
+    _check_size(plain, limits)
     try:
         return AvroSchema(plain, limits)
     except BadSchemaError:
@@ -185,14 +187,35 @@ def _bad(problem: str, error: BaseException) -> BadSchemaError:
     return refused
 
 
-def _check_depth(plain: Any, limits: Limits) -> None:
-    """Refuse what is too deep to be followed by recursion; one level of Avro is up to three of JSON."""
-    level = [plain]
+def _check_size(plain: Any, limits: Limits) -> None:
+    """Refuse what is too deep to be followed by recursion, or too long once names are full.
+
+    One level of Avro is up to three of JSON. A namespace stands once in the text, and in each name within.
+    """
+    level, nodes, namespace = [plain], 0, 0
     for _ in range(3 * limits.max_depth):
+        nodes += len(level)
+        namespace = max(namespace, *map(_namespace_chars, level))
         level = [child for node in level for child in _below(node)]
         if not level:
-            return
-    raise BadSchemaError(f"the schema nests more than {limits.max_depth} deep, the limit (max_depth)")
+            break
+    else:
+        raise BadSchemaError(f"the schema nests more than {limits.max_depth} deep, the limit (max_depth)")
+    if nodes * namespace > _MAX_NAMES_CHARS:
+        raise BadSchemaError(
+            f"the schema's names, written in full, may have more than {_MAX_NAMES_CHARS} characters"
+        )
+
+
+def _namespace_chars(node: Any) -> int:
+    """Tell how long the namespace is, at most, that a type sets."""
+    if not isinstance(node, dict):
+        return 0
+    name, namespace = node.get("name"), node.get("namespace")
+    return max(
+        len(name) if isinstance(name, str) and "." in name else 0,
+        len(namespace) if isinstance(namespace, str) else 0,
+    )
 
 
 def _below(node: Any) -> Any:

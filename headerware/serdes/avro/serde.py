@@ -42,7 +42,8 @@ class Avro(Serde, frozen=True, kw_only=True):
     Objects are dicts, or what msgspec makes dicts of: dataclasses, Structs, attrs classes. A class that has
     an attribute ``__avro_schema__`` (JSON text, a dict or a list) brings its own schema, so that each record
     may have another. What is read is dicts, lists and scalars; logical types are ``Decimal``, ``date``,
-    ``time``, ``datetime`` and ``UUID``, both ways.
+    ``time``, ``datetime`` and ``UUID``, both ways; a timestamp's ``datetime`` without a zone is taken in the
+    machine's own.
 
     Args:
         schema: the schema of objects that bring none, and of payloads that name none. Text that begins
@@ -58,7 +59,8 @@ class Avro(Serde, frozen=True, kw_only=True):
             ``{topic}``, ``{part}`` and ``{name}``, the schema's full name.
         content_type: what the header ``content-type`` (a key's: ``key-content-type``) says; one that
             stands there already and means Avro stays. ``prefix`` states none, for that is no bare Avro.
-        strict: refuse objects with a field that the schema does not have.
+        strict: refuse objects with a field that the schema does not have, and those that lack a field that
+            has no default, even where that may be null.
         max_schema_bytes: the size of a schema's text.
         max_depth: how deep a schema, or a value, may nest: records, unions, arrays and maps count. Deep
             nesting takes stack, 2 KiB a level: leave it where threads have little of that.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -61,7 +60,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
     subject: str | None = None
     time: datetime | None = None
     data: Any = None
-    extensions: Mapping[str, Extension] = MappingProxyType({})
+    extensions: Mapping[str, Extension] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what CloudEvents does not allow."""

@@ -6,6 +6,8 @@ The data stands in ``data``, as JSON or as text, or in ``data_base64``; its own 
 from __future__ import annotations
 
 import binascii
+import json
+import re
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,6 +25,9 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _syntax: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+_NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 
 
 class JsonData(NamedTuple):
@@ -84,13 +89,20 @@ def encoded_data(data: JsonData | bytes | None, content_type: str | None) -> Any
     if not isinstance(data, JsonData) or content_type is None:
         return data
     read = parse_content_type(content_type)
-    if read.format == "json":
-        return data.raw
     try:
+        if read.format == "json":
+            return _in_charset(data.raw, codec_of(read.charset or "utf-8"))
         value = _decode(data.raw)
         return value.encode(codec_of(read.charset or "utf-8")) if isinstance(value, str) else value
     except REFUSALS as error:
         raise cannot_read("a CloudEvent's data", data.raw, error) from None
+
+
+def _in_charset(raw: bytes, codec: str) -> bytes:
+    """Give JSON in the charset that its content type states, with escapes for what that may not have."""
+    if codec == "utf-8":
+        return raw
+    return _NON_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], raw.decode()).encode(codec)
 
 
 def _data_member(event: CloudEvent, payload: bytes, content_type: bytes | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from headerware.core.headers import Headers
 from headerware.core.options import from_option, kinds
 from headerware.serdes.cloudevents.event import CloudEvent, attribute_text
 from headerware.serdes.cloudevents.json_format import JsonData, encoded_data, read_event, write_event
-from headerware.serdes.content.headers import header_for
+from headerware.serdes.content.headers import header_for, last_stated, spellings
 from headerware.serdes.content.types import codec_of, content_type_of, parse_content_type
 from headerware.serdes.formats.refusals import cannot_write
 from headerware.serdes.plugins import opened, require_serde, serde_type
@@ -89,12 +89,13 @@ class CloudEventsFunctions:
         context: the client's surroundings.
     """
 
-    __slots__ = ("_data", "_name", "_structured", "close")
+    __slots__ = ("_data", "_name", "_names", "_structured", "close")
 
     def __init__(self, options: CloudEvents, context: SerdeContext) -> None:
         serde = Polyglot(unknown="bytes") if options.data is None else options.data
         self._data: Final = opened(serde, context)
         self._name: Final = header_for(context)
+        self._names: Final = spellings(self._name)
         self._structured: Final = options.mode == "structured"
         self.close: Final[Callable[[], None]] = (
             getattr(self._data, "close", _nothing) if self._data is not serde else _nothing
@@ -109,7 +110,7 @@ class CloudEventsFunctions:
         if value is None:
             return None, headers
         event = _event(value)
-        payload, stated = self._written(topic, Headers.trusted(_others(headers)).remove(self._name), event)
+        payload, stated = self._written(topic, self._untyped(headers), event)
         if self._structured:
             return write_event(event, payload, stated.last(self._name)), stated.put(self._name, JSON_EVENT)
         attributes = event.attributes()
@@ -124,12 +125,17 @@ class CloudEventsFunctions:
             SerdeError: it is no event or a batch, an attribute is missing, twice, or not allowed, or the
                 data cannot be read.
         """
-        stated = headers.last(self._name)
+        stated = last_stated(headers, self._names)
         if stated is None or stated[: len(STRUCTURED)].lower() != STRUCTURED:
             return self._read_binary(topic, headers, stated, payload)
         if payload is None:
             return None, headers
         return self._read_structured(topic, headers, content_type_of(stated), payload)
+
+    def _untyped(self, headers: Headers) -> Headers:
+        """Give the headers that are no event's, and state no content type."""
+        names = self._names
+        return Headers.trusted([pair for pair in _others(headers) if pair[0] not in names])
 
     def _written(self, topic: str, headers: Headers, event: CloudEvent) -> tuple[bytes | None, Headers]:
         """Write an event's data, and state its content type."""
@@ -168,7 +174,7 @@ class CloudEventsFunctions:
             raise SerdeError("expected a CloudEvent in JSON, found another event format")
         attributes, data = read_event(payload, codec_of(content_type.charset or "utf-8"))
         event = CloudEvent.of(attributes)
-        kept = Headers.trusted(_others(headers)).remove(self._name)
+        kept = self._untyped(headers)
         stated = event.datacontenttype or ("application/json" if isinstance(data, JsonData) else None)
         if stated is not None:
             kept = kept.append((self._name, stated.encode()))

@@ -76,7 +76,8 @@ class ConfluentFunction:
         is_registrys = any(kind.__module__.startswith(_REGISTRY_SERDES) for kind in type(function).__mro__)
         self._id_header: Final = ID_HEADERS[context.part] if is_registrys else None
         # Those of confluent-kafka 2.13 keep the id of the record at hand where another thread overwrites it.
-        self._lock: Final = threading.Lock()
+        # Re-entrant, for their to_dict, a rule or a finalizer may serialize, too.
+        self._lock: Final = threading.RLock()
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
         """Write an object; see :class:`headerware.serdes.serde.Serializer`."""
@@ -89,7 +90,10 @@ class ConfluentFunction:
         if payload.__class__ is bytes or payload is None:
             return payload, headers
         if isinstance(payload, str):  # which confluent-kafka's clients send as UTF-8
-            return payload.encode(), headers
+            try:
+                return payload.encode(), headers
+            except UnicodeEncodeError:  # its text quotes the payload
+                raise self._refusal("gave text that UTF-8 cannot express") from None
         raise self._refusal(f"gave {type(payload).__qualname__}, expected bytes, text or None")
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
@@ -140,7 +144,8 @@ class ConfluentSerializer(Serializer):
 
     Headers that the serde adds go into the list, or dict, that was passed to ``produce``, where they replace
     those of the same name, so that a list may be used for many records. confluent-kafka passes no others
-    on, so a record without headers needs ``headers=[]`` as soon as the serde adds any.
+    on, so a record without headers needs ``headers=[]`` as soon as the serde adds any. A polyglot needs a
+    new list for each record: it writes by the content type that it finds, be it the last record's.
 
     Args:
         serde: a :class:`~headerware.serdes.Serde`, its word, or an object with ``serialize``.

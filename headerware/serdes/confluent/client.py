@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 from headerware.core.errors import ConfigError
 from headerware.serdes.confluent.settings import flat
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
 _MOCK: Final = "mock://"
+_CREDENTIALS: Final = "basic.auth.user.info"
 
 
 class SharedClient:
@@ -95,10 +97,21 @@ def registry_module(name: str) -> Any:
         ) from error
 
 
+def _without_passwords(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Move the credentials out of the addresses, for the client's HTTP library logs each that it asks."""
+    urls = [urlsplit(url.strip()) for url in settings["url"].split(",")]
+    name = unquote(urls[0].username or "")
+    if not name or ":" in name or _CREDENTIALS in settings:
+        return dict(settings)
+    bare = ",".join(url._replace(netloc=url.netloc.rpartition("@")[2]).geturl() for url in urls)
+    return {**settings, "url": bare, _CREDENTIALS: f"{name}:{unquote(urls[0].password or '')}"}
+
+
 def _client(settings: Mapping[str, Any]) -> SchemaRegistryClient:
     package = registry_module("")
     try:
-        client: SchemaRegistryClient = package.SchemaRegistryClient.new_client(dict(settings))
+        bare = _without_passwords(settings)
+        client: SchemaRegistryClient = package.SchemaRegistryClient.new_client(bare)
     except (ValueError, TypeError, OSError) as error:
         # Its text may quote an address with a password in it.
         raise ConfigError(

@@ -76,6 +76,10 @@ class Confluent(Serde, frozen=True, kw_only=True):
         """Show neither the registry's address nor its settings, for they may hold passwords."""
         return f"{type(self).__name__}(id_in={self.id_in!r}, settings={self.settings!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show as little where rich prints it, or a traceback's locals."""
+        return [("id_in", self.id_in), ("settings", self.settings)]
+
     def _opened(self, context: SerdeContext, subject: Any) -> OpenedConfluent:
         """Give the functions that write and read by a schema or class."""
         registry_module("")  # which says what to install, before the settings look for its functions

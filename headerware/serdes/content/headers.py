@@ -21,9 +21,12 @@ class ContentTypeContext(SerdeContext, frozen=True, kw_only=True):
 
     Args:
         header: the name of the header that holds the content type.
+        served: the content types that the serde was given, by name: what states one of them comes back
+            to it, whatever the serde itself would state.
     """
 
     header: str
+    served: frozenset[str] = frozenset()
 
 
 def header_for(context: SerdeContext) -> str:
@@ -31,6 +34,11 @@ def header_for(context: SerdeContext) -> str:
     if isinstance(context, ContentTypeContext):
         return context.header
     return CONTENT_TYPE_HEADERS[context.part]
+
+
+def spellings(name: str) -> frozenset[str]:
+    """Give the names under which a content type is found, for bridges from HTTP keep HTTP's capitals."""
+    return frozenset({name, name.title()} if name in CONTENT_TYPE_HEADERS.values() else {name})
 
 
 def require_content_type(text: str | None, *, path: str = "content_type") -> None:
@@ -59,7 +67,7 @@ class ContentTypeHeader:
         charsets: whether the serde writes in the charset that an application states.
     """
 
-    __slots__ = ("_charsets", "_codec", "_keeps", "_own", "name")
+    __slots__ = ("_charsets", "_codec", "_keeps", "_own", "_served", "name", "names")
 
     def __init__(
         self,
@@ -71,25 +79,33 @@ class ContentTypeHeader:
         charsets: bool = False,
     ) -> None:
         self.name: Final = header_for(context)
+        self.names: Final = spellings(self.name)
         self._own: Final = own.encode()
         self._keeps: Final = keeps
+        self._served: Final = context.served if isinstance(context, ContentTypeContext) else frozenset()
         self._codec: Final = codec
         self._charsets: Final = charsets
 
     def state(self, headers: Headers) -> Headers:
         """Give headers that state the content type once; the very same where they do so already."""
-        name, own = self.name, self._own
+        names, own = self.names, self._own
         if not own:
             return headers
         found = 0
         value: bytes | None = None
         for pair in headers:
-            if pair[0] == name:
+            if pair[0] in names:
                 found += 1
                 value = pair[1]
         if not found:
-            return headers.append((name, own))
-        return headers if found == 1 and (value == own or self._fits(value)) else headers.put(name, own)
+            return headers.append((self.name, own))
+        if found == 1 and (value == own or self._fits(value)):
+            return headers
+        return headers.keep(lambda name: name not in names).append((self.name, own))
+
+    def stated(self, headers: Headers) -> bytes | None:
+        """Give the content type that headers state; None where there is none, or a null."""
+        return last_stated(headers, self.names)
 
     def codec(self, headers: Headers) -> str:
         """Give Python's codec for the charset that the headers state, or that of the serde.
@@ -97,23 +113,29 @@ class ContentTypeHeader:
         Raises:
             SerdeError: the charset is none of those that are read here.
         """
-        name = self.name
-        for pair in reversed(headers):
-            if pair[0] == name:
-                read = None if pair[1] == self._own else _read(pair[1])
-                return self._codec if read is None or read.charset is None else codec_of(read.charset)
-        return self._codec
+        value = last_stated(headers, self.names)
+        read = None if value is None or value == self._own else _read(value)
+        return self._codec if read is None or read.charset is None else codec_of(read.charset)
 
     def _fits(self, value: bytes | None) -> bool:
         """Whether a content type that the application states holds for what the serde writes."""
         if self._keeps is None:
             return value is not None
         read = _read(value)
-        if read is None or read.format not in self._keeps:
+        if read is None or (read.format not in self._keeps and read.essence not in self._served):
             return False
         if read.charset is None or not self._charsets:
             return self._codec == "utf-8" and read.charset in {None, "utf-8"}
         return read.charset in CODECS
+
+
+def last_stated(headers: Headers, names: frozenset[str]) -> bytes | None:
+    """Give the last content type among headers, by the spellings of its name."""
+    value: bytes | None
+    for name, value in reversed(headers):
+        if name in names:
+            return value
+    return None
 
 
 def _read(value: bytes | None) -> ContentType | None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _REFUSED_TAGS: Final = (5, 25, 28, 29, 30, 35, 36, 52, 54, 256, 260, 261, 43000)
 """Tags that cbor2 knows and that are refused: references make cycles, regular expressions and bigfloats
 take time, and the rest builds what no other format here has. Tags that it does not know are refused, too."""
+
+_SELF_DESCRIBED: Final = 55799
+"""The tag that says that CBOR follows; behind it cbor2 itself gives tuples and frozen maps."""
 
 _OLDEST: Final = [6, 2]
 """The first cbor2 that can refuse keys of maps."""
@@ -48,10 +51,11 @@ def encoder(*, canonical: bool) -> Callable[[Any], bytes]:
     """
     cbor2 = _cbor2()
     dumps, refusal = partial(cbor2.dumps, canonical=canonical), cbor2.CBORError
+    order: Literal["deterministic"] | None = "deterministic" if canonical else None
 
     def encode(value: Any) -> bytes:
         # cbor2 itself ends the process on an object that is nested too deeply; msgspec raises.
-        plain = msgspec.to_builtins(value, builtin_types=_NATIVE)
+        plain = msgspec.to_builtins(value, builtin_types=_NATIVE, order=order)
         try:
             payload: bytes = dumps(plain)
         except refusal as error:
@@ -71,7 +75,12 @@ def decoder(*, any_keys: bool) -> Callable[[bytes], Any]:
         ConfigError: cbor2 is missing, or has no such limits.
     """
     cbor2 = _cbor2()
-    tags = {**dict.fromkeys(_REFUSED_TAGS, _refuse), 2: _unsigned, 3: _negative}
+    tags = {
+        **dict.fromkeys(_REFUSED_TAGS, _refuse),
+        2: _unsigned,
+        3: _negative,
+        _SELF_DESCRIBED: _itself,
+    }
     limits = {"semantic_decoders": tags, "tag_hook": _refuse, "strict_hashable_types": not any_keys}
     opened, refusal, ends = partial(cbor2.CBORDecoder, **limits), cbor2.CBORError, cbor2.CBORDecodeEOF
     try:
@@ -110,6 +119,10 @@ def _unsigned(value: Any, _immutable: object) -> int:
 
 def _negative(value: Any, immutable: object) -> int:
     return -1 - _unsigned(value, immutable)
+
+
+def _itself(value: Any, _immutable: object) -> Any:
+    return value
 
 
 def _refuse(_tag: Any, _immutable: object) -> Any:

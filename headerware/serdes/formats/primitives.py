@@ -14,14 +14,14 @@ several threads at once.
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import UUID
 
 from headerware.core.errors import SerdeError
-from headerware.serdes.content.headers import ContentTypeHeader
-from headerware.serdes.formats.plain import TextFunctions
-from headerware.serdes.serde import Serde, SerdeContext
+from headerware.serdes.formats.refusals import cannot_read, cannot_write
+from headerware.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from headerware.core.headers import Headers
@@ -127,24 +127,46 @@ class Uuid(Serde, frozen=True, kw_only=True):
         """
         if payload is None:
             return None, headers
-        if len(payload) == _UUID_BYTES:
-            try:
-                return UUID(payload.decode("ascii")), headers
-            except ValueError:
-                pass
+        if _UUID.fullmatch(payload):
+            return UUID(payload.decode()), headers
         raise SerdeError(
-            f"expected a UUID as text of {_UUID_BYTES} bytes, found {len(payload)} bytes of another form"
+            f"expected a UUID as text of 36 characters, found {len(payload)} bytes of another form"
         )
 
 
 class String(Serde, frozen=True, kw_only=True):
-    """Text in UTF-8 without a content type; ``text`` is the one that states it."""
+    """Text in UTF-8 whatever the headers say; ``text`` is the one that states and reads a content type."""
 
     type: ClassVar[str] = "string"
 
-    def open(self, context: SerdeContext) -> TextFunctions:
-        """Give the functions for one client."""
-        return TextFunctions(ContentTypeHeader(context, ""))
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:  # noqa: ARG002
+        """Write text.
+
+        Raises:
+            SerdeError: it is none, or holds what UTF-8 cannot express.
+        """
+        if value is None:
+            return None, headers
+        if not isinstance(value, str):
+            raise SerdeError(f"expected str, found {type(value).__qualname__}")
+        try:
+            return value.encode(), headers
+        except UnicodeEncodeError as error:
+            raise cannot_write("text", value, error) from None
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
+        """Read text.
+
+        Raises:
+            SerdeError: the payload is no UTF-8.
+        """
+        if payload is None:
+            return None, headers
+        try:
+            return payload.decode(), headers
+        except UnicodeDecodeError as error:
+            raise cannot_read("text", payload, error) from None
 
 
-_UUID_BYTES: Final = 36
+_UUID: Final = re.compile(rb"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+"""Python's own UUID reads braces, and hyphens anywhere, too."""

@@ -7,6 +7,7 @@ message often can be read as another. A payload that says it is another message 
 from __future__ import annotations
 
 import importlib
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.core.errors import ConfigError, SerdeError
@@ -25,7 +26,8 @@ class Protobuf(Serde, frozen=True, kw_only=True):
     """Plain Protobuf messages of one type. Those of keys are written in one form only.
 
     Args:
-        message: the generated class, as ``package.module_pb2:Message``; in code also the class itself.
+        message: the generated class, as ``package.module_pb2:Message``, or ``...:Message.Inner`` for one
+            inside another; in code also the class itself.
         content_type: the content type to state in place of ``application/protobuf; proto=...``; empty for
             none.
 
@@ -110,7 +112,7 @@ class ProtobufFunctions:
 
     def _require_name(self, headers: Headers) -> None:
         """Refuse what says that it is something else."""
-        stated = headers.last(self._header.name)
+        stated = self._header.stated(headers)
         if stated is None:
             return
         read = content_type_of(stated)
@@ -145,8 +147,8 @@ def message_class(given: Any) -> Any:
     if isinstance(given, str):
         module, _, name = given.partition(":")
         try:
-            given = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
+            given = attrgetter(name)(importlib.import_module(module))
+        except Exception as error:  # whatever the module raises, such as Protobuf's VersionError
             raise ConfigError(f"{given!r} cannot be imported: {error}", path="message") from error
     if not (isinstance(given, type_of) and issubclass(given, runtime.Message)):
         raise ConfigError("expected the class of a message, found another object", path="message")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import msgspec
+
 from headerware.core.errors import SerdeError
 from headerware.core.header_ids import header_name
-from headerware.serdes.content.headers import ContentTypeContext, header_for
+from headerware.serdes.content.headers import ContentTypeContext, header_for, spellings
 from headerware.serdes.content.types import WRITTEN, content_type_of
 from headerware.serdes.formats.plain import Bytes, Plain
 from headerware.serdes.plugins import opened
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     Function = Callable[[str, Headers, Any], tuple[Any, Headers]]
 
+_OWN: Final = frozenset(WRITTEN.values())
 _MAX_REMEMBERED: Final = 256
 _MAX_REMEMBERED_BYTES: Final = 128
 
@@ -50,8 +53,7 @@ class PolyglotFunctions:
 
     def __init__(self, options: Polyglot, context: SerdeContext) -> None:
         self._name: Final = header_name(options.header) if options.header else header_for(context)
-        # Kafka's names have case, and bridges from HTTP keep HTTP's.
-        self._names: Final = frozenset({self._name} if options.header else {self._name, self._name.title()})
+        self._names: Final = spellings(self._name)
         self._unknown: Final = options.unknown
         self._serdes: Final = options.table()
         self._object_types: Final = ObjectTypes(options.by_type, frozenset(self._serdes))
@@ -110,11 +112,13 @@ class PolyglotFunctions:
             if close is not None:
                 close()
 
-    def _open(self, serde: Any, context: SerdeContext) -> Any:
+    def _open(self, serde: Any, context: ContentTypeContext) -> Any:
         """Give a serde's functions; one that serves several content types is opened once."""
         if id(serde) in self._opened:
             return self._opened[id(serde)]
-        functions = opened(serde, context)
+        # Of a format's own content type its serde says more, such as the message or the charset.
+        served = {key for key, other in self._serdes.items() if other is serde} - _OWN
+        functions = opened(serde, msgspec.structs.replace(context, served=frozenset(served)))
         if functions is not serde:
             self._opened[id(serde)] = functions
         return functions

@@ -74,7 +74,7 @@ def _imported(kind: Any) -> type:
     try:
         home = importlib.import_module(module) if module else builtins
         found = attrgetter(name)(home)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the module raises
         raise ConfigError(f"cannot be imported: {error}", path=f"by_type.{kind}") from error
     if not isinstance(found, type):
         raise ConfigError(f"expected a class, found {type(found).__name__}", path=f"by_type.{kind}")

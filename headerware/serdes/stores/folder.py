@@ -20,7 +20,7 @@ import msgspec
 
 from headerware.core.errors import SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
-from headerware.serdes.avro.limits import Limits
+from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.stores.store import DIGEST_BYTES, Fingerprint, Schema, Store
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".avsc"
 
 _log: Final = logging.getLogger("headerware.serdes")
-_LIMITS: Final = Limits(max_schema_bytes=16 << 20)
-"""Generous, for these files are the user's own; who reads a record keeps to his own limits."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_NAME: Final = 100
 _Stamp = tuple[int, int]
@@ -118,9 +116,9 @@ class FolderStore:
             return
         try:
             found = {
-                path: (status.st_mtime_ns, status.st_size)
+                path: _stamp(path)
                 for path in sorted(self._folder.iterdir())
-                if path.suffix == SUFFIX and not path.name.startswith(".") and (status := path.stat())
+                if path.suffix == SUFFIX and not path.name.startswith(".")
             }
         except OSError as error:
             raise SerdeError(f"cannot read the schema folder {self._folder}: {error.strerror}") from error
@@ -144,7 +142,10 @@ class FolderStore:
     @staticmethod
     def _read(path: Path) -> AvroSchema | None:
         try:
-            return AvroSchema.parsed(path.read_bytes(), _LIMITS)
+            if not path.is_file() and not path.is_dir():  # a pipe would be waited for without end
+                _log.warning("skipping schema file %s: it is no file, or leads to none", path)
+                return None
+            return AvroSchema.parsed(path.read_bytes(), STORED)
         except OSError as error:
             _log.warning("skipping schema file %s: %s", path, error.strerror)
         except SerdeError as error:
@@ -153,6 +154,15 @@ class FolderStore:
                 "skipping schema file %s: %s", path, f"{error.message}: {detail}" if detail else error
             )
         return None
+
+
+def _stamp(path: Path) -> _Stamp:
+    """Tell a file's versions apart; a link that leads nowhere, and a file that has just gone, have none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, -1)
+    return (status.st_mtime_ns, status.st_size)
 
 
 def _write(target: Path, content: bytes) -> None:

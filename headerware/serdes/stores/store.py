@@ -145,6 +145,14 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Give the opened :class:`SchemaStore`."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        """Show no option, for addresses and properties may hold passwords."""
+        return f"{type(self).__name__}(...)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show no option in rich's tracebacks either."""
+        return []
+
 
 store_type: Final = Catalogue(
     "schema store",

@@ -17,6 +17,8 @@ from headerware.core.errors import RegistryError, SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
 from headerware.registry.topic_table.rows import Rows
 from headerware.registry.topic_table.table import TIMEOUT_S, TopicTable
+from headerware.serdes.avro.limits import STORED
+from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.stores.store import Fingerprint, Schema, Store
 
 if TYPE_CHECKING:
@@ -138,7 +140,10 @@ class TopicSchemaStore:
         try:
             text = None if value is None else value.decode()
             return (
-                text if text is None or Fingerprint.of(text, fingerprint.algorithm) == fingerprint else None
+                text
+                if text is None
+                or AvroSchema.parsed(text, STORED).fingerprint(fingerprint.algorithm) == fingerprint
+                else None
             )
         except (SerdeError, UnicodeDecodeError):
             return None

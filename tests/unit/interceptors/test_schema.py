@@ -128,6 +128,12 @@ class TestSchemaOnSend:
         assert "secret" not in str(caught.value)
         assert store.asked == []
 
+    def test_a_schema_as_deep_as_a_serde_may_allow(self, step: Any) -> None:
+        text = '{"type":"array","items":' * 200 + '"long"' + "}" * 200
+        sent = step.on_send(record(("avro.schema", text.encode())))
+        assert sent.headers.names() == ("hw.schema",)
+        assert step.on_consume(sent).headers.last("avro.schema") == text.encode()
+
 
 class TestSchemaOnConsume:
     def test_puts_the_text_where_the_fingerprint_stood(self, step: Any) -> None:

@@ -42,6 +42,11 @@ class TestValues:
         assert [type(each.id) for each in given] == [HeaderId, HeaderId]
         assert [str(each.id) for each in given] == ["0.1.0.1"] * 2
 
+    def test_an_id_to_be_retired_may_be_given_so_too(self) -> None:
+        given = [Retire(value, DAY, "a") for value in ("0.1.0.1", 65537)]  # type: ignore[arg-type]
+        assert given == [Retire(HeaderId("0.1.0.1"), DAY, "a")] * 2
+        assert [str(each.id) for each in given] == ["0.1.0.1"] * 2
+
     def test_a_block_contains_its_ids_only(self) -> None:
         held = block("0.1.2.0/24", "a")
         assert HeaderId("0.1.2.0") in held

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import headerware.registry.names as names_module
 from headerware import Headers
 from headerware.core.header_ids import HeaderId, header_name
 from headerware.registry import (
@@ -94,6 +95,22 @@ class TestDefault:
         use_registry(registry)
         assert header_name(TENANT) == header_name("0.1.0.1") == "tenant"
         assert Headers().add(TENANT, b"x").last("tenant") == b"x"
+
+    def test_asking_never_undoes_what_another_thread_says(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first question takes a while, for the built-in registry is read from its file."""
+        monkeypatch.setattr(names_module, "_default", None)
+
+        def read_slowly() -> Registry:
+            monkeypatch.setattr(names_module, "built_in", built_in)
+            use_registry(registry)
+            return built_in()
+
+        monkeypatch.setattr(names_module, "built_in", read_slowly)
+        names_module._built_in_names.cache_clear()
+        default_names()
+        assert default_name_of(TENANT) == "tenant"
 
     def test_stays_while_nothing_is_said(self) -> None:
         assert default_names() is default_names()

@@ -225,7 +225,10 @@ class TestOtherTools:
                 "0.9.0.1: the id lies in no block",
             ),
             ("('0.1.0.1', 'TWO', 'a', 'bytes', 'd', '2027-01-01', NULL, 0)", "looks like"),
-            ("('10', 'x', 'a', 'bytes', 'd', '2027-01-01', NULL, 0)", "Expected an id"),
+            (
+                "('10', 'x', 'a', 'bytes', 'd', '2027-01-01', NULL, 0)",
+                "registry.db: table entry: Expected an id",
+            ),
             ("('0.1.0.1', x'ff', 'a', 'bytes', 'd', '2027-01-01', NULL, 0)", "Expected 'str'"),
             ("('0.1.0.1', 'x', 'a', 'bits', 'd', '2027-01-01', NULL, 0)", "Invalid enum value 'bits'"),
             ("('0.1.0.1', 'x', 'a', 'bytes', 'd', 20270101, NULL, 0)", "since is a day"),
@@ -250,5 +253,5 @@ class TestOtherTools:
 
     def test_a_file_without_its_registrar_is_refused(self, store: SqliteStore, path: Path) -> None:
         by_hand(path, "DELETE FROM registry")
-        with pytest.raises(RegistryError, match="does not say who its registrar is"):
+        with pytest.raises(RegistryError, match=r"registry\.db: the file does not say who its registrar is"):
             store.load()

@@ -284,6 +284,7 @@ class TestWrittenByHand:
         store.apply(Register(entry("0.1.0.4", "before"), "a"))
         after = store.apply(Retire(HeaderId("0.1.0.5"), "2027-02-01", "a"))
         assert store.load() == after
+        assert b"\n" not in path.read_bytes().replace(b"\r\n", b"")
 
     def test_a_table_inside_a_string_is_none(self, path: Path) -> None:
         fake = BY_HAND.replace('"Orders:', '"""\n[[entry]]\nid = 1\n""" # "')

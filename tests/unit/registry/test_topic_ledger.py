@@ -78,6 +78,16 @@ class TestChanges:
             decode_change(value)
         assert "garbage" not in str(caught.value)
 
+    def test_of_members_that_stand_twice_the_last_counts(self) -> None:
+        assert decode_change(b'{"version":1,"change":"found","registrar":"a","registrar":"b"}') == Found("b")
+
+    @pytest.mark.parametrize("member", [{"retired": None}, {"foreign": False}], ids=str)
+    def test_members_that_say_nothing_are_damage_to_every_reader(self, member: dict[str, object]) -> None:
+        plain = json.loads(encode_change(FIRST))
+        plain["entry"] |= member
+        with pytest.raises(WireFormatError, match="goes without saying"):
+            decode_change(json.dumps(plain).encode())
+
 
 class TestLedger:
     def test_is_the_built_in_registry_before_the_first_change(self) -> None:

@@ -47,7 +47,12 @@ class TestLocation:
             ("kafka://a:1/" + "x" * 250, "expected a registry's location"),
             ("http://a:1/ids", "expected a registry's location"),
             ("kafka://me:hunter2@a:1/ids", "no user and password"),
+            ("kafka://[a:hunter2/ids", "its HOST:PORT cannot be read"),
+            ("kafka://\u2100:hunter2/ids", "its HOST:PORT cannot be read"),
+            ("kafka://a:1/ids?snapshot=/x#hunter2", "ends before a '#'"),
             ("kafka://a:1/ids?sasl.password=hunter2", "it is secret"),
+            ("kafka://a:1/ids?sasl.oauthbearer.config=hunter2", "it is secret"),
+            ("kafka://a:1/ids?sasl.oauthbearer.assertion.private.key.passphrase=hunter2", "it is secret"),
             ("kafka://a:1/ids?ssl.key.pem=hunter2", "it is secret"),
             ("kafka://a:1/ids?snapshoot=hunter2", "'snapshoot' is no option"),
             ("kafka://a:1/ids?config=/no/such/file", "cannot be read"),
@@ -57,6 +62,10 @@ class TestLocation:
         with pytest.raises(RegistryError, match=message) as caught:
             read_location(location)
         assert "hunter2" not in str(caught.value)
+
+    def test_where_tokens_come_from_is_no_secret(self) -> None:
+        location = read_location("kafka://a:1/ids?sasl.oauthbearer.token.endpoint.url=https://id.example")
+        assert location.conf["sasl.oauthbearer.token.endpoint.url"] == "https://id.example"
 
     def test_names_the_line_of_a_property_that_is_none(self, tmp_path: Path) -> None:
         path = tmp_path / "client.properties"

@@ -6,15 +6,17 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from headerware.core.errors import RegistryError
 from headerware.registry.topic_table import TopicTable
 from headerware.registry.topic_table.clients import UnreachableError
+from headerware.registry.topic_table.reader import TopicReader
 from headerware.registry.topic_table.rows import Rows, TableRecord
+from headerware.registry.topic_table.snapshot import Snapshot, write_snapshot
 from headerware.testing import EmbeddedCluster
 
 if TYPE_CHECKING:
@@ -162,6 +164,50 @@ class TestReading:
         assert "CONFWARN" not in capfd.readouterr().err
 
 
+class FromBrokers:
+    """What a consumer gives: records, and errors among them."""
+
+    def __init__(self, *messages: Given) -> None:
+        self._messages = list(messages)
+
+    def poll(self, _timeout_s: float) -> Given | None:
+        return self._messages.pop(0) if self._messages else None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Given(NamedTuple):
+    at: int = 0
+    failed: KafkaError | None = None
+
+    def error(self) -> KafkaError | None:
+        return self.failed
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return b"%d" % self.at
+
+    def value(self) -> bytes:
+        return b"v"
+
+
+class TestReader:
+    def test_gives_what_came_before_access_was_denied(self, topic: str) -> None:
+        """The client gives each record once: what is not taken here never comes again."""
+        reader = TopicReader(NOBODY, topic, create=False, replication_factor=-1)
+        reader._consumer.close()
+        denied = Given(failed=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        reader._consumer = FromBrokers(Given(0), Given(1), denied, Given(2))  # type: ignore[assignment]
+        assert [record.offset for record in reader.poll(0).records] == [0, 1]
+        with pytest.raises(RegistryError, match="cannot be read"):
+            reader.poll(0)
+        assert [record.offset for record in reader.poll(0).records] == [2]
+        reader.close()
+
+
 class TestWriting:
     def test_the_writer_sees_its_own_write(self, make: Make) -> None:
         table = make()
@@ -192,8 +238,9 @@ class TestWriting:
 
     def test_what_is_too_large_is_refused_and_the_next_is_not(self, make: Make) -> None:
         table = make()
-        with pytest.raises(RegistryError, match="cannot be written"):
+        with pytest.raises(RegistryError, match="cannot be written") as caught:
             table.put(b"k", bytes(2_000_000), DEADLINE_S)
+        assert not isinstance(caught.value, UnreachableError)
         assert table.put(b"k", b"v", DEADLINE_S) == 0
 
     def test_nothing_is_written_later_by_itself(self, topic: str, make: Make, tmp_path: Path) -> None:
@@ -389,6 +436,16 @@ class TestOffline:
         assert table.items() == [(b"k", b"v")]
         assert table.stale is not None
         assert (datetime.now(UTC) - table.stale).total_seconds() < 60
+
+    def test_a_snapshot_of_times_to_come_is_as_old_as_now(
+        self, make: Make, topic: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "snapshot"
+        write_snapshot(path, Snapshot(topic, 2**63, [TableRecord(0, b"k", b"v")]))
+        table = make(NOBODY, snapshot=path)
+        assert table.refresh(0.3) is False
+        assert table.stale is not None
+        assert table.stale <= datetime.now(UTC)
 
     def test_a_corrupt_snapshot_is_left_aside_and_written_anew(
         self, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,23 @@ class TestFromConfluent:
         assert headers == Headers([(KEY_ID, b"key's")])
         assert function.serialize("t", given, None) == (None, headers)
 
+    def test_a_serializer_of_a_registry_may_be_used_by_its_own_to_dict(self) -> None:
+        """Such as one that reports on another topic what it is about to write."""
+        from confluent_kafka.schema_registry.json_schema import JSONSerializer  # noqa: PLC0415 - heavy
+
+        def to_dict(obj: Any, ctx: Any) -> Any:
+            return obj if ctx.topic == "log" else {"a": len(writer.serialize("log", Headers(), obj)[0])}
+
+        client = shared_client("mock://twice", {}).client
+        writer: Any = adapted(JSONSerializer('{"title": "X", "type": "object"}', client, to_dict))
+        found: list[Any] = []
+        thread = threading.Thread(
+            target=lambda: found.append(writer.serialize("t", Headers(), {})[0]), daemon=True
+        )
+        thread.start()
+        thread.join(20)
+        assert [json.loads(payload[5:]) for payload in found] == [{"a": 7}]
+
     def test_a_tombstone_goes_through_as_the_function_says(self) -> None:
         assert adapted(StringSerializer()).serialize("t", Headers(), None) == (None, Headers())
         assert adapted(StringDeserializer()).deserialize("t", Headers(), None) == (None, Headers())
@@ -153,6 +171,10 @@ class TestFromConfluent:
         with pytest.raises(SerdeError, match="expected bytes, text or None") as raised:
             adapted(lambda obj, ctx: result).serialize("t", Headers(), 1)
         assert raised.value.part == "value"
+
+    def test_text_that_cannot_be_sent_is_refused(self) -> None:
+        with pytest.raises(SerdeError, match="gave text that UTF-8 cannot express"):
+            adapted(lambda obj, ctx: "\ud800").serialize("t", Headers(), 1)
 
     def test_headers_that_are_none_are_refused(self) -> None:
         def serializer(obj: Any, ctx: Any) -> bytes:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import collections
+import datetime as dt
 import json
 import re
 import threading
 import time
 import tracemalloc
+import types
+import uuid
+from array import array as array_of_numbers
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -31,6 +36,8 @@ TREE = {
     "name": "Tree",
     "fields": [{"name": "in", "type": {"type": "array", "items": "Tree"}}],
 }
+DATE = {"type": "int", "logicalType": "date"}
+ID = uuid.UUID(int=7)
 SECRET = "hunter2-4711"
 
 
@@ -133,6 +140,22 @@ class TestHostilePayloads:
     @pytest.mark.parametrize("depth", [200, 100_000])
     def test_nesting_that_would_overflow_the_stack(self, schema: Any, depth: int) -> None:
         refused(lambda: read(schema, b"\x02" * depth + b"\0" * depth), "nests more than 128 deep")
+
+    @pytest.mark.parametrize(
+        ("kind", "rest"),
+        [
+            ("string", number(9) + b"ab"),
+            ("double", b""),
+            ("boolean", b""),
+            ({"type": "fixed", "name": "F", "size": 1_000_000}, b"abc"),
+            (array("string"), number(-1) + number(99) + b"\0"),
+        ],
+    )
+    def test_a_cut_in_what_the_readers_schema_leaves_out(self, kind: Any, rest: bytes) -> None:
+        """What a reader's schema does not have is skipped, and has to be there all the same."""
+        headers = Headers([("avro.schema", json.dumps(record(("a", "int"), ("b", kind))).encode())])
+        reader = opened(reader_schema=record(("a", "int")))
+        refused(lambda: reader.deserialize("t", headers, b"\x02" + rest), "is cut")
 
     def test_nesting_up_to_the_limit(self, small_stack: Callable[[Callable[[], Any]], Any]) -> None:
         value: Any = None
@@ -248,6 +271,13 @@ def chained(count: int) -> Any:
     return [last, *reversed(links)]
 
 
+def _namespaced(where: str) -> bytes:
+    """Make a schema whose names, each with the namespace that they stand in, are gigabytes."""
+    schema = record(*((f"f{index}", record(name=f"R{index}")) for index in range(8000)))
+    schema[where] = "n" * 300_000 + (".R" if where == "name" else "")
+    return json.dumps(schema, separators=(",", ":")).encode()
+
+
 class TestHostileSchemas:
     @pytest.mark.parametrize(
         ("text", "match"),
@@ -279,6 +309,8 @@ class TestHostileSchemas:
             (b"null", "no Avro schema"),
             (b"\xff\xfe", "no JSON"),
             (b"", "no JSON"),
+            (_namespaced("namespace"), "names, written in full"),
+            (_namespaced("name"), "names, written in full"),
         ],
     )
     def test_a_header_with_what_is_no_good_schema(self, text: bytes, match: str) -> None:
@@ -398,6 +430,58 @@ class TestHostileObjects:
             refused(partial(serde.serialize, "t", EMPTY, given), "does not fit")
 
     @pytest.mark.parametrize(
+        ("schema", "value"),
+        [
+            (DATE, 5.5),
+            (DATE, 1 << 40),
+            (DATE, dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)),
+            ({"type": "long", "logicalType": "timestamp-millis"}, 5.5),
+            ({"type": "int", "logicalType": "of-our-own"}, 5.5),
+            ({"type": "boolean", "logicalType": "of-our-own"}, "no"),
+            ({"type": "string", "logicalType": "uuid"}, "nonsense"),
+            (array("int"), (5.5,)),
+            (array("int"), collections.deque([5.5])),
+            (array("string"), "text"),
+            (array("string"), {"a": 1}),
+            ({"type": "map", "values": "string"}, []),
+            (record(name="Empty"), "text"),
+            (record(name="Empty"), [5]),
+            (record(("n", "int"), name="N"), collections.OrderedDict(n=5.5)),
+            (record(("n", "int"), name="N"), collections.UserDict(n=5.5)),
+            ({"type": "map", "values": "int"}, types.MappingProxyType({"n": 5.5})),
+            (["null", "int"], ("int", 5.5)),
+            (["null", "int"], ("null", 5)),
+            (["null", record(("n", "int"), name="N")], ("N", {"n": 5.5})),
+            (["null", {"type": "string", "logicalType": "uuid"}], "nonsense"),
+        ],
+    )
+    def test_what_would_be_lost_without_a_word(self, schema: Any, value: Any) -> None:
+        for outer, given in ((schema, value), (record(("a", schema)), {"a": value})):
+            serde = opened(json.dumps(outer))
+            refused(partial(serde.serialize, "t", EMPTY, given), "does not fit")
+
+    @pytest.mark.parametrize(
+        ("schema", "value", "expected"),
+        [
+            (DATE, 5, dt.date(1970, 1, 6)),
+            (DATE, dt.datetime(1970, 1, 6), dt.date(1970, 1, 6)),  # noqa: DTZ001 - a date has no zone
+            ({"type": "int", "logicalType": "of-our-own"}, 5, 5),
+            ({"type": "string", "logicalType": "uuid"}, str(ID), ID),
+            (["null", {"type": "string", "logicalType": "uuid"}], ID, ID),
+            (["null", {"type": "string", "logicalType": "uuid"}], None, None),
+            (array("int"), (5,), [5]),
+            (array("string"), collections.deque("ab"), ["a", "b"]),
+            (array("int"), array_of_numbers("q", [1, 2]), [1, 2]),
+            (record(("n", "int"), name="N"), collections.OrderedDict(n=5), {"n": 5}),
+            (["null", "int"], ("int", 5), 5),
+            (["null", record(("n", "int"), name="N")], ("N", {"n": 5}), {"n": 5}),
+        ],
+    )
+    def test_what_fits_is_written(self, schema: Any, value: Any, expected: Any) -> None:
+        payload, headers = opened(record(("a", schema))).serialize("t", EMPTY, {"a": value})
+        assert opened().deserialize("t", headers, payload)[0] == {"a": expected}
+
+    @pytest.mark.parametrize(
         ("schema", "value"), [("int", -(1 << 31)), ("int", (1 << 31) - 1), ("long", -(1 << 63))]
     )
     def test_the_ends_of_the_ranges_fit(self, schema: str, value: int) -> None:
@@ -425,7 +509,16 @@ class TestHostileObjects:
     def test_unknown_fields_are_left_out_or_refused(self) -> None:
         schema, given = record(("a", "int")), {"a": 1, "b": 2}
         assert opened(schema).serialize("t", EMPTY, given)[0] == b"\x02"
-        refused(lambda: opened(schema, strict=True).serialize("t", EMPTY, given), "does not fit")
+        refused(
+            lambda: opened(schema, strict=True).serialize("t", EMPTY, given), "does not have, or lacks one"
+        )
+
+    def test_strict_takes_an_object_without_a_field_that_has_a_default(self) -> None:
+        schema = record(("a", "int"), ("b", ["null", "int"]))
+        schema["fields"][0]["default"] = 5
+        serde = opened(schema, strict=True)
+        assert serde.serialize("t", EMPTY, {"b": None})[0] == b"\x0a\0"
+        refused(lambda: serde.serialize("t", EMPTY, {"a": 1}), "does not have, or lacks one")
 
     def test_too_many_values_are_not_sent(self) -> None:
         refused(

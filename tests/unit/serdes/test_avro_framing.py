@@ -137,6 +137,17 @@ class TestConfluentHeader:
         assert AvroDeserializer(client)(payload, ctx) == VALUE
         assert serde.deserialize("orders", headers, payload)[0] == VALUE
 
+    def test_the_last_of_several_counts(self, store: RegistryStore) -> None:
+        """What passes its headers on adds one to those of the record that it read."""
+        _, before = opened(schema='"string"', store=store, write_as="confluent-header").serialize(
+            "t", EMPTY, "x"
+        )
+        payload, after = opened(schema=ORDER, store=store, write_as="confluent-header").serialize(
+            "t", EMPTY, VALUE
+        )
+        headers = Headers([*before, *after])
+        assert opened(store=store).deserialize("t", headers, payload)[0] == VALUE
+
     def test_reading_needs_a_store(self, store: RegistryStore) -> None:
         writer = opened(schema=ORDER, store=store, write_as="confluent-header")
         payload, headers = writer.serialize("t", EMPTY, VALUE)

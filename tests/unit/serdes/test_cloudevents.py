@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import time
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -51,6 +54,11 @@ class TestCloudEvent:
         assert event(extensions={"partitionkey": "k"}).key == "k"
         assert event(extensions={"partitionkey": 7}).key == "7"
         assert event().key is None
+
+    def test_survives_pickling_and_copying(self) -> None:
+        event = CloudEvent(id="1", source="/shop", type="placed", data={"a": 1})
+        assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own
+        assert copy.deepcopy(event) == event
 
     def test_attributes_make_it_again(self) -> None:
         whole = event(
@@ -241,6 +249,14 @@ class TestCloudEvents:
         assert read(headers, payload) == event(data=[1], datacontenttype="application/json")
 
     @MODES
+    def test_a_content_type_may_be_spelled_as_bridges_from_http_do(self, mode: str) -> None:
+        payload, headers = opened(mode=mode).serialize("t", NONE, event(data=[1]))
+        bridged = Headers((name.replace("content-type", "Content-Type"), value) for name, value in headers)
+        assert read(bridged, payload) == event(data=[1], datacontenttype="application/json")
+        stale = Headers({"Content-Type": "text/plain"})
+        assert opened(mode=mode).serialize("t", stale, event(data=[1])) == (payload, headers)
+
+    @MODES
     def test_what_was_read_can_be_sent_on(self, mode: str) -> None:
         payload, headers = opened(mode=mode).serialize(
             "t", NONE, event(data={"a": 1}, time=NOON, extensions={"x": "1"})
@@ -424,6 +440,14 @@ class TestStructuredMode:
         found, after = opened().deserialize("t", Headers(headers), payload)
         assert found == event(data=[1])
         assert after == Headers({"content-type": "application/json"})
+
+    @pytest.mark.parametrize("charset", ["iso-8859-1", "utf-16", "us-ascii"])
+    def test_the_datas_charset_is_for_its_bytes_alone(self, charset: str) -> None:
+        """As a member, data is in the event's own charset; as Base64, it is in the one that is stated."""
+        members = {**MEMBERS, "datacontenttype": f"application/json; charset={charset}"}
+        assert read_json({**members, "data": {"a": "é€"}}).data == {"a": "é€"}
+        encoded = b64encode('{"a":"e"}'.encode(charset)).decode()
+        assert read_json({**members, "data_base64": encoded}).data == {"a": "e"}
 
     def test_is_read_in_the_charset_that_is_stated(self) -> None:
         headers = {"content-type": "application/cloudevents+json; charset=utf-16"}

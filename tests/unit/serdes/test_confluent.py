@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import rich.console
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaRegistryClient,
@@ -343,6 +345,29 @@ class TestSettings:
     def test_passwords_are_not_shown(self) -> None:
         serde = ConfluentAvro(url="https://me:hunter2@host", registry={"basic.auth.user.info": "me:hunter2"})
         assert "hunter2" not in repr(serde)
+        shown = io.StringIO()
+        rich.console.Console(file=shown).print(serde)
+        assert "hunter2" not in shown.getvalue()
+        assert "ConfluentAvro" in shown.getvalue()
+
+    @pytest.mark.parametrize(
+        ("url", "registry", "auth", "addresses"),
+        [
+            ("http://me:hunter%402@a:1", {}, ("me", "hunter@2"), ["http://a:1"]),
+            ("https://me:hunter2@a, https://me:hunter2@b", {}, ("me", "hunter2"), ["https://a", "https://b"]),
+            ("http://token@a", {}, ("token", ""), ["http://a"]),
+            ("http://a:1", {}, None, ["http://a:1"]),
+            ("http://a", {"basic.auth.user.info": "me:hunter2"}, ("me", "hunter2"), ["http://a"]),
+        ],
+    )
+    def test_passwords_are_no_part_of_the_addresses_that_are_asked(
+        self, url: str, registry: dict[str, Any], auth: Any, addresses: list[str]
+    ) -> None:
+        """The client's HTTP library logs each address, as it stands, at level INFO."""
+        shared = shared_client(url, registry)
+        rest: Any = shared.client._rest_client
+        assert (rest.auth, rest.base_urls) == (auth, addresses)
+        shared.close()
 
     def test_a_file_names_its_schema_beside_itself(self, tmp_path: Path, url: str) -> None:
         (tmp_path / "order.avsc").write_text(AVRO, encoding="utf-8")

@@ -207,6 +207,19 @@ class TestContentTypeHeader:
         own = Headers([("content-type", b"application/vnd.orders+json; charset=utf-16")])
         assert ContentTypeHeader(VALUE, "application/json", frozenset({"json"})).state(own) == JSON
 
+    def test_is_found_as_bridges_from_http_spell_it(self) -> None:
+        header = ContentTypeHeader(VALUE, "text/plain", frozenset({"text"}), charsets=True)
+        fits = Headers([("Content-Type", b"text/plain; charset=iso-8859-1")])
+        assert (header.state(fits) is fits, header.codec(fits)) == (True, "iso8859-1")
+        assert header.stated(fits) == b"text/plain; charset=iso-8859-1"
+        assert header.state(Headers([("Content-Type", b"a/b"), ("content-type", b"a/c")])) == Headers(
+            {"content-type": "text/plain"}
+        )
+
+    def test_a_header_of_ones_own_has_one_spelling(self) -> None:
+        header = ContentTypeHeader(ContentTypeContext(header="own"), "text/plain")
+        assert header.stated(Headers({"Own": "a/b"})) is None
+
     def test_states_nothing_where_it_has_nothing(self) -> None:
         headers = Headers([("content-type", b"x")])
         assert ContentTypeHeader(VALUE, "").state(headers) is headers

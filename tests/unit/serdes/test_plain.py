@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import resource
 import subprocess
 import sys
@@ -215,6 +216,25 @@ class TestTrees:
         assert serialize("t", NONE, {"a": 1, "b": 2})[0] == serialize("t", NONE, {"b": 2, "a": 1})[0]
 
     @pytest.mark.parametrize("kind", TREES)
+    def test_equal_keys_are_equal_bytes_in_every_process(self, kind: type[Plain]) -> None:
+        """Text is hashed with a secret of the process, and so sets come in an order of their own there."""
+        program = (
+            f"from headerware import Headers\nfrom headerware.serdes import SerdeContext, {kind.__name__}\n"
+            f"key = {kind.__name__}().open(SerdeContext(part='key'))\n"
+            "print(key.serialize('t', Headers(), {'a': set('abcdefgh')})[0].hex())"
+        )
+        written = {
+            subprocess.run(
+                [sys.executable, "-c", program],
+                check=True,
+                capture_output=True,
+                env={**os.environ, "PYTHONHASHSEED": seed},
+            ).stdout
+            for seed in ("1", "2")
+        }
+        assert len(written) == 1
+
+    @pytest.mark.parametrize("kind", TREES)
     def test_keep_a_content_type_of_their_format(self, kind: type[Plain]) -> None:
         suffix = kind.type
         own = Headers({"content-type": f"application/vnd.orders+{suffix}"})
@@ -383,6 +403,11 @@ class TestCbor:
     )
     def test_indefinite_lengths_and_harmless_tags_are_read(self, payload: str, value: Any) -> None:
         assert opened(Cbor()).deserialize("t", NONE, bytes.fromhex(payload))[0] == value
+
+    def test_self_described_data_is_plain_objects(self) -> None:
+        found, _ = opened(Cbor()).deserialize("t", NONE, bytes.fromhex("d9d9f7a1616182a0a0"))
+        assert found == {"a": [{}, {}]}
+        assert [type(found), type(found["a"]), type(found["a"][0])] == [dict, list, dict]
 
     @pytest.mark.parametrize(
         "payload",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 import msgspec
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headerware import DROP, Chain, ConfigError, Context, Headers, Record, SerdeError
@@ -17,6 +18,7 @@ from headerware.core.options import from_option
 from headerware.interceptors import Serialize
 from headerware.serdes import (
     Avro,
+    Cbor,
     CloudEvent,
     CloudEvents,
     Json,
@@ -127,6 +129,13 @@ class TestPolyglotOnConsume:
         assert opened().deserialize("t", headers, b"1")[0] == 1
         assert opened().deserialize("t", Headers(reversed(headers)), b"1")[0] == "1"
 
+    def test_however_it_is_spelled_its_charset_counts(self) -> None:
+        headers = typed("text/plain; charset=utf-16le", "Content-Type")
+        assert opened().deserialize("t", headers, "ab".encode("utf-16le"))[0] == "ab"
+        assert opened().serialize("t", headers, "ab") == ("ab".encode("utf-16le"), headers)
+        json = typed("application/json", "Content-Type")
+        assert opened().serialize("t", json, {}) == (b"{}", json)
+
     def test_keys_have_a_header_of_their_own(self) -> None:
         headers = Headers([("key-content-type", b"application/json"), ("content-type", b"text/plain")])
         assert opened("key").deserialize("t", headers, b"1")[0] == 1
@@ -198,6 +207,26 @@ class TestPolyglotTypes:
         assert functions.deserialize("t", typed("application/vnd.orders+json"), b"1")[0] == b"orders"
         assert functions.deserialize("t", typed("application/json"), b"1")[0] == b"x"
 
+    @pytest.mark.parametrize(
+        ("content_type", "serde", "value"),
+        [
+            ("application/x-duration", Protobuf(message=Duration), Duration(seconds=3)),
+            ("application/vnd.durations+protobuf", Protobuf(message=Duration), Duration(seconds=3)),
+            ("application/x-any", Cbor(keys="any"), {1: 2}),
+            ("application/x-order", Avro(schema='"string"'), "x"),
+        ],
+    )
+    def test_what_chose_a_serde_on_send_chooses_it_on_consume(
+        self, content_type: str, serde: Any, value: Any
+    ) -> None:
+        types = {"application/protobuf": Protobuf(message=Timestamp), content_type: serde}
+        by_header, by_type = opened(types=types), opened(types=types, by_type={type(value): content_type})
+        for functions, headers in ((by_header, Headers({"content-type": content_type})), (by_type, NONE)):
+            payload, after = functions.serialize("t", headers, value)
+            assert after.all("content-type") == (content_type.encode(),)
+            assert functions.deserialize("t", after, payload)[0] == value
+            functions.close()
+
     def test_what_a_serde_adds_to_headers_and_takes_off_is_kept(self) -> None:
         functions = opened(types={"a/b": Marked()})
         sent = functions.serialize("t", typed("a/b"), 1)
@@ -261,7 +290,7 @@ class TestPolyglotTypes:
             Polyglot(**options)
 
     @pytest.mark.parametrize(
-        "name", ["no_such_module:X", "NoSuchType", "builtins:len", "builtins.NoSuch", ":", "a:"]
+        "name", ["no_such_module:X", "NoSuchType", "builtins:len", "builtins.NoSuch", ":", "a:", ".a:B"]
     )
     def test_refuses_types_that_cannot_be_imported(self, name: str) -> None:
         with pytest.raises(ConfigError, match=rf"^by_type\.{name}: "):

@@ -45,6 +45,13 @@ class TestPrimitives:
         assert opened(kind).serialize("t", NONE, None) == (None, NONE)
         assert opened(kind).deserialize("t", NONE, None) == (None, NONE)
 
+    @pytest.mark.parametrize("charset", ["utf-16", "bogus"])
+    def test_a_string_is_utf_8_whatever_a_content_type_says(self, charset: str) -> None:
+        """Kafka's own serializers look at no header, and this is for the other side of those."""
+        headers = Headers({"key-content-type": f"application/json; charset={charset}"})
+        assert opened(String).serialize("t", headers, "é") == (b"\xc3\xa9", headers)
+        assert opened(String).deserialize("t", headers, b"\xc3\xa9") == ("é", headers)
+
     @pytest.mark.parametrize(
         ("kind", "theirs", "value"),
         [
@@ -81,8 +88,23 @@ class TestPrimitives:
         with pytest.raises(SerdeError, match=rf"found {size}$"):
             opened(kind).deserialize("t", NONE, bytes(size))
 
+    def test_a_uuid_is_read_in_capitals(self) -> None:
+        text = b"ABCDEF00-0000-0000-0000-000000000001"
+        assert opened(Uuid).deserialize("t", NONE, text)[0] == uuid.UUID(text.decode())
+
     @pytest.mark.parametrize(
-        "payload", [b"", b"x" * 36, b"\xff" * 36, b"{0000000-0000-0000-0000-000000000001", bytes(16)]
+        "payload",
+        [
+            b"",
+            b"x" * 36,
+            b"\xff" * 36,
+            b"{0000000-0000-0000-0000-000000000001",
+            bytes(16),
+            # What Python's UUID reads, though nothing writes it: two keys would be one.
+            b"{{00000000000000000000000000000001}}",
+            b"0000-0000-0000-0000-0000000000000001",
+            b"1_200000-0000-0000-0000-000000000001",
+        ],
     )
     def test_refuse_what_is_no_uuid(self, payload: bytes) -> None:
         with pytest.raises(SerdeError, match="expected a UUID"):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import UninterpretedOption
+from google.protobuf.descriptor_pb2 import DescriptorProto, UninterpretedOption
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -136,12 +136,19 @@ class TestProtobuf:
             "builtins:dict",
             "builtins:len",
             ":X",
+            ".relative:X",
             dict,
         ],
     )
     def test_refuses_what_is_no_message(self, message: Any) -> None:
         with pytest.raises(ConfigError, match=r"^message: "):
             opened(message)
+
+    def test_a_message_inside_another_has_its_path(self) -> None:
+        found = Protobuf(message="google.protobuf.descriptor_pb2:DescriptorProto.ReservedRange")
+        message = DescriptorProto.ReservedRange(start=1)
+        payload, headers = found.open(SerdeContext()).serialize("t", NONE, message)
+        assert found.open(SerdeContext()).deserialize("t", headers, payload)[0] == message
 
     def test_says_what_is_missing(self) -> None:
         program = (

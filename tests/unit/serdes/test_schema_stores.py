@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.schema_registry import Schema as ConfluentSchema
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
+from rich.pretty import pretty_repr
 
 from headerware.core.errors import ConfigError, PluginError, SerdeError, UnknownSchemaError
+from headerware.serdes.avro.limits import Limits
 from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.serde import Avro
 from headerware.serdes.stores import Fingerprint, Schema, SchemaStore, Store, store_type
 from headerware.serdes.stores.cache import CachedStore, Patience, open_shared
 from headerware.serdes.stores.folder import FolderSchemas, FolderStore
 from headerware.serdes.stores.registry import RegistrySchemas, RegistryStore
 from headerware.serdes.stores.store import DIGEST_BYTES
+from headerware.serdes.stores.topic import TopicSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +37,9 @@ ORDER = AvroSchema.parsed(
     '{"type":"record","name":"shop.Order","fields":[{"name":"id","type":"long"}]}'
 ).deposit("md5")
 UNKNOWN = Fingerprint("md5", bytes(16))
+DEEP = AvroSchema.parsed(
+    '{"type":"array","items":' * 200 + '"long"' + "}" * 200, Limits(max_depth=300)
+).deposit("md5")
 ALGORITHMS = pytest.mark.parametrize("algorithm", DIGEST_BYTES)
 
 
@@ -313,6 +320,25 @@ class TestFolderStore:
         for name in ("bad.avsc", "broken.avsc", "folder.avsc"):
             assert sum(str(tmp_path / name) in text for text in warned) == 1
 
+    def test_links_that_lead_nowhere_and_pipes_are_skipped(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "link.avsc").symlink_to(tmp_path / "gone")
+        os.mkfifo(tmp_path / "pipe.avsc")
+        (tmp_path / "long.avsc").write_text(LONG.text)
+        store = FolderStore(tmp_path, rescan_s=0)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert store.get(LONG.fingerprint) == LONG.text
+                with pytest.raises(UnknownSchemaError):
+                    store.get(UNKNOWN)
+        assert len(caplog.records) == 2
+
+    def test_a_schema_as_deep_as_a_serde_may_allow(self, tmp_path: Path) -> None:
+        store = FolderStore(tmp_path)
+        store.put(DEEP)
+        assert store.get(DEEP.fingerprint) == DEEP.text
+
     def test_a_missing_folder(self, tmp_path: Path) -> None:
         with pytest.raises(SerdeError, match="cannot read the schema folder") as caught:
             FolderStore(tmp_path / "none").get(LONG.fingerprint)
@@ -450,6 +476,23 @@ class TestRegistryStore:
         )
         assert done.stdout.startswith("ConfigError")
         assert "pip install 'kafka-headerware[confluent]'" in done.stdout
+
+
+class TestStoreOptions:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            RegistrySchemas(
+                url="http://user:hunter2@localhost", config={"basic.auth.user.info": "u:hunter2"}
+            ),
+            TopicSchemas(servers="localhost:9092", topic="schemas", config={"sasl.password": "hunter2"}),
+        ],
+    )
+    def test_do_not_show_what_may_be_secret(self, options: Any) -> None:
+        serde = Avro(store=options, schema='"string"')
+        for shown in (repr(options), str(options), repr(serde), pretty_repr(serde)):
+            assert type(options).__name__ in shown
+            assert "hunter2" not in shown
 
 
 class TestSchemaStoresPackage:

@@ -8,6 +8,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headerware.core.errors import SerdeError, UnknownSchemaError
+from headerware.serdes.avro.limits import Limits
+from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.stores.cache import CachedStore
 from headerware.serdes.stores.store import ALGORITHM_BYTES, Algorithm, Fingerprint, Schema, store_type
 from headerware.serdes.stores.topic import TopicSchemas, TopicSchemaStore
@@ -141,6 +143,13 @@ class TestTopicSchemas:
             thread.join()
         assert len(unknown) == 5
         assert len(looks) == 1
+
+    def test_takes_what_any_serde_may(self, make: Callable[..., TopicSchemaStore]) -> None:
+        deep = AvroSchema.parsed(
+            '{"type":"array","items":' * 200 + '"long"' + "}" * 200, Limits(max_depth=300)
+        ).deposit("md5")
+        make().put(deep)
+        assert make().get(deep.fingerprint) == deep.text
 
     @pytest.mark.parametrize("damage", [b"garbage", b"\xff", b'"string"', b"", b"[" * 50_000])
     def test_damage_is_as_good_as_none_and_is_repaired(

@@ -62,12 +62,14 @@ def registry_text(registry: Registry) -> str:
 
 
 def changed_text(text: str, change: Change) -> str:
-    """Write a change into a text, which otherwise stays as it is.
+    """Write a change into a text, which otherwise stays as it is, with the line ends that it has.
 
     Args:
         text: what :func:`read_registry` found no problems with.
         change: what the registry in it has taken.
     """
+    if "\r\n" in text and text.count("\r\n") == text.count("\n"):
+        return changed_text(text.replace("\r\n", "\n"), change).replace("\n", "\r\n")
     match change:
         case Allocate(block):
             return with_table(text, "block", _table("block", block))

@@ -33,12 +33,11 @@ class Found(msgspec.Struct, frozen=True, tag_field="change", tag="found", forbid
 
 def encode_change(change: Change | Found) -> bytes:
     """Write a change."""
-    plain = msgspec.to_builtins(change) if isinstance(change, Found) else to_plain(change)
-    return msgspec.json.encode({"version": VERSION, **plain})
+    return msgspec.json.encode({"version": VERSION, **_plain(change)})
 
 
 def decode_change(value: bytes) -> Change | Found:
-    """Read a change.
+    """Read a change; of members that stand there twice, the last counts.
 
     Raises:
         WireFormatError: too large, no JSON, of another version, or not one of the changes.
@@ -50,9 +49,18 @@ def decode_change(value: bytes) -> Change | Found:
     if type(version) is not int or version != VERSION:
         raise WireFormatError(f"the change is not of version {VERSION}")
     try:
-        return msgspec.convert(plain, Found) if plain.get("change") == "found" else change_from_plain(plain)
+        change = msgspec.convert(plain, Found) if plain.get("change") == "found" else change_from_plain(plain)
     except (RegistryError, msgspec.ValidationError, ValueError) as error:
         raise WireFormatError(f"the value is no change: {error}") from error
+    if _plain(change) != plain:
+        # Readers in other languages see the members only, and all are to come to the same registry.
+        raise WireFormatError("the value says what goes without saying: a member is false or null")
+    return change
+
+
+def _plain(change: Change | Found) -> dict[str, object]:
+    plain: dict[str, object] = msgspec.to_builtins(change) if isinstance(change, Found) else to_plain(change)
+    return plain
 
 
 def _object(value: bytes) -> dict[str, object]:

@@ -12,13 +12,15 @@ import os
 import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from headerware.core.errors import RegistryError
 
 _FORM: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_SECRET: Final = re.compile(r"password|secret|\.pem$|token|jaas", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"password|passphrase|secret|\.pem$|token(?!\.endpoint)|jaas|oauthbearer\.config", re.IGNORECASE
+)
 
 
 class TopicLocation(NamedTuple):
@@ -41,12 +43,14 @@ def read_location(location: str) -> TopicLocation:
     Raises:
         RegistryError: it is not of the form above, or its file cannot be read.
     """
-    scheme, servers, path, query, _ = urlsplit(location)
+    scheme, servers, path, query, fragment = _parts(location)
     topic = path.removeprefix("/")
     if "@" in servers:
         raise RegistryError("a registry's location holds no user and password: name a file with ?config=FILE")
     if scheme != "kafka" or not servers or not _TOPIC.fullmatch(topic):
         raise RegistryError(f"expected a registry's location {_FORM}, found {location.partition('?')[0]!r}")
+    if fragment:
+        raise RegistryError(f"a registry's location {_FORM} ends before a '#', which is %23 in an option")
     options = dict(parse_qsl(query, keep_blank_values=True))
     snapshot = options.pop("snapshot", None)
     properties = _properties(options.pop("config", None))
@@ -55,6 +59,13 @@ def read_location(location: str) -> TopicLocation:
         topic,
         _default_snapshot(servers, topic) if snapshot is None else Path(snapshot) if snapshot else None,
     )
+
+
+def _parts(location: str) -> SplitResult:
+    try:
+        return urlsplit(location)
+    except ValueError:  # brackets and characters that no host has; what it says may quote a password
+        raise RegistryError(f"expected a registry's location {_FORM}; its HOST:PORT cannot be read") from None
 
 
 def _checked(options: dict[str, str]) -> dict[str, str]:

@@ -144,7 +144,8 @@ class TopicStore(Store):
             on_change: called with the registry whenever it has changed, from a thread of the store's; such
                 as :func:`headerware.registry.use_registry`. What it raises is logged.
         """
-        self._table.on_change(_Telling(self._table, on_change))
+        with self._table.rows() as ledger:  # nothing comes between what it begins with and what it hears
+            self._table.on_change(_Telling(self._table, ledger.registry, on_change))
         self._table.follow()
 
     @property
@@ -184,11 +185,12 @@ class TopicStore(Store):
 class _Telling:
     """Tell of a registry when it is another one: rows also change by records that change nothing in it."""
 
-    def __init__(self, table: TopicTable[Ledger], on_change: Callable[[Registry], object]) -> None:
+    def __init__(
+        self, table: TopicTable[Ledger], told: Registry, on_change: Callable[[Registry], object]
+    ) -> None:
         self._table = table
         self._on_change = on_change
-        with table.rows() as ledger:
-            self._told = ledger.registry
+        self._told = told
         self._lock = Lock()
 
     def __call__(self, _key: bytes, _value: bytes | None) -> None:
