@@ -242,7 +242,11 @@ def _named(prefix: str, own: dict[str, Any]) -> Any:
     if not own:
         return None
     plain = {"serde" + key.removeprefix(prefix): value for key, value in own.items()}
-    found = nested(plain)["serde"]
+    try:
+        found = nested(plain)["serde"]
+    except ConfigError as error:
+        place = prefix + error.path.removeprefix("serde")
+        raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=place) from None
     serde = from_option(found, serde_type, path=prefix)
     require_serde(serde, path=prefix)
     return serde

@@ -87,7 +87,11 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(table, str):
             table = {"type": table}
         if not isinstance(table, dict):
-            raise ConfigError(f"{head!r} is given as an object, so it has no options here", path=option)
+            raise ConfigError(
+                "this is an option of what is given as an object, which has its options itself; names with "
+                "dots of their own, such as content types, go into a dict or a table",
+                path=option,
+            )
         tables[head] = {**table, rest: value}
     return {
         head: nested(value) if isinstance(value, dict) and any("." in name for name in value) else value

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
+_LAST: Final = "compact rewrites header names, so it comes last"
 _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     (Place.ENCRYPT, Place.COMPRESS, "what is encrypted does not compress any more"),
     (Place.SLICE, Place.COMPRESS, "slices would be compressed one by one; compress the whole message first"),
@@ -28,7 +29,7 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     (Place.SIGN, Place.ENCRYPT, _CHANGES_BYTES),
     (Place.SIGN, Place.CLAIM_CHECK, _CHANGES_BYTES),
     (Place.SIGN, Place.SLICE, "slices would not be signed; each slice needs a signature of its own"),
-    (Place.COMPACT, Place.SIGN, "compact rewrites header names, so it comes last"),
+    *((Place.COMPACT, place, _LAST) for place in Place if place not in {Place.COMPACT, Place.TRANSFORM}),
 )
 """(left, right, why right may not stand behind left)."""
 
@@ -66,6 +67,8 @@ def check_order(interceptors: Sequence[object]) -> None:
                     raise _misplaced(right, left, why)
             if place_of(left) is Place.SIGN and place_of(right) is None and _transforms(right):
                 raise _misplaced(right, left, _CHANGES_BYTES)
+            if place_of(left) is Place.COMPACT and place_of(right) is None:
+                raise _misplaced(right, left, _LAST)
     for left, right in pairwise(interceptors):
         if stage_of(right) is Stage.OBJECTS and stage_of(left) is not Stage.OBJECTS:
             raise _misplaced(right, left, "it works on objects, before they are serialized")

@@ -119,7 +119,7 @@ class CompactStep:
     def __init__(self, options: Compact, source: NamesSource) -> None:
         self._options = options
         self._current = source.current
-        self.close = source.close
+        self.close: Callable[[], None] = source.close
         self._names = source.current()
         self._codec = _codec(options, self._names)
         self._fixed_bytes = FIXED_BYTES if options.form == "packed" else 0

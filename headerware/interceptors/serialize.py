@@ -72,8 +72,12 @@ class _SerializeStep:
         except BaseException:
             self.close()
             raise
-        self.on_send = _through([_function(functions.get(part), "serialize", part) for part in PARTS])
-        self.on_consume = _through([_function(functions.get(part), "deserialize", part) for part in PARTS])
+        self.on_send: Callable[[Record], Record] = _through(
+            [_function(functions.get(part), "serialize", part) for part in PARTS]
+        )
+        self.on_consume: Callable[[Record], Record] = _through(
+            [_function(functions.get(part), "deserialize", part) for part in PARTS]
+        )
 
     def close(self) -> None:
         """Close what was opened here; an application's own serdes stay open."""

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from headerware.registry.topic_table.rows import Rows
 
@@ -33,7 +33,7 @@ class TableState(Generic[AnyRows]):
     """
 
     def __init__(self, make_rows: Callable[[], AnyRows], snapshot: Snapshot | None) -> None:
-        self.moved = Condition()
+        self.moved: Final[Condition] = Condition()
         """Guards all that is here, and is notified when it changes."""
         self.rows: AnyRows = make_rows()
         self.position: int = -1

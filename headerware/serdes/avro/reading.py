@@ -20,7 +20,7 @@ from headerware.serdes.confluent.framing import (
     prefix_of,
     single_object_of,
 )
-from headerware.serdes.content.headers import header_for
+from headerware.serdes.content.headers import header_for, last_stated, spellings
 from headerware.serdes.content.types import content_type_of
 from headerware.serdes.lately_used import LatelyUsed
 from headerware.serdes.schema_header import (
@@ -67,7 +67,7 @@ class AvroReading:
         self._part: Final = context.part
         self._text_header: Final = TEXT_HEADERS[context.part]
         self._id_header: Final = ID_HEADERS[context.part]
-        self._content_header: Final = header_for(context)
+        self._content_headers: Final = spellings(header_for(context))
         self._carriers: Final = frozenset({SCHEMA_HEADER, self._text_header, self._id_header})
         self._writes_prefix: Final = options.way == "prefix"
         self._wanted: Final = wanted
@@ -196,7 +196,7 @@ class AvroReading:
 
     def _says_avro(self, headers: Headers) -> bool:
         """Whether the content type states bare Avro."""
-        stated = headers.last(self._content_header)
+        stated = last_stated(headers, self._content_headers)
         if stated is None:
             return False
         try:

@@ -74,7 +74,7 @@ class AvroWriting:
             context, "" if self._way == "prefix" else options.content_type, frozenset({"avro"})
         )
         self._carriers: Final = frozenset({TEXT_HEADERS[self._part], ID_HEADERS[self._part]})
-        self._ours: Final = self._carriers | {SCHEMA_HEADER, self._content.name}
+        self._ours: Final = self._carriers | {SCHEMA_HEADER} | self._content.names
         self._kinds: dict[type, _Kind] = {}
         self._framings: LatelyUsed[tuple[str, AvroSchema], Framing] = LatelyUsed(_MAX_SUBJECTS, _MAX_SUBJECTS)
 

@@ -19,6 +19,7 @@ from headerware.registry.topic_table.rows import Rows
 from headerware.registry.topic_table.table import TIMEOUT_S, TopicTable
 from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.confluent.settings import flat
 from headerware.serdes.stores.store import Fingerprint, Schema, Store
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class TopicSchemas(Store, frozen=True, kw_only=True):
             SerdeError: librdkafka refuses the properties.
         """
         return TopicSchemaStore(
-            {**self.config, "bootstrap.servers": self.servers},
+            {**flat(self.config, path="config"), "bootstrap.servers": self.servers},
             self.topic,
             snapshot=self.snapshot,
             create=self.create,

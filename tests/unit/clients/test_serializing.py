@@ -326,6 +326,11 @@ class TestByName:
                 "did",
             ),
             ({"value.serializer.encoding": "x"}, "value.serializer", "expected the word"),
+            (
+                {"value.serializer": StringSerializer(), "value.serializer.codec": "x"},
+                "value.serializer.codec",
+                "given as an object",
+            ),
         ],
     )
     def test_mistakes_name_their_place(

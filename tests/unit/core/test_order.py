@@ -107,6 +107,11 @@ class TestRules:
         with pytest.raises(ConfigError, match="does not compress any more"):
             Chain([placed(Place.ENCRYPT), placed(Place.COMPRESS)])
 
+    @pytest.mark.parametrize("role", list(Role))
+    def test_nothing_of_ones_own_stands_behind_compact(self, role: Role) -> None:
+        with pytest.raises(ConfigError, match="so it comes last"):
+            Chain([placed(Place.COMPACT), placed(None, role=role)])
+
     def test_an_own_transform_behind_sign_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="after sign has signed"):
             Chain([placed(Place.SIGN), placed(None)])
