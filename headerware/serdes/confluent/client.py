@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import operator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from headerware.core.errors import ConfigError
 from headerware.serdes.confluent.settings import flat
+from headerware.serdes.shared import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,42 +21,27 @@ _CREDENTIALS: Final = "basic.auth.user.info"
 
 
 class SharedClient:
-    """A registry client, and how many serdes use it.
+    """A registry client that serdes of equal settings share.
 
     Attributes:
         client: confluent-kafka's client; it is closed with its last user.
     """
 
-    __slots__ = ("_settings", "_users", "client")
+    __slots__ = ("_stays", "client")
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.client: Final = _client(settings)
-        self._settings: Final = settings
-        self._users = 1
+        # A stand-in in memory stays, for its schemas would be gone with it.
+        self._stays: Final = settings["url"].startswith(_MOCK)
 
     def close(self) -> None:
         """Give up one use of it."""
-        with _lock:
-            self._users -= 1
-            # A stand-in in memory stays, for its schemas would be gone with it.
-            is_over = self._users == 0 and not self._settings["url"].startswith(_MOCK)
-            if is_over:
-                _shared.remove(self)
-        if is_over:
+        if not self._stays and _clients.leave(self):
             exit_: Any = self.client.__exit__  # which closes it; close() came after 2.13
             exit_(None, None, None)
 
-    def joined(self, settings: dict[str, Any]) -> bool:
-        """Take part in it where the settings are the same; whether that was so in time."""
-        if self._settings != settings:
-            return False
-        self._users += 1
-        return self in _shared
 
-
-_shared: Final[list[SharedClient]] = []
-_lock: Final = threading.RLock()
-"""Re-entrant, for garbage that is collected meanwhile may be a client that closes its serdes."""
+_clients: Final[Shared[SharedClient]] = Shared(operator.eq)
 
 
 def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
@@ -70,12 +56,7 @@ def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
         ConfigError: the client is not installed, or refuses its settings.
     """
     settings = {**flat(registry, path="registry"), "url": url}
-    with _lock:
-        found = next((shared for shared in tuple(_shared) if shared.joined(settings)), None)
-        if found is None:
-            found = SharedClient(settings)
-            _shared.append(found)
-        return found
+    return _clients.join(settings, lambda: SharedClient(settings))
 
 
 def registry_module(name: str) -> Any:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headerware.core.errors import InterceptorError, SerdeError, UnknownSchemaError
+from headerware.serdes.shared import Shared
 from headerware.serdes.stores.store import Fingerprint, NumberedStore, Schema, SchemaStore, Store
 
 if TYPE_CHECKING:
@@ -203,22 +204,6 @@ def _again(error: BaseException) -> BaseException:
     return error.again() if isinstance(error, InterceptorError) else error
 
 
-class _Shared:
-    """An opened store, and how many use it."""
-
-    __slots__ = ("cached", "options", "users")
-
-    def __init__(self, options: Any, cached: CachedStore) -> None:
-        self.options: Final = options
-        self.cached: Final = cached
-        self.users = 0
-
-
-_shared: Final[list[_Shared]] = []
-_shared_lock: Final = threading.RLock()
-"""Re-entrant, for garbage that is collected while it is held may be a client that closes its serdes."""
-
-
 def open_shared(store: Any) -> CachedStore:
     """Open a store, or join those who have opened it: equal options share one in this process.
 
@@ -231,36 +216,25 @@ def open_shared(store: Any) -> CachedStore:
     Raises:
         SerdeError: the store cannot be opened.
     """
-    with _shared_lock:
-        while True:
-            found = next((shared for shared in tuple(_shared) if _same(shared.options, store)), None)
-            if found is None:
-                found = _opened(store)
-                _shared.append(found)
-            found.users += 1
-            if any(shared is found for shared in _shared):  # its last user may have left meanwhile
-                return found.cached
+    return _stores.join(store, lambda: _opened(store))
 
 
-def _opened(store: Any) -> _Shared:
+def _opened(store: Any) -> CachedStore:
     owned = isinstance(store, Store)
     opened: SchemaStore = store.open() if owned else store
     settings = store if owned else Store()
 
     def leave() -> None:
-        with _shared_lock:
-            shared.users -= 1
-            last = shared.users == 0
-            if last:
-                _shared.remove(shared)
-        if last and owned:
+        if _stores.leave(cached) and owned:
             opened.close()
 
     patience = Patience(settings.unknown_for_s)
     cached = CachedStore(opened, max_schemas=settings.max_schemas, patience=patience, on_close=leave)
-    shared = _Shared(store, cached)
-    return shared
+    return cached
 
 
 def _same(ours: Any, theirs: Any) -> bool:
     return ours is theirs or (isinstance(theirs, Store) and ours == theirs)
+
+
+_stores: Final[Shared[CachedStore]] = Shared(_same)

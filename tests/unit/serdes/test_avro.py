@@ -56,11 +56,11 @@ def opened(part: Any = "value", **options: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _all_closed() -> Iterator[None]:
     """Close what a test opened, and see that no store stays behind."""
-    before = list(cache._shared)
+    before = len(cache._stores)
     yield
     while _opened:
         _opened.pop().close()
-    assert cache._shared == before
+    assert len(cache._stores) == before
 
 
 def record(*fields: tuple[str, Any] | dict[str, Any], name: str = "Order") -> dict[str, Any]:
@@ -131,13 +131,13 @@ class TestAvroWithAStore:
     def test_serdes_of_equal_options_share_one_store_until_the_last_is_closed(
         self, store: FolderSchemas, tmp_path: Path
     ) -> None:
-        before = len(cache._shared)
+        before = len(cache._stores)
         serdes = [opened(part, store=FolderSchemas(path=store.path)) for part in ("key", "value", "key")]
         other = opened(store=FolderSchemas(path=str(tmp_path)))
-        assert len(cache._shared) == before + 2
+        assert len(cache._stores) == before + 2
         for serde in (*serdes, *serdes, other):  # twice is once
             serde.close()
-        assert len(cache._shared) == before
+        assert len(cache._stores) == before
 
 
 class TestAvroWithoutAStore:
@@ -527,10 +527,10 @@ class TestAvroOptions:
         assert caught.value.path == path
 
     def test_ids_need_a_store_that_keeps_them(self, store: FolderSchemas) -> None:
-        before = len(cache._shared)
+        before = len(cache._stores)
         with pytest.raises(ConfigError, match="type 'registry'"):
             opened(schema=ORDER, store=store, write_as="prefix")
-        assert len(cache._shared) == before
+        assert len(cache._stores) == before
 
     def test_configuration_names_it_and_its_store(self, tmp_path: Path) -> None:
         table = {

@@ -1,0 +1,67 @@
+"""What is opened once for equal settings, however many serdes of a process use it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Thing = TypeVar("Thing")
+
+
+class _Use(Generic[Thing]):
+    """Something opened, by which settings, and how many use it."""
+
+    __slots__ = ("settings", "thing", "users")
+
+    def __init__(self, settings: Any, thing: Thing) -> None:
+        self.settings: Final = settings
+        self.thing: Final = thing
+        self.users = 0
+
+
+class Shared(Generic[Thing]):
+    """Count the users of things that are opened by settings.
+
+    Args:
+        is_same: whether two settings mean the same thing.
+
+    Safe for use by several threads at once, and by finalizers: garbage that is collected at any line may be
+    a client that closes its serdes.
+    """
+
+    def __init__(self, is_same: Callable[[Any, Any], bool]) -> None:
+        self._is_same: Final = is_same
+        self._uses: Final[list[_Use[Thing]]] = []
+        self._lock: Final = threading.RLock()
+
+    def join(self, settings: Any, opens: Callable[[], Thing]) -> Thing:
+        """Give the thing of some settings, opened where nobody has; it is one use, which `leave` gives up."""
+        with self._lock:
+            while True:
+                alike = (use for use in tuple(self._uses) if self._is_same(use.settings, settings))
+                use = next(alike, None)
+                if use is None:
+                    use = _Use(settings, opens())
+                    self._uses.append(use)
+                use.users += 1
+                if any(known is use for known in self._uses):  # its last user may have left meanwhile
+                    return use.thing
+
+    def leave(self, thing: Thing) -> bool:
+        """Give up one use, and tell whether it was the last, so that the thing is the caller's to close."""
+        with self._lock:
+            use = next((use for use in self._uses if use.thing is thing), None)
+            if use is None:
+                return False
+            use.users -= 1
+            if use.users:
+                return False
+            self._uses.remove(use)
+            return True
+
+    def __len__(self) -> int:
+        """Count the things that are open."""
+        return len(self._uses)
