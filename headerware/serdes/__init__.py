@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
     from headerware.serdes.avro.serde import Avro
@@ -95,15 +96,11 @@ _HOMES: Final = {
     "parse_content_type": "content.types",
 }
 
+_load: Final = lazy(__name__, _HOMES)
+
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    found = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = found
-    return found
+    return _load(name)
 
 
 def __dir__() -> list[str]:
