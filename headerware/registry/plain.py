@@ -66,7 +66,7 @@ def _dated(value: Any) -> Any:
 def _written(value: Any) -> str:
     if isinstance(value, HeaderId | IPv4Network):
         return str(value)
-    raise NotImplementedError(type(value).__name__)
+    raise TypeError(f"a {type(value).__name__} has no plain form")
 
 
 def _read(kind: type, value: Any) -> Any:
@@ -77,7 +77,7 @@ def _read(kind: type, value: Any) -> Any:
         return header_id
     if kind is IPv4Network:
         return _network(value)
-    raise NotImplementedError(kind.__name__)
+    raise TypeError(f"a {kind.__name__} has no plain form")
 
 
 def _network(value: Any) -> IPv4Network:

@@ -90,11 +90,11 @@ class FolderStore:
     def put(self, schema: Schema) -> None:
         """Write a schema to a file of its own, unless a file has it; see :class:`SchemaStore`."""
         with self._lock:
-            if self._folder.is_dir():
-                self._look(now=True)
-            if schema.fingerprint in self._texts:
-                return
             try:
+                if self._folder.is_dir():
+                    self._look(now=True)
+                if schema.fingerprint in self._texts:
+                    return
                 self._folder.mkdir(parents=True, exist_ok=True)
                 _write(self._folder / _file_name(schema), schema.text.encode() + b"\n")
             except OSError as error:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, runtime_c
 
 import msgspec
 
+from headerware.core.errors import PluginError
 from headerware.core.plugins import Catalogue
 
 Algorithm = Literal["md5", "rabin", "sha256"]
@@ -142,8 +143,12 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     unknown_for_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
 
     def open(self) -> Any:
-        """Give the opened :class:`SchemaStore`."""
-        raise NotImplementedError
+        """Give the opened :class:`SchemaStore`; a subclass says which.
+
+        Raises:
+            PluginError: the subclass does not say it.
+        """
+        raise PluginError(f"{type(self).__name__} is a schema store without open()")
 
     def __repr__(self) -> str:
         """Show no option, for addresses and properties may hold passwords."""
