@@ -40,6 +40,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         cluster_id: gives the cluster's id, or None as long as it is unknown; never blocks.
         publish: sends a finished record past the chain and returns once it is stored; raises
             otherwise. None where there is nothing to send with.
+        is_duplicate: says whether a record of this identity has come before from another place; None
+            where the interceptor that asks is to remember by itself.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.
         max_message_bytes: the largest message that the client takes, or None where it is unknown.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
@@ -52,6 +54,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: Callable[[], int] = wall_clock_ms
     cluster_id: Callable[[], str | None] = _no_cluster
     publish: Callable[[Record], None] | None = None
+    is_duplicate: Callable[[bytes, Record], bool] | None = None
     pick_partition: Callable[[Record], int | None] = _no_partition
     max_message_bytes: int | None = None
     overhead_bytes: Callable[[Record], int] = _no_overhead

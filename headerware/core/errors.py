@@ -155,7 +155,13 @@ class CompressionError(InterceptorError):
 
 
 class ReassemblyError(InterceptorError):
-    """A set of slices that lies about itself, stayed incomplete, or did not fit the caps."""
+    """A set of slices that lies about itself, stayed incomplete, or did not fit the caps.
+
+    ``offsets`` are those of the slices that had come and are given up with it, so that whoever still has
+    them can tell which they were.
+    """
+
+    offsets: tuple[int, ...] = ()
 
 
 class TransportHeaderError(InterceptorError):

@@ -126,9 +126,10 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     A subclass adds its options as fields, and either has the hooks itself (when it needs no state) or
     returns an object that has them from :meth:`open`. That object belongs to one session; beside
-    the hooks it may have ``poll(now_ms)``, ``flush()``, ``revoke(partitions)``, ``seek(topic, partition,
-    offset)``, ``safe_offset(topic, partition, position)``, ``safe_offsets()``, ``overhead_bytes(record)``,
-    ``stats()`` and ``close()``: see :class:`Step`.
+    the hooks it may have ``begin(work)``, ``poll(now_ms)``, ``flush()``, ``revoke(partitions)``,
+    ``reached(topic, partition, offset)``, ``seek(topic, partition, offset)``, ``safe_offset(topic, partition,
+    position)``, ``safe_offsets()``, ``waiting_offsets()``, ``overhead_bytes(record)``, ``stats()`` and
+    ``close()``: see :class:`Step`.
 
     Args:
         name: what it is called in configuration, errors and statistics; its type where it is None.

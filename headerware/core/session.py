@@ -136,6 +136,11 @@ class Session:
         for step, hook in self._committing:
             _guarded(step, "on_commit", hook, offsets)
 
+    def begin(self, work: str) -> None:
+        """Tell every interceptor what the client works at from now on, such as one batch of a job."""
+        for _, begin in self._hooks("begin"):
+            begin(work)
+
     def poll(self, now_ms: int | None = None) -> list[Outcome]:
         """Give what has expired or has waited long enough on the consuming side.
 
@@ -160,6 +165,19 @@ class Session:
         return outcomes
 
     # Offsets
+
+    def reached(self, topic: str, partition: int, offset: int) -> None:
+        """Say how far a partition has been read where its records themselves do not come this way."""
+        for _, reached in self._hooks("reached"):
+            reached(topic, partition, offset)
+
+    def waiting_offsets(self) -> dict[TopicAndPartition, list[int]]:
+        """Give, for each partition, the offsets of the records that still wait for others of their message."""
+        waiting: dict[TopicAndPartition, list[int]] = {}
+        for _, waiting_offsets in self._hooks("waiting_offsets"):
+            for place, offsets in waiting_offsets().items():
+                waiting.setdefault(place, []).extend(offsets)
+        return waiting
 
     def revoke(self, partitions: Iterable[TopicAndPartition]) -> None:
         """Forget what belongs to partitions that have gone to another consumer."""

@@ -109,6 +109,23 @@ class Glue:
                 safe[place] = min(start, safe.get(place, inf))
         return {cast("tuple[str, int]", place): int(offset) for place, offset in safe.items()}
 
+    def waiting_offsets(self) -> dict[tuple[str, int], list[int]]:
+        """Give where the slices of incomplete messages are, by partition."""
+        waiting: dict[Place, list[int]] = {}
+        for place, offsets in self._partitions.items():
+            for pending in offsets.pending.values():
+                waiting.setdefault(place, []).extend(pending.offsets)
+        return cast("dict[tuple[str, int], list[int]]", waiting)
+
+    def reached(self, topic: str, partition: int, offset: int) -> None:
+        """Notice how far a partition has come, and give up what was left behind."""
+        offsets = self._partitions.get((topic, partition))
+        if offsets is None or offset <= offsets.gap_at:
+            return
+        for pending in offsets.behind(offset):
+            why = f"none came for more than {self._limits.max_gap} offsets (max_gap)"
+            self._give_up(pending, "expired", why)
+
     def seek(self, topic: str, partition: int, offset: int) -> int:
         """Give the offset at which to begin, and forget what will be read again or has been skipped.
 
@@ -195,7 +212,9 @@ class Glue:
             dropped = pending.received
             self._forget(pending)
         self._close(key, is_delivered=False)
-        return ReassemblyError(f"{problem}; with it go the {dropped} slices of its message that had come")
+        error = ReassemblyError(f"{problem}; with it go the {dropped} slices of its message that had come")
+        error.offsets = () if pending is None else tuple(pending.offsets)
+        return error
 
     def _make_room(self, pending: Pending, need: int) -> None:
         """Evict the oldest incomplete messages, but not the one that needs the room."""
@@ -232,14 +251,8 @@ class Glue:
         return message
 
     def _pass(self, record: Record) -> None:
-        """Notice how far a partition has come, and give up what was left behind."""
-        offsets = self._partitions.get((record.topic, record.partition))
-        if offsets is None or record.offset is None:
-            return
-        if record.offset > offsets.gap_at:
-            for pending in offsets.behind(record.offset):
-                why = f"none came for more than {self._limits.max_gap} offsets (max_gap)"
-                self._give_up(pending, "expired", why)
+        if record.offset is not None and record.partition is not None:
+            self.reached(record.topic, record.partition, record.offset)
 
     def _expire(self, now_ms: int) -> None:
         waits = self._limits.expire_ms
@@ -260,6 +273,7 @@ class Glue:
             self._counts[count] += 1
             text = f"{pending.received} of {pending.header.count} slices came: {why}"
             error = ReassemblyError(text, topic=first.topic, partition=first.partition, offset=first.offset)
+            error.offsets = tuple(pending.offsets)
             self._failures.append((pending.start, error))
         self._close(pending.key, is_delivered=False)
 

@@ -5,6 +5,7 @@ Nothing here is allocated from what a header declares; memory grows with the byt
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from io import BytesIO
 from math import inf
@@ -17,6 +18,7 @@ SPANS_LIMIT: Final = 10_000
 _MESSAGE_BYTES: Final = 1_500
 _EARLY_BYTES: Final = 200
 _HEADER_BYTES: Final = 200
+_OFFSET_BYTES: Final = 16
 
 Place = tuple[str, int | None]
 """A topic and a partition."""
@@ -42,6 +44,7 @@ class Pending:
         "key",
         "last_offset",
         "next_index",
+        "offsets",
         "received",
         "start",
     )
@@ -53,6 +56,8 @@ class Pending:
         """Slice 0 without its value, once it has come."""
         self.received: int = 0
         self.next_index: int = 0
+        self.offsets: Final = array("q")
+        """Where its slices were, in the order of coming."""
         self.start: int | None = None
         """The smallest offset of its slices."""
         self.last_offset: int | None = None
@@ -73,7 +78,7 @@ class Pending:
 
     def cost(self, index: int, record: Record) -> int:
         """Give an upper bound of the memory that one more slice takes."""
-        size = len(record.value) + (0 if index == self.next_index else _EARLY_BYTES)
+        size = len(record.value) + _OFFSET_BYTES + (0 if index == self.next_index else _EARLY_BYTES)
         if index == 0:
             size += len(record.key or b"")
             for name, value in record.headers:
@@ -117,6 +122,7 @@ class Pending:
     def _move(self, offset: int | None) -> None:
         if offset is None:
             return
+        self.offsets.append(offset)
         self.start = offset if self.start is None else min(self.start, offset)
         self.last_offset = offset if self.last_offset is None else max(self.last_offset, offset)
 

@@ -55,6 +55,9 @@ class Trail(Interceptor, frozen=True, kw_only=True):
         max_entries: the bound on entries.
         max_bytes: the bound on the header's value.
 
+    Where a client works at one thing after the other, as Spark does with its batches, entries are by
+    ``service/job#batch``.
+
     Safe for use by several threads at once.
     """
 
@@ -101,6 +104,7 @@ class _TrailStep:
         "_now_ms",
         "_produced",
         "_read",
+        "_service",
     )
 
     def __init__(self, options: Trail, context: Context) -> None:
@@ -108,9 +112,17 @@ class _TrailStep:
         self._find_cluster = context.cluster_id
         self._cluster = options.cluster
         self._by_whom = options.service or context.client_id or socket.gethostname() or None
+        self._service = self._by_whom
         self._max_entries, self._max_bytes = options.max_entries, options.max_bytes
         self._produced: dict[str, _Parts] = {}
         self._read: dict[str, _Parts] = {}
+
+    def begin(self, work: str) -> None:
+        """Write entries as ``service/work`` from now on, so that they say which batch of a job it was."""
+        by_whom = f"{self._service}/{work}" if self._service else work
+        if by_whom != self._by_whom:
+            self._by_whom = by_whom
+            self._produced, self._read = {}, {}
 
     def on_send(self, record: Record) -> Record:
         """Complete the latest entry, or add one."""

@@ -311,7 +311,7 @@ class TestCaps:
         assert (step.stats()["late"], step.stats()["pending_messages"]) == (1, 1)
 
     def test_bytes_give_way_but_not_to_themselves(self) -> None:
-        step = opened(max_message_bytes=30, max_pending_bytes=3_570)
+        step = opened(max_message_bytes=30, max_pending_bytes=3_618)
         feed(step, at(message(1)[0], 1), at(message(2)[0], 2))
         assert step.stats()["evicted"] == 0
         given = feed(step, *(at(piece, 3) for piece in message(1)[1:]))
