@@ -42,14 +42,24 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
     for key in rest:
         if key.startswith("headerware.") and not key.startswith(DEAD_LETTER):
             raise ConfigError(f"unknown key; known: {FILE}, {DEAD_LETTER}<producer key>", path=key)
-    if os.environ.get("HEADERWARE_DISABLED", "").lower() not in _ON:
+    if not is_disabled():
         return _configured(ours, chain), rest
     try:
         configured = _configured(ours, chain)
     except ConfigError as error:
         _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
         return Chain(), rest
-    return Chain([step for step in configured if place_of(step) is Place.SERIALIZE]), rest
+    return what_is_left(configured), rest
+
+
+def is_disabled() -> bool:
+    """Whether ``HEADERWARE_DISABLED`` switches everything off."""
+    return os.environ.get("HEADERWARE_DISABLED", "").lower() in _ON
+
+
+def what_is_left(chain: Chain) -> Chain:
+    """Give what is left of a chain where everything is switched off: the steps that serialize."""
+    return Chain([step for step in chain if place_of(step) is Place.SERIALIZE])
 
 
 def _configured(ours: Mapping[str, Any], chain: Chain | None) -> Chain:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import ConfigError
-from headerware.core.files import read_sources
+from headerware.core.files import Read, read_sources, read_text
 from headerware.core.hooks import Interceptor
 from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
@@ -24,8 +24,12 @@ ALIASES: Final = "interceptors"
 _PREFIX: Final = "interceptors."
 
 
-def from_flat(config: Mapping[str, Any]) -> list[Interceptor]:
+def from_flat(config: Mapping[str, Any], read: Read = read_text) -> list[Interceptor]:
     """Make the interceptors of a flat configuration, in the order of sending.
+
+    Args:
+        config: the flat configuration.
+        read: reads the text of files that it names.
 
     Raises:
         ConfigError: an unknown key, alias or option, or a value of a wrong type, with its full path.
@@ -37,16 +41,20 @@ def from_flat(config: Mapping[str, Any]) -> list[Interceptor]:
                 f"'{FILE}'",
                 path=key,
             )
-    return [interceptor for _, interceptor in built(flat_sources(config))]
+    return [interceptor for _, interceptor in built(flat_sources(config, read))]
 
 
-def from_file(path: str | os.PathLike[str]) -> list[Interceptor]:
+def from_file(path: str | os.PathLike[str], read: Read = read_text) -> list[Interceptor]:
     """Make the interceptors of a TOML file and what it includes, in the order of sending.
+
+    Args:
+        path: the file.
+        read: reads the text of files.
 
     Raises:
         ConfigError: what is wrong, in which file and where.
     """
-    return [interceptor for _, interceptor in built(read_sources(path))]
+    return [interceptor for _, interceptor in built(read_sources(path, read))]
 
 
 def is_ours(key: object) -> bool:
@@ -54,9 +62,9 @@ def is_ours(key: object) -> bool:
     return isinstance(key, str) and (key in (ALIASES, FILE) or key.startswith(_PREFIX))
 
 
-def flat_sources(config: Mapping[str, Any]) -> list[list[Declared]]:
+def flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[list[Declared]]:
     """Read a flat configuration, after the file that it names."""
-    sources = read_sources(str(config[FILE])) if FILE in config else []
+    sources = read_sources(str(config[FILE]), read) if FILE in config else []
     earlier = dict.fromkeys(declared.name for source in sources for declared in source)
     aliases = _aliases(config.get(ALIASES, ()))
     options: dict[str, dict[str, Any]] = {alias: {} for alias in aliases}

@@ -20,7 +20,7 @@ order, then the file itself, then a client's own flat keys.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,20 +35,34 @@ _TOP: Final = ("include", "interceptors", "stacks")
 _SPLICE: Final = ("stack",)
 
 
-def read_sources(path: str | os.PathLike[str]) -> list[list[Declared]]:
+Read = Callable[[Path], str]
+"""Gives a file's text; raises OSError or UnicodeDecodeError."""
+
+
+def read_text(path: Path) -> str:
+    """Read a file of UTF-8."""
+    return path.read_text(encoding="utf-8")
+
+
+def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[list[Declared]]:
     """Read a TOML file and what it includes, each as a source of its own.
+
+    Args:
+        path: the file.
+        read: reads a file's text, where it is not the file system that has them.
 
     Raises:
         ConfigError: a file that is missing or no TOML, an include that goes round, an unknown key or
             stack, or a stack that is defined twice.
     """
-    return _Reader().sources(Path(path))
+    return _Reader(read).sources(Path(path))
 
 
 class _Reader:
     """Read one tree of files; stacks are known to all that come after them."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Read) -> None:
+        self._read = read
         self._stacks: dict[str, tuple[list[Any], Path]] = {}
         self._open: list[Path] = []
         self._known: set[Path] = set()
@@ -62,7 +76,7 @@ class _Reader:
             return []
         self._known.add(resolved)
         self._open.append(resolved)
-        table = _read(path)
+        table = _parsed(path, self._read)
         sources: list[list[Declared]] = []
         for name in _texts(table.get("include", []), f"{path}: include"):
             sources.extend(self.sources(path.parent / name))
@@ -127,9 +141,9 @@ def _declaration(table: Mapping[str, Any], path: Path, place: str) -> Declared:
     return Declared(name, kind, where, settings)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _parsed(path: Path, read: Read) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(read(path))
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

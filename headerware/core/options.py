@@ -171,6 +171,33 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
         raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
 
 
+def with_files(options: _AnyStruct, found: Callable[[str], str]) -> _AnyStruct:
+    """Give options whose files are somewhere else, those of nested things included.
+
+    Args:
+        options: an interceptor, or what one of its options names.
+        found: gives the path to use for a path that an option has.
+    """
+    hints = get_type_hints(type(options), include_extras=True)
+    changes = {}
+    for option in options.__struct_fields__:
+        before = getattr(options, option)
+        after = _with_files(before, hints[option], found)
+        if after is not before:
+            changes[option] = after
+    return msgspec.structs.replace(options, **changes) if changes else options
+
+
+def _with_files(value: Any, hint: Any, found: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return found(value) if _names_a_file(hint, value) else value
+    if _lookup(hint) is not None and isinstance(value, msgspec.Struct):
+        return with_files(value, found)
+    if isinstance(value, Mapping) and _lookup(inner := _values_of(hint)) is not None:
+        return {name: _with_files(own, inner, found) for name, own in value.items()}
+    return value
+
+
 def explained(declared: Declared) -> list[tuple[str, Any, str]]:
     """Give every option of an interceptor as ``(option, value to show, origin)``, defaults included."""
     built = build(declared)

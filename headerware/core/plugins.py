@@ -103,6 +103,7 @@ _interceptors: Final = Catalogue(
     {
         "compact": "headerware.interceptors.compact:Compact",
         "compress": "headerware.interceptors.compress:Compress",
+        "dedup": "headerware.interceptors.dedup:Dedup",
         "schema": "headerware.interceptors.schema:Schema",
         "serialize": "headerware.interceptors.serialize:Serialize",
         "sign": "headerware.interceptors.sign:Sign",

@@ -172,7 +172,7 @@ class Session:
             reached(topic, partition, offset)
 
     def waiting_offsets(self) -> dict[TopicAndPartition, list[int]]:
-        """Give, for each partition, the offsets of the records that still wait for others of their message."""
+        """Give the offsets of the records that still wait for others of their message, by partition."""
         waiting: dict[TopicAndPartition, list[int]] = {}
         for _, waiting_offsets in self._hooks("waiting_offsets"):
             for place, offsets in waiting_offsets().items():

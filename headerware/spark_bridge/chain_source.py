@@ -1,0 +1,119 @@
+"""A chain on its way to the executors: as it was configured, or as its options; never as an open thing.
+
+What stands in a file or a mapping goes as it is written, so that ``${env:NAME}`` is filled in where the chain
+is opened, and keys stay where their paths lead. Files named by paths that an executor does not have are looked
+for, by name, among those that Spark shipped to it (``--files``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headerware.core.chain import Chain
+from headerware.core.client_chain import is_disabled, what_is_left
+from headerware.core.config import FILE, from_file, from_flat
+from headerware.core.errors import ConfigError
+from headerware.core.files import read_text
+from headerware.core.options import with_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ChainLike = Chain | Mapping[str, Any] | str | os.PathLike[str]
+"""A chain made in code, a flat configuration as it stands in a client's own, or a path to TOML."""
+
+
+class ChainSource(msgspec.Struct, frozen=True):
+    """What a chain is made of, to be made again elsewhere.
+
+    Args:
+        chain: the chain itself, where it was made in code.
+        config: the flat configuration, where it was given so.
+        path: the TOML file, where that was given.
+        files: the text of each TOML file that was read, by its path.
+    """
+
+    chain: Chain | None = None
+    config: dict[str, Any] | None = None
+    path: str | None = None
+    files: dict[str, str] = {}
+
+    def load(self, found: Callable[[str], str] | None = None) -> Chain:
+        """Make the chain.
+
+        Args:
+            found: gives the path to use for a file that an option names.
+
+        Raises:
+            ConfigError: what is wrong with it here, such as a variable that this environment has not.
+        """
+        chain = self._made()
+        if found is None:
+            return chain
+        return Chain(
+            [with_files(step, found) if isinstance(step, msgspec.Struct) else step for step in chain]
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Tell one configuration from another, in 16 hexadecimal digits that give nothing of it away."""
+        if self.chain is not None:
+            parts = [repr(step) if isinstance(step, msgspec.Struct) else type(step).__qualname__ for step in self.chain]
+        else:
+            parts = [json.dumps([self.config, self.files], sort_keys=True, default=repr)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    def _made(self) -> Chain:
+        if self.chain is not None:
+            return self.chain
+        if self.config is not None:
+            return Chain(from_flat(self.config, self._text))
+        return Chain(from_file(str(self.path), self._text))
+
+    def _text(self, path: Path) -> str:
+        text = self.files.get(str(path))
+        if text is None:
+            raise FileNotFoundError(2, "was not there when the chain was first loaded", str(path))
+        return text
+
+
+def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
+    """Load a chain as far as it can be checked here, and give what is to be shipped, beside it.
+
+    Raises:
+        ConfigError: it is none of the forms that a chain has, or is wrong.
+    """
+    source, loaded = _read(chain)
+    if is_disabled():
+        loaded = what_is_left(loaded)
+        source = ChainSource(chain=loaded)
+    return source, loaded
+
+
+def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:
+    if isinstance(chain, Chain):
+        return ChainSource(chain=chain), chain
+    files: dict[str, str] = {}
+
+    def read(path: Path) -> str:
+        files[str(path)] = text = read_text(path)
+        return text
+
+    if isinstance(chain, Mapping):
+        config = {**chain, FILE: os.path.abspath(chain[FILE])} if FILE in chain else dict(chain)  # noqa: PTH100 - a path in configuration is text
+        loaded = Chain(from_flat(config, read))
+        return ChainSource(config=config, files=files), loaded
+    if isinstance(chain, str | os.PathLike):
+        path = os.path.abspath(chain)  # noqa: PTH100 - links stay as they are, for includes stand beside them
+        loaded = Chain(from_file(path, read))
+        return ChainSource(path=path, files=files), loaded
+    raise ConfigError(
+        f"expected a Chain, a mapping, or a path to TOML, found {type(chain).__name__}", path="chain"
+    )

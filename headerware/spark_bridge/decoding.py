@@ -1,0 +1,254 @@
+"""Decode frames that were read from Kafka: the consuming half of a chain, on the executors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructType
+from pyspark.sql.window import Window
+
+from headerware.core.errors import ConfigError
+from headerware.core.hooks import Place, Stage
+from headerware.core.order import place_of, stage_of
+from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source
+from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.executors.gluing import Terms
+from headerware.spark_bridge.executors.shipping import shipped
+from headerware.spark_bridge.executors.slices import slice_condition
+from headerware.spark_bridge.executors.work import Failures, Work
+from headerware.spark_bridge.frames.schema import (
+    ARRIVED,
+    FAILURE,
+    IDENTITY,
+    OWN,
+    STATUS,
+    check_read,
+    with_columns,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headerware.core.chain import Chain
+
+_EXECUTORS: Final = "headerware.spark_bridge.executors."
+_IN_STREAMS: Final = (
+    "the chain has {step!r}, which needs records of other micro-batches; use foreach_batch(), whose ledger "
+    "keeps them, or decode_stateful()"
+)
+
+
+def decode(
+    frame: DataFrame,
+    chain: ChainLike,
+    *,
+    value: DataType | str | None = None,
+    key: DataType | str | None = None,
+    failures: Failures = "fail",
+    incomplete: Literal["fail", "leave"] = "fail",
+    job: str | None = None,
+    cluster_id: str | None = None,
+    dead_letter_topic: str = "{topic}.dead-letter",
+    dead_letter_headers: Literal["connect", "spring"] = "connect",
+) -> DataFrame:
+    """Take a frame that was read from Kafka through a chain, as a consumer takes its records.
+
+    All columns stay, in their order, and rows keep those that the user added; only key, value and headers
+    change. A message in slices is one row, at the place of its last slice.
+
+    Args:
+        frame: what ``format("kafka")`` gives with ``includeHeaders``, a batch or a stream: topic, value and
+            headers, and whatever else there is.
+        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file.
+        value: the type of the column ``value`` where the chain deserializes: a Spark type, such as
+            :func:`avro_type` gives, or its DDL. Without one, steps that serialize are left out.
+        key: the same of the column ``key``.
+        failures: what becomes of a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
+            column ``failure``, null for good rows, and keeps the row as it came:
+            see :func:`split_failures`.
+        incomplete: what becomes of messages in slices whose last slice lies behind the end of a batch
+            frame: they fail, or are left to a later read.
+        job: what trails call this work; Spark's application name where it is None.
+        cluster_id: the id of the cluster that was read from, for signatures; None leaves it open.
+        dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
+        dead_letter_headers: whose names the reason gets, Connect's or Spring's.
+
+    Raises:
+        ConfigError: the chain, or a column that is missing or of a wrong type, before anything runs.
+    """
+    source, loaded = chain_source(chain)
+    plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
+    if frame.isStreaming:
+        plan.require_rows_that_stand_alone()
+    work = plan.work(
+        job=job,
+        cluster_id=cluster_id,
+        dead_letter_topic=dead_letter_topic,
+        dead_letter_headers=dead_letter_headers,
+    )
+    if not plan.gathers:
+        return plan.unrepeated(plan.alone(frame, work))
+    is_slice = slice_condition()
+    alone = plan.alone(frame.where(~is_slice), work)
+    whole = plan.glued(frame.where(is_slice), work, Terms(incomplete=incomplete))
+    return plan.unrepeated(alone.unionByName(whole))
+
+
+class DecodePlan:
+    """What a frame and a chain come to: the schema that goes on, and which stages it takes.
+
+    Args:
+        frame: the frame, for its schema and session.
+        source: the chain, to be shipped.
+        chain: the chain, loaded.
+        value: the type of the column ``value``, or None for bytes.
+        key: the same of ``key``.
+        failures: what becomes of refused rows.
+
+    Raises:
+        ConfigError: what cannot work.
+    """
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        source: ChainSource,
+        chain: Chain,
+        *,
+        value: DataType | str | None = None,
+        key: DataType | str | None = None,
+        failures: Failures = "fail",
+    ) -> None:
+        require_classic(frame)
+        self._frame = frame
+        self._source = source
+        self._failures = failures
+        self.gathers: Final = _has(chain, Place.SLICE)
+        self.dedups: Final = _has(chain, Place.DEDUP)
+        self._step = "slice" if self.gathers else "dedup"
+        check_read(frame, needs_position=self.gathers or self.dedups)
+        require_free(frame, OWN)
+        types = {name: _type(kind, name) for name, kind in (("value", value), ("key", key)) if kind is not None}
+        require_typed(chain, types)
+        self.typed: Final = frozenset(types)
+        added: dict[str, DataType] = {"failure": FAILURE} if failures == "route" else {}
+        if self.dedups:
+            added[IDENTITY] = BinaryType()
+        self.schema: Final[StructType] = with_columns(frame.schema, **types, **added)
+
+    def require_rows_that_stand_alone(self) -> None:
+        """Refuse a stream whose rows need others.
+
+        Raises:
+            ConfigError: which step it is, and what to use instead.
+        """
+        if self.gathers or self.dedups:
+            raise ConfigError(_IN_STREAMS.format(step=self._step), path="chain")
+
+    def work(self, *, job: str | None, **settings: Any) -> Work:
+        """Give what the executors are told."""
+        name = job or self._frame.sparkSession.sparkContext.appName
+        return Work(
+            source=self._source,
+            side="consumer",
+            job=name,
+            failures=self._failures,
+            typed=self.typed,
+            schema=self.schema.json(),
+            **settings,
+        )
+
+    def alone(self, frame: DataFrame, work: Work, accumulator: bytes | None = None, *, gathers: bool = False) -> DataFrame:
+        """Decode rows that stand alone.
+
+        Args:
+            frame: the rows.
+            work: what the executors are told; its schema is what they give.
+            accumulator: a pickled accumulator for their counts, or None.
+            gathers: whether slices go on as they came, with their status.
+        """
+        mapped = shipped(f"{_EXECUTORS}decoding:decode_alone", work, accumulator, gathers)
+        return frame.mapInArrow(mapped, _schema(work))
+
+    def glued(self, frame: DataFrame, work: Work, terms: Terms, accumulator: bytes | None = None) -> DataFrame:
+        """Put messages together from rows that are slices.
+
+        Args:
+            frame: the slices.
+            work: what the executors are told; its schema is what they give.
+            terms: what holds for this batch.
+            accumulator: a pickled accumulator for their counts, or None.
+        """
+        mapped = shipped(f"{_EXECUTORS}gluing:glue", work, accumulator, terms)
+        by_partition = frame.repartition("topic", "partition")
+        in_order = by_partition.sortWithinPartitions("topic", "partition", "offset")
+        return in_order.mapInArrow(mapped, _schema(work))
+
+    def unrepeated(self, frame: DataFrame) -> DataFrame:
+        """Keep the first of the rows that have the same identity; rows without one are all kept."""
+        if not self.dedups or frame.isStreaming:
+            return frame
+        place = F.to_json(F.struct("topic", "partition", "offset"))
+        same = Window.partitionBy(F.coalesce(IDENTITY, place.cast("binary")))
+        first = same.orderBy("topic", "partition", "offset")
+        rank = "_hw_rank"
+        return frame.withColumn(rank, F.row_number().over(first)).where(F.col(rank) == 1).drop(rank, IDENTITY)
+
+
+def with_status(schema: StructType) -> StructType:
+    """Give a schema with the columns in which the executors say what became of rows."""
+    return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()})
+
+
+def require_free(frame: DataFrame, names: Collection[str]) -> None:
+    """Refuse a frame that has columns of our names.
+
+    Raises:
+        ConfigError: which.
+    """
+    taken = sorted(set(names) & set(frame.columns))
+    if taken:
+        raise ConfigError("the bridge has a column of this name; rename yours", path=f"column {taken[0]}")
+
+
+def require_typed(chain: Chain, types: Collection[str]) -> None:
+    """Refuse types without a step that gives objects, and steps that need objects without types.
+
+    Raises:
+        ConfigError: which, and what to do.
+    """
+    serializes = _has(chain, Place.SERIALIZE)
+    if types and not serializes:
+        raise ConfigError(
+            "the chain has no 'serialize' step, so that this column holds bytes; add one, or drop the type",
+            path=next(iter(types)),
+        )
+    needing = [name for name, step in zip(chain.names, chain, strict=True) if stage_of(step) is Stage.OBJECTS]
+    if needing and serializes and not types:
+        raise ConfigError(
+            f"{needing[0]!r} works on objects; give the type of the column, as in value=avro_type(schema)",
+            path="value",
+        )
+
+
+def _has(chain: Chain, place: Place) -> bool:
+    return any(place_of(step) is place for step in chain)
+
+
+def _type(kind: DataType | str, name: str) -> DataType:
+    if isinstance(kind, DataType):
+        return kind
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - for its error only
+
+    try:
+        found: DataType = DataType.fromDDL(kind)
+    except PySparkException as error:
+        raise ConfigError(f"{kind!r} is no type in Spark's DDL: {error}", path=name) from error
+    return found
+
+
+def _schema(work: Work) -> StructType:
+    return StructType.fromJson(json.loads(work.schema))

@@ -1,0 +1,187 @@
+"""Encode frames that are to be written to Kafka: the sending half of a chain, on the executors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StructType
+
+from headerware.core.errors import ConfigError
+from headerware.core.hooks import Place
+from headerware.core.order import place_of
+from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source
+from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.decoding import require_free, require_typed
+from headerware.spark_bridge.executors.shipping import shipped
+from headerware.spark_bridge.executors.work import Failures, Work
+from headerware.spark_bridge.frames.schema import DIGEST, FAILURE, HEADERS, check_written, with_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headerware.core.chain import Chain
+
+_ENCODE: Final = "headerware.spark_bridge.executors.encoding:encode"
+_NO_IDENTITY: Final = (
+    "the chain has 'dedup', and the rows no longer say where they were read from (column 'source'); name the "
+    "columns that tell one row from every other, the same in a replay: identity=[...]"
+)
+
+
+def encode(
+    frame: DataFrame,
+    chain: ChainLike,
+    *,
+    failures: Failures = "fail",
+    identity: Collection[str] | None = None,
+    job: str | None = None,
+    cluster_id: str | None = None,
+    partition_counts: Mapping[str, int] | None = None,
+    max_message_bytes: int | None = None,
+    dead_letter_topic: str = "{topic}.dead-letter",
+    dead_letter_headers: Literal["connect", "spring"] = "connect",
+) -> DataFrame:
+    """Take a frame that is to be written to Kafka through a chain, as a producer takes its records.
+
+    The result has bytes for key and value, headers, and a column ``partition``; further columns are kept. One
+    row may become several (slices), which stand together.
+
+    Args:
+        frame: rows with topic and value, and key, headers, partition or timestamp where there are any. A
+            frame that still has ``offset`` was read from Kafka, so that its ``partition`` is where it was,
+            not where it goes; drop ``offset`` to choose partitions by column.
+        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file.
+        failures: what becomes of a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
+            column ``failure``: see :func:`split_failures`.
+        identity: with ``dedup`` in the chain: the columns that tell a row from every other, and are the
+            same when the work is done again. Rows of a micro-batch need none as long as they keep
+            their column ``source``.
+        job: what trails call this work, and the scope of identities; Spark's application name where it is None.
+        cluster_id: the id of the cluster that is written to, for signatures; None leaves it open.
+        partition_counts: how many partitions topics have. A message in slices whose key does not decide
+            its partition gets partition 0 of a topic that is not listed.
+        max_message_bytes: the largest message that the producer takes, for ``slice``.
+        dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
+        dead_letter_headers: whose names the reason gets, Connect's or Spring's.
+
+    Raises:
+        ConfigError: the chain, or a column that is missing or of a wrong type, before anything runs.
+    """
+    source, loaded = chain_source(chain)
+    plan = EncodePlan(frame, source, loaded, failures=failures, identity=identity)
+    return plan.encoded(
+        plan.work(
+            job=job,
+            cluster_id=cluster_id,
+            partition_counts=dict(partition_counts or {}),
+            max_message_bytes=max_message_bytes,
+            dead_letter_topic=dead_letter_topic,
+            dead_letter_headers=dead_letter_headers,
+        )
+    )
+
+
+class EncodePlan:
+    """What a frame and a chain come to.
+
+    Args:
+        frame: the frame.
+        source: the chain, to be shipped.
+        chain: the chain, loaded.
+        failures: what becomes of refused rows.
+        identity: the columns that identify a row, or None.
+        occasion: what sets the identities of one batch apart from those of another, or None.
+
+    Raises:
+        ConfigError: what cannot work.
+    """
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        source: ChainSource,
+        chain: Chain,
+        *,
+        failures: Failures = "fail",
+        identity: Collection[str] | None = None,
+        occasion: str | None = None,
+    ) -> None:
+        require_classic(frame)
+        self._source = source
+        self._failures = failures
+        self.dedups: Final = any(place_of(step) is Place.DEDUP for step in chain)
+        self._typed = _typed(frame, chain)
+        check_written(frame, typed=self._typed)
+        require_free(frame, {"failure", DIGEST})
+        self._frame = frame
+        if self.dedups:
+            self._frame = _identified(frame, identity, occasion)
+        if "offset" in frame.columns or "partition" not in frame.columns:
+            self._frame = self._frame.withColumn("partition", F.lit(None).cast("int"))
+        columns: dict[str, DataType] = {"key": BinaryType(), "value": BinaryType(), "headers": HEADERS}
+        columns["partition"] = IntegerType()
+        kept = [field for field in self._frame.schema.fields if field.name != DIGEST]
+        added = {"failure": FAILURE} if failures == "route" else {}
+        self.schema: Final[StructType] = with_columns(StructType(kept), **columns, **added)
+
+    def work(self, *, job: str | None, scope: str | None = None, **settings: Any) -> Work:
+        """Give what the executors are told."""
+        name = job or self._frame.sparkSession.sparkContext.appName
+        return Work(
+            source=self._source,
+            side="producer",
+            job=name,
+            scope=(scope or name) if self.dedups else None,
+            failures=self._failures,
+            typed=self._typed,
+            schema=self.schema.json(),
+            **settings,
+        )
+
+    def encoded(
+        self, work: Work, accumulator: bytes | None = None, carrier: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Give the encoded frame.
+
+        Args:
+            work: what the executors are told.
+            accumulator: a pickled accumulator for their counts, or None.
+            carrier: the trace context of the batch, as headers have it.
+        """
+        mapped = shipped(_ENCODE, work, accumulator, dict(carrier or {}))
+        return self._frame.mapInArrow(mapped, StructType.fromJson(json.loads(work.schema)))
+
+
+def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:
+    """Give the parts that a serializer takes as objects; a part that is bytes already is none."""
+    if not any(place_of(step) is Place.SERIALIZE for step in chain):
+        return frozenset()
+    plain = (BinaryType,)
+    parts = {
+        field.name
+        for field in frame.schema.fields
+        if field.name in {"key", "value"} and not isinstance(field.dataType, plain)
+    }
+    require_typed(chain, parts)
+    return frozenset(parts)
+
+
+def _identified(frame: DataFrame, identity: Collection[str] | None, occasion: str | None) -> DataFrame:
+    """Add the digest of the columns that identify a row."""
+    if identity is None:
+        if "source" not in frame.columns:
+            raise ConfigError(_NO_IDENTITY, path="identity")
+        return frame
+    names = [identity] if isinstance(identity, str) else list(identity)
+    missing = [name for name in names if name not in frame.columns]
+    if missing or not names:
+        raise ConfigError(
+            f"there is no column {', '.join(missing) or 'named'}; found: {', '.join(frame.columns)}",
+            path="identity",
+        )
+    columns = [F.lit(occasion or "").alias("_occasion"), *names]
+    text = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+    return frame.withColumn(DIGEST, F.unhex(F.substring(F.sha2(text, 256), 1, 32)))

@@ -1,0 +1,1 @@
+"""What runs in Spark's Python workers: chains opened once a process, rows through them, slices glued."""

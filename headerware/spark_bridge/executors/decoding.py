@@ -1,0 +1,168 @@
+"""Decode rows that stand alone. Slices go on as they came, for their message may lie in other tasks."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headerware.core.errors import HeaderwareError, InterceptorError
+from headerware.core.fold import Outcome, flat
+from headerware.core.hooks import DROP
+from headerware.core.record import Record
+from headerware.spark_bridge.executors.opened import Opened, opened
+from headerware.spark_bridge.executors.progress import Tally
+from headerware.spark_bridge.executors.slices import is_slice
+from headerware.spark_bridge.frames import output
+from headerware.spark_bridge.frames.arrow_schema import arrow_schema
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
+from headerware.spark_bridge.frames.records import read_records
+from headerware.spark_bridge.frames.schema import IDENTITY, STATUS, Status
+from headerware.spark_bridge.frames.typed_rows import TypedRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    Batches = Iterable[pa.RecordBatch]
+
+_WAITING: Final = "a step holds the record back; in Spark only slice may"
+_NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
+
+
+def decode_alone(work: bytes, accumulator: bytes, gathers: bytes) -> Callable[[Batches], Iterator[Any]]:
+    """Begin a task that decodes rows; see :func:`headerware.spark_bridge.decode`.
+
+    Args:
+        work: a pickled :class:`Work`.
+        accumulator: for :class:`Tally`, pickled twice; or a pickled None.
+        gathers: a pickled bool: whether slices are put together later on.
+    """
+    ready = opened(work)
+    tally = Tally(ready.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
+    return Decoding(ready, tally, gathers=pickle.loads(gathers))  # noqa: S301 - as above
+
+
+class Decoding:
+    """One task's rows, from the wire to what an application sees."""
+
+    def __init__(self, ready: Opened, tally: Tally, *, gathers: bool) -> None:
+        self._ready = ready
+        self._tally = tally
+        self._gathers = gathers
+        self._schema = arrow_schema(ready.work.schema)
+        self._says_status = STATUS in self._schema.names
+        self._positions: dict[tuple[str, int], int] = {}
+        self._typed = TypedRows(ready.work.typed, self._schema)
+        self._computed = {
+            "key": output.keys,
+            "value": output.values,
+            "headers": output.headers,
+            "topic": output.topics,
+        }
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Map the task's batches."""
+        try:
+            for batch in batches:
+                yield from self._mapped(batch)
+            if self._gathers and self._says_status:
+                yield from self._reached()
+        finally:
+            self._tally.report()
+
+    def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        records = read_records(batch)
+        rows = Rows(batch, self._schema)
+        alone: Sequence[tuple[int, Record]] = list(enumerate(records))
+        if self._gathers:
+            alone = self._without_slices(rows, alone)
+        for (index, record), outcome in zip(alone, self._outcomes([each for _, each in alone]), strict=True):
+            if outcome.__class__ is Record:
+                rows.add(index, outcome)  # type: ignore[arg-type]  # its class was just seen
+                self._identify(rows, record)
+            else:
+                self._take(rows, index, record, outcome)
+            if rows.size_bytes > FLUSH_BYTES:
+                yield self._flushed(rows, records)
+        if len(rows):
+            yield self._flushed(rows, records)
+        self._count_in(records)
+
+    def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
+        session = self._ready.session
+        if session.has("on_consume_batch"):
+            return session.consume_outcomes(records)
+        return map(session.consume_outcome, records)  # one by one, so that what is finished can go on
+
+    def _take(self, rows: Rows, index: int, record: Record, outcome: Outcome) -> None:
+        """Take an outcome that is anything but one record."""
+        if outcome is DROP:
+            return
+        try:
+            found = list(flat(outcome))
+        except HeaderwareError as error:
+            self._refuse(rows, index, record, error)
+            return
+        if not found:
+            self._refuse(rows, index, record, InterceptorError(_WAITING))
+        for each in found:
+            rows.add(index, each)
+
+    def _refuse(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
+        """Let a row fail, as it came; raises where failures are to fail the job."""
+        failure = self._failure(error, record)
+        rows.add(index, self._typed.without_objects(record))
+        rows.mark(failure=failure)
+        if self._says_status:
+            rows.mark(**{STATUS: Status.FAILED})
+
+    def _failure(self, error: HeaderwareError, record: Record) -> dict[str, Any]:
+        self._tally.counts["refused"] += 1
+        return self._ready.refused(error, record)
+
+    def _identify(self, rows: Rows, record: Record) -> None:
+        identities = self._ready.identities
+        if identities:
+            identity = identities.pop((record.topic, record.partition, record.offset), None)
+            rows.mark(**{IDENTITY: identity})
+
+    def _without_slices(
+        self, rows: Rows, alone: Sequence[tuple[int, Record]]
+    ) -> Sequence[tuple[int, Record]]:
+        kept = []
+        for index, record in alone:
+            if is_slice(record.headers):
+                if self._says_status:
+                    rows.add(index, self._typed.without_objects(record))
+                    rows.mark(**{STATUS: Status.SLICE})
+            else:
+                kept.append((index, record))
+        return kept
+
+    def _flushed(self, rows: Rows, records: Sequence[Record]) -> pa.RecordBatch:
+        typed = self._typed.columns(rows, records, self._failure)
+        counts = self._tally.counts
+        counts["records_out"] += len(rows)
+        counts["bytes_out"] += rows.size_bytes
+        batch = rows.batch({**self._computed, **typed})
+        rows.clear()
+        return batch
+
+    def _count_in(self, records: Sequence[Record]) -> None:
+        tally = self._tally
+        tally.counts["records_in"] += len(records)
+        tally.counts["bytes_in"] += sum([len(record.value) for record in records if record.value is not None])
+        if tally.wants_traces:
+            tally.note_traces(records)
+        if self._gathers:
+            for record in records:
+                place = (record.topic, record.partition)
+                if record.offset is not None and record.partition is not None:
+                    self._positions[place] = max(record.offset, self._positions.get(place, -1))  # type: ignore[index]  # a place has a partition here
+
+    def _reached(self) -> Iterator[pa.RecordBatch]:
+        """Say how far each partition was read, for messages that wait in vain."""
+        places = [Record(topic, partition=partition, offset=offset) for (topic, partition), offset in self._positions.items()]
+        if places:
+            yield output.bare_rows(self._schema, places, {STATUS: Status.POSITION})

@@ -1,0 +1,216 @@
+"""Encode rows: one row may become several, which stand together and go to one partition."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headerware.core.errors import HeaderwareError, InterceptorError
+from headerware.core.fold import Outcome, flat
+from headerware.core.headers import EMPTY
+from headerware.core.hooks import DROP
+from headerware.core.record import Record
+from headerware.interceptors import Identity
+from headerware.spark_bridge.executors.opened import Opened, opened
+from headerware.spark_bridge.executors.progress import Tally
+from headerware.spark_bridge.executors.tracing import within
+from headerware.spark_bridge.frames import output
+from headerware.spark_bridge.frames.arrow_schema import arrow_schema
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
+from headerware.spark_bridge.frames.records import column, header_lists, milliseconds
+from headerware.spark_bridge.frames.schema import DIGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    Batches = Iterable[pa.RecordBatch]
+
+_UNTRACKED: Final = 65_536
+_ALIKE: Final = (
+    "another row of this batch has the same identity, so that readers would take one for a repeat of the "
+    "other; name columns that tell the rows apart: identity=[...]"
+)
+_NO_SOURCE: Final = "the row does not say where it was read from, and no columns were named as its identity"
+
+
+def encode(work: bytes, accumulator: bytes, carrier: bytes) -> Callable[[Batches], Iterator[Any]]:
+    """Begin a task that encodes rows; see :func:`headerware.spark_bridge.encode`.
+
+    Args:
+        work: a pickled :class:`Work`.
+        accumulator: for :class:`Tally`, pickled twice; or a pickled None.
+        carrier: a pickled mapping with the trace context of the batch.
+    """
+    ready = opened(work)
+    tally = Tally(ready.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
+    return Encoding(ready, tally, pickle.loads(carrier))  # noqa: S301 - as above
+
+
+class Encoding:
+    """One task's rows, from what an application has to the wire."""
+
+    def __init__(self, ready: Opened, tally: Tally, carrier: dict[str, str]) -> None:
+        self._ready = ready
+        self._tally = tally
+        self._carrier = carrier
+        self._schema = arrow_schema(ready.work.schema)
+        self._identities = Identities(ready.work.scope)
+        self._computed = {
+            "topic": output.topics,
+            "key": output.keys,
+            "value": output.values,
+            "headers": output.headers,
+            "partition": output.partitions,
+        }
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Map the task's batches."""
+        try:
+            for batch in batches:
+                yield from self._mapped(batch)
+        finally:
+            self._tally.report()
+
+    def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        records = _read(batch, self._ready.work.typed)
+        rows = Rows(batch, self._schema)
+        named = list(self._identities.of(batch, records)) if self._identities.scope is not None else records
+        good = [(index, record) for index, record in enumerate(named) if isinstance(record, Record)]
+        for index, error in enumerate(named):
+            if isinstance(error, InterceptorError):
+                self._refuse(rows, index, records[index], error)
+        with within(self._carrier):
+            outcomes = self._outcomes([record for _, record in good])
+            for (index, record), outcome in zip(good, outcomes, strict=True):
+                if outcome.__class__ is Record:
+                    rows.add(index, outcome)  # type: ignore[arg-type]  # its class was just seen
+                elif outcome is not DROP:
+                    self._take(rows, index, record, outcome)
+                if rows.size_bytes > FLUSH_BYTES:
+                    yield self._flushed(rows)
+        if len(rows):
+            yield self._flushed(rows)
+        self._tally.counts["records_in"] += len(records)
+
+    def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
+        session = self._ready.session
+        if session.has("on_send_batch"):
+            return session.send_outcomes(records)
+        return map(session.send_outcome, records)  # one by one, so that what is finished can go on
+
+    def _take(self, rows: Rows, index: int, record: Record, outcome: Outcome) -> None:
+        try:
+            # All of a message or nothing: an error at its last slice takes the first ones along.
+            found = list(flat(outcome))
+        except HeaderwareError as error:
+            self._refuse(rows, index, record, error)
+            return
+        for each in found:
+            rows.add(index, each)
+
+    def _refuse(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
+        self._tally.counts["refused"] += 1
+        plain = _plain(record)
+        failure = self._ready.refused(error, plain)
+        rows.add(index, plain)
+        rows.mark(failure=failure)
+
+    def _flushed(self, rows: Rows) -> pa.RecordBatch:
+        counts = self._tally.counts
+        counts["records_out"] += len(rows)
+        counts["bytes_out"] += rows.size_bytes
+        if self._identities.scope is not None:
+            rows.records = [self._identities.placed(record, self._ready.pick) for record in rows.records]
+        batch = rows.batch(self._computed)
+        rows.clear()
+        return batch
+
+
+class Identities:
+    """Say which record each row is, in a way that a replay repeats.
+
+    Args:
+        scope: the query or job within which rows differ; None where identities are not asked for.
+
+    A row that was read from Kafka is its place: one producer for each partition, and the offset as its sequence.
+    Others are the digest of the columns that the user named.
+    """
+
+    def __init__(self, scope: str | None) -> None:
+        self.scope = scope
+        self._producers: dict[tuple[str, int], bytes] = {}
+        self._seen: dict[bytes, None] = {}
+
+    def of(self, batch: pa.RecordBatch, records: Sequence[Record]) -> Iterator[Record | InterceptorError]:
+        """Give the records with their identities, or why one has none."""
+        digests = column(batch, DIGEST)
+        sources = column(batch, "source")
+        for record, digest, source in zip(records, digests, sources, strict=False):
+            identity = self._identity(digest, source)
+            if identity is None:
+                yield InterceptorError(_NO_SOURCE, step="dedup", topic=record.topic)
+            elif self._is_known(identity.encode()):
+                yield InterceptorError(_ALIKE, step="dedup", topic=record.topic)
+            else:
+                yield record.with_local("dedup", identity)
+
+    @staticmethod
+    def placed(record: Record, pick: Callable[[Record], int | None]) -> Record:
+        """Give a record without a key a partition, so that a replay finds its way to the same reader."""
+        if record.partition is None and record.key is None and record.value is not None:
+            return record.replace(partition=pick(record))
+        return record
+
+    def _identity(self, digest: bytes | None, source: dict[str, Any] | None) -> Identity | None:
+        if digest is not None:
+            return Identity.derived(_hashed("key", self.scope), digest)
+        if source is None or source["offset"] is None:
+            return None
+        place = (source["topic"], source["partition"])
+        producer = self._producers.get(place)
+        if producer is None:
+            producer = self._producers[place] = _hashed("place", self.scope, *place)
+        return Identity.numbered(producer, source["offset"])
+
+    def _is_known(self, identity: bytes) -> bool:
+        if identity in self._seen:
+            return True
+        self._seen[identity] = None
+        if len(self._seen) > _UNTRACKED:
+            del self._seen[next(iter(self._seen))]
+        return False
+
+
+def _hashed(*parts: object) -> bytes:
+    digest = hashlib.sha256(b"headerware.spark/1")
+    for part in parts:
+        text = str(part).encode()
+        digest.update(len(text).to_bytes(4, "big") + text)
+    return digest.digest()[:16]
+
+
+def _read(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
+    length = batch.num_rows
+    found = batch.schema.get_field_index("headers")
+    headers = repeat(EMPTY) if found < 0 else header_lists(batch.column(found))
+    columns = (_part(batch, "value", typed), _part(batch, "key", typed), headers)
+    rows = zip(column(batch, "topic"), *columns, column(batch, "partition"), milliseconds(batch), strict=False)
+    return [Record(*row) for row in rows][:length]
+
+
+def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[Any]:
+    if name not in typed or (index := batch.schema.get_field_index(name)) < 0:
+        return column(batch, name)
+    from headerware.spark_bridge.frames.typed import objects  # noqa: PLC0415 - not for frames of bytes
+
+    return objects(batch.column(index))
+
+
+def _plain(record: Record) -> Record:
+    """Give a record whose parts are bytes; objects have no place in a dead letter."""
+    parts = {name: part.encode() if isinstance(part, str) else part for name, part in (("key", record.key), ("value", record.value))}
+    return record.replace(**{name: part if isinstance(part, bytes) else None for name, part in parts.items()})

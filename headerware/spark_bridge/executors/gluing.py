@@ -1,0 +1,236 @@
+"""Put messages together from their slices, partition by partition.
+
+The rows come sorted by topic, partition and offset, so that a partition's rows stand together; they are new
+slices, slices that earlier batches left waiting, and positions: how far the partition was read. What
+is incomplete at the end of a partition goes on as it came, to wait for the next batch, or fails.
+"""
+
+from __future__ import annotations
+
+import pickle
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from headerware.core.errors import HeaderwareError, ReassemblyError
+from headerware.core.fold import flat
+from headerware.core.hooks import DROP
+from headerware.core.record import Record
+from headerware.spark_bridge.executors.opened import Opened, opened
+from headerware.spark_bridge.executors.progress import Tally
+from headerware.spark_bridge.frames import output
+from headerware.spark_bridge.frames.arrow_schema import arrow_schema
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
+from headerware.spark_bridge.frames.records import column, read_records
+from headerware.spark_bridge.frames.schema import ARRIVED, IDENTITY, STATUS, Status
+from headerware.spark_bridge.frames.typed_rows import TypedRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    Batches = Iterable[pa.RecordBatch]
+    Place = tuple[str, int | None]
+
+Incomplete = Literal["carry", "fail", "leave"]
+"""What becomes of messages that are incomplete at the end of a partition's rows."""
+
+_FOREVER_MS: Final = 1 << 62
+_CUT_OFF: Final = (
+    "the frame ends before this message does; read on to its last slice, or leave such messages for a later "
+    'read with incomplete="leave"'
+)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for one batch.
+
+    Args:
+        batch_ms: its time, the same in a replay; None where there are no batches.
+        incomplete: what becomes of incomplete messages.
+    """
+
+    batch_ms: int | None = None
+    incomplete: Incomplete = "fail"
+
+
+def glue(work: bytes, accumulator: bytes, terms: bytes) -> Callable[[Batches], Iterator[Any]]:
+    """Begin a task that puts messages together.
+
+    Args:
+        work: a pickled :class:`Work`.
+        accumulator: for :class:`Tally`, pickled twice; or a pickled None.
+        terms: pickled :class:`Terms`.
+    """
+    ready = opened(work)
+    tally = Tally(ready.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
+    return Gluing(ready, tally, pickle.loads(terms))  # noqa: S301 - as above
+
+
+class Held:
+    """The rows of one partition that wait, as they came; nothing else of their batches is kept."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[pa.RecordBatch, int]] = {}
+
+    def keep(self, batch: pa.RecordBatch, offsets: list[int | None], waiting: set[int]) -> None:
+        """Keep those rows of a batch that wait, and let go of those that wait no more."""
+        self._rows = {offset: row for offset, row in self._rows.items() if offset in waiting}
+        new = [index for index, offset in enumerate(offsets) if offset in waiting]
+        taken = batch.take(pa.array(new, pa.int32()))
+        for row, index in enumerate(new):
+            offset = offsets[index]
+            if offset is not None:
+                self._rows[offset] = (taken, row)
+
+    def take(self, offsets: Iterable[int]) -> list[pa.RecordBatch]:
+        """Give rows by their offsets, and forget them."""
+        found = [self._rows.pop(offset) for offset in sorted(offsets) if offset in self._rows]
+        return [batch.slice(row, 1) for batch, row in found]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._rows.clear()
+
+
+class Gluing:
+    """One task's partitions, one after the other."""
+
+    def __init__(self, ready: Opened, tally: Tally, terms: Terms) -> None:
+        self._ready = ready
+        self._session = ready.session
+        self._tally = tally
+        self._terms = terms
+        self._schema = arrow_schema(ready.work.schema)
+        self._carries = STATUS in self._schema.names
+        self._typed = TypedRows(ready.work.typed, self._schema)
+        self._held = Held()
+        self._place: Place | None = None
+        self._computed = {
+            "key": output.keys,
+            "value": output.values,
+            "headers": output.headers,
+            "topic": output.topics,
+            "timestamp": output.timestamps,
+        }
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Map the task's batches."""
+        try:
+            for batch in batches:
+                begin = 0
+                for place, run in groupby(zip(batch["topic"].to_pylist(), batch["partition"].to_pylist(), strict=True)):
+                    length = len(list(run))
+                    if place != self._place:
+                        yield from self._finish()
+                        self._place = place
+                    yield from self._feed(batch.slice(begin, length))
+                    begin += length
+            yield from self._finish()
+        finally:
+            self._forget()
+            self._tally.report()
+
+    def _feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        records = read_records(batch)
+        rows = Rows(batch, self._schema)
+        here = {record.offset: index for index, record in enumerate(records)}
+        states = zip(records, column(batch, STATUS), column(batch, ARRIVED), strict=False)
+        for index, (record, status, arrived_ms) in enumerate(states):
+            if status == Status.POSITION:
+                self._session.reached(record.topic, record.partition or 0, record.offset or 0)
+                continue
+            self._ready.clock.ms = arrived_ms if arrived_ms is not None else self._terms.batch_ms
+            try:
+                self._take(rows, index, record)
+            except HeaderwareError as error:
+                self._fail(rows, index, record, error)
+                yield from self._fail_siblings(rows, here, records, error)
+            if rows.size_bytes > FLUSH_BYTES:
+                yield self._flushed(rows, records)
+        if len(rows):
+            yield self._flushed(rows, records)
+        waiting = set(self._session.waiting_offsets().get(self._place, ()))  # type: ignore[arg-type]  # None is no key there
+        self._held.keep(batch, [record.offset for record in records], waiting)
+
+    def _take(self, rows: Rows, index: int, record: Record) -> None:
+        outcome = self._session.consume_outcome(record)
+        if outcome is DROP:
+            return
+        for each in flat(outcome):
+            rows.add(index, each)
+            identities = self._ready.identities
+            if identities:
+                rows.mark(**{IDENTITY: identities.popitem()[1]})
+
+    def _fail(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
+        failure = self._failure(error, record)
+        rows.add(index, self._typed.without_objects(record))
+        rows.mark(failure=failure)
+        if self._carries:
+            rows.mark(**{STATUS: Status.FAILED})
+
+    def _failure(self, error: HeaderwareError, record: Record) -> dict[str, Any]:
+        self._tally.counts["refused"] += 1
+        return self._ready.refused(error, record)
+
+    def _fail_siblings(
+        self, rows: Rows, here: dict[int | None, int], records: list[Record], error: HeaderwareError
+    ) -> Iterator[pa.RecordBatch]:
+        """Let the slices that were given up with another fail for the same reason."""
+        offsets = getattr(error, "offsets", ())
+        for offset in offsets:
+            if offset in here:
+                self._fail(rows, here[offset], records[here[offset]], error)
+        yield from self._fail_held(offsets, error)
+
+    def _fail_held(self, offsets: Iterable[int], error: HeaderwareError) -> Iterator[pa.RecordBatch]:
+        for batch in self._held.take(offsets):
+            (record,) = read_records(batch)
+            rows = Rows(batch, self._schema)
+            self._fail(rows, 0, record, error)
+            yield self._flushed(rows, [record])
+
+    def _finish(self) -> Iterator[pa.RecordBatch]:
+        """End a partition: give up what has waited too long, and let the rest wait or fail."""
+        if self._place is None:
+            return
+        terms = self._terms
+        self._ready.clock.ms = terms.batch_ms
+        for error in self._session.poll(terms.batch_ms):
+            if isinstance(error, HeaderwareError):
+                yield from self._fail_held(getattr(error, "offsets", ()), error)
+        if terms.incomplete == "carry":
+            yield from self._carried()
+        elif terms.incomplete == "fail":
+            for error in self._session.poll(_FOREVER_MS):
+                if isinstance(error, ReassemblyError):
+                    cut_off = ReassemblyError(_CUT_OFF, step=error.step, topic=error.topic, partition=error.partition, offset=error.offset)
+                    yield from self._fail_held(error.offsets, cut_off)
+        self._forget()
+
+    def _carried(self) -> Iterator[pa.RecordBatch]:
+        waiting = self._session.waiting_offsets().get(self._place, ())  # type: ignore[call-overload]  # None is no key there
+        for batch in self._held.take(waiting):
+            (record,) = read_records(batch)
+            rows = Rows(batch, self._schema)
+            rows.add(0, self._typed.without_objects(record))
+            arrived_ms = next(iter(column(batch, ARRIVED)))
+            rows.mark(**{STATUS: Status.SLICE, ARRIVED: self._terms.batch_ms if arrived_ms is None else arrived_ms})
+            yield rows.batch(self._computed)
+
+    def _forget(self) -> None:
+        """Drop what the session keeps of a partition, for the next task may have it again."""
+        if self._place is not None:
+            self._session.revoke([self._place])  # type: ignore[list-item]  # a place without a partition is never kept
+        self._place = None
+        self._held.clear()
+
+    def _flushed(self, rows: Rows, records: list[Record]) -> pa.RecordBatch:
+        typed = self._typed.columns(rows, records, self._failure)
+        self._tally.counts["records_out"] += len(rows)
+        self._tally.counts["bytes_out"] += rows.size_bytes
+        batch = rows.batch({**self._computed, **typed})
+        rows.clear()
+        return batch

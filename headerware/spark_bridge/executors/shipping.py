@@ -1,0 +1,55 @@
+"""How work gets to the executors: a function that says clearly what is missing where it lands.
+
+The function is pickled by value, for where Headerware itself is missing nothing of it could be unpickled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+
+    Batches = Iterable["pa.RecordBatch"]
+
+
+def shipped(entry: str, *arguments: Any) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """Give a function for ``mapInArrow``.
+
+    Args:
+        entry: ``module:function``; on the executor it is called with the arguments, once a task, and gives
+            what maps the task's batches.
+        arguments: plain values; they are pickled, and never unpickled on the driver.
+    """
+    return _shipped(entry, tuple(cloudpickle.dumps(argument) for argument in arguments))
+
+
+def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        import importlib  # noqa: PLC0415 - all that it needs is named inside, for it is pickled by value
+        import sys  # noqa: PLC0415 - as above
+
+        module, _, name = entry.partition(":")
+        try:
+            begin = getattr(importlib.import_module(module), name)
+            mapped = begin(*pickled)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "?").partition(".")[0]
+            advice = (
+                "spark.sparkContext.addPyFile(its wheel), or --py-files"
+                if missing == "headerware"
+                else "--archives with a packed environment, or an installation on every node; addPyFile "
+                "carries pure Python only"
+            )
+            message = (
+                f"the executor's Python ({sys.executable}, {sys.version.split()[0]}) has no module "
+                f"{missing!r}, which this chain needs. Ship it by {advice}."
+            )
+            raise RuntimeError(message) from error
+        return mapped(batches)  # type: ignore[no-any-return]  # found by name
+
+    return run

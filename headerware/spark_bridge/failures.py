@@ -1,0 +1,38 @@
+"""Rows that a chain refused, apart from those that it did not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headerware.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def split_failures(frame: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Give the good rows, and the dead letters of the others.
+
+    Both are computed from the frame, so cache it where it is dear. The dead letters are ready to be written
+    to Kafka: topic, key and value as the row came, its headers with the reason behind them. Beside these they
+    have ``step``, ``error`` and ``reason`` as columns.
+
+    Args:
+        frame: what ``decode`` or ``encode`` gave with ``failures="route"``.
+
+    Raises:
+        ConfigError: the frame has no column ``failure``.
+    """
+    if "failure" not in frame.columns:
+        raise ConfigError('there is none; decode or encode with failures="route"', path="column failure")
+    good = frame.where("failure is null").drop("failure")
+    letters = frame.where("failure is not null").select(
+        "failure.topic",
+        "failure.key",
+        "failure.value",
+        "failure.headers",
+        "failure.step",
+        "failure.error",
+        "failure.reason",
+    )
+    return good, letters

@@ -1,0 +1,150 @@
+"""What came of the rows of one Arrow batch, put together as the batch that goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headerware.spark_bridge.frames.records import header_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headerware.core.record import Record
+
+    Computed = Mapping[str, Callable[[Sequence[Record]], pa.Array]]
+
+FLUSH_BYTES: Final = 64 << 20
+"""About how many bytes of values go on in one batch; an Arrow column of bytes holds 2 GiB at most."""
+
+
+class Rows:
+    """Rows on their way out.
+
+    Args:
+        source: the batch that they come from; its other columns are carried along.
+        schema: that of the frame that goes on.
+
+    ``add`` keeps the order of the calls.
+    """
+
+    __slots__ = ("_schema", "_source", "extras", "indices", "records", "size_bytes")
+
+    def __init__(self, source: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._source = source
+        self._schema = schema
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the rows, once they have gone on."""
+        self.indices: list[int] = []
+        self.records: list[Any] = []
+        self.extras: dict[str, dict[int, Any]] = {}
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def add(self, index: int, record: Record) -> None:
+        """Take one more row.
+
+        Args:
+            index: the row of the source that it comes from.
+            record: its key, value, headers and so on.
+        """
+        self.indices.append(index)
+        self.records.append(record)
+        value = record.value
+        if value.__class__ is bytes:
+            self.size_bytes += len(value)
+
+    def mark(self, row: int = -1, **extras: Any) -> None:
+        """Give a row values of columns that only some rows have.
+
+        Args:
+            row: which of the rows that were added; the last one unless given.
+            extras: the values by column.
+        """
+        at = row if row >= 0 else len(self.indices) - 1
+        for name, value in extras.items():
+            self.extras.setdefault(name, {})[at] = value
+
+    def batch(self, computed: Computed) -> pa.RecordBatch:
+        """Give the rows as a batch.
+
+        Args:
+            computed: columns that are made from the records; others come from the source, or are nulls
+                but for the rows' extras.
+        """
+        whole = self.indices == list(range(self._source.num_rows))
+        taken = None if whole else pa.array(self.indices, pa.int32())
+        columns = [self._column(field, computed, taken) for field in self._schema]
+        # Types as they came: an array whose elements are never null must stay so for Spark.
+        return pa.RecordBatch.from_arrays(columns, names=self._schema.names)
+
+    def _column(
+        self,
+        field: pa.Field,
+        computed: Computed,
+        taken: pa.Array | None,
+    ) -> pa.Array:
+        if field.name in self.extras:
+            extras = self.extras[field.name]
+            return pa.array([extras.get(row) for row in range(len(self.indices))], field.type)
+        if field.name in computed:
+            return computed[field.name](self.records)
+        index = self._source.schema.get_field_index(field.name)
+        if index < 0:
+            return pa.nulls(len(self.indices), field.type)
+        column = self._source.column(index)
+        return column if taken is None else column.take(taken)
+
+
+def keys(records: Sequence[Record]) -> pa.Array:
+    """Give the keys as a column of bytes."""
+    return pa.array([record.key for record in records], pa.binary())
+
+
+def values(records: Sequence[Record]) -> pa.Array:
+    """Give the values as a column of bytes."""
+    return pa.array([record.value for record in records], pa.binary())
+
+
+def headers(records: Sequence[Record]) -> pa.Array:
+    """Give the headers as a column."""
+    return header_column([record.headers for record in records])
+
+
+def topics(records: Sequence[Record]) -> pa.Array:
+    """Give the topics as a column."""
+    return pa.array([record.topic for record in records], pa.string())
+
+
+def partitions(records: Sequence[Record]) -> pa.Array:
+    """Give the partitions as a column."""
+    return pa.array([record.partition for record in records], pa.int32())
+
+
+def timestamps(records: Sequence[Record]) -> pa.Array:
+    """Give the timestamps as a column of microseconds in UTC."""
+    stamps = [None if record.timestamp_ms is None else record.timestamp_ms * 1000 for record in records]
+    return pa.array(stamps, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def bare_rows(schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]) -> pa.RecordBatch:
+    """Give rows that have nothing but a place and some constants."""
+    places = {
+        "topic": topics(records),
+        "partition": partitions(records),
+        "offset": pa.array([record.offset for record in records], pa.int64()),
+    }
+    columns = []
+    for field in schema:
+        if field.name in places:
+            columns.append(places[field.name])
+        elif field.name in constants:
+            columns.append(pa.array([constants[field.name]] * len(records), field.type))
+        else:
+            columns.append(pa.nulls(len(records), field.type))
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)

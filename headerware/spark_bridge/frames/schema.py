@@ -1,0 +1,170 @@
+"""The frames of Spark's Kafka connector: which columns there are, of which types, and what may be missing."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headerware.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+HEADERS: Final = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+FAILURE: Final = StructType([
+    StructField("step", StringType()),
+    StructField("error", StringType()),
+    StructField("reason", StringType()),
+    StructField("topic", StringType()),
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("headers", HEADERS),
+])  # fmt: skip
+"""Why a row failed, and its dead letter: the untouched original, with the reason in its headers."""
+SOURCE: Final = StructType([
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+])  # fmt: skip
+"""Where a row was read from."""
+
+_TEXT: Final = (BinaryType(), StringType())
+_READ: Final[Mapping[str, tuple[DataType, ...]]] = {
+    "topic": (StringType(),),
+    "key": (BinaryType(),),
+    "value": (BinaryType(),),
+    "headers": (HEADERS,),
+    "partition": (IntegerType(),),
+    "offset": (LongType(),),
+    "timestamp": (TimestampType(),),
+    "timestampType": (IntegerType(),),
+}
+_OPTIONAL: Final = frozenset({"key", "partition", "offset", "timestamp", "timestampType"})
+_WRITTEN: Final[Mapping[str, tuple[DataType, ...]]] = {
+    "topic": (StringType(),),
+    "key": _TEXT,
+    "value": _TEXT,
+    "headers": (HEADERS,),
+    "partition": (IntegerType(),),
+    "timestamp": (TimestampType(),),
+}
+_OPTIONAL_TO_WRITE: Final = frozenset({"key", "headers", "partition", "timestamp"})
+_HINTS: Final = {
+    "headers": 'read the topic with .option("includeHeaders", "true"), or with kafka_source()',
+    "partition": "slices and repeats are told by where they were read, so keep partition and offset",
+    "offset": "slices and repeats are told by where they were read, so keep partition and offset",
+}
+STATUS: Final = "_hw_status"
+"""The column in which the executors say what became of a row; see :class:`Status`."""
+ARRIVED: Final = "_hw_arrived_ms"
+"""When a slice that waits for others came: the time of the batch that brought it."""
+
+
+class Status(IntEnum):
+    """What became of a row."""
+
+    DONE = 0
+    FAILED = 1
+    SLICE = 2
+    """It is a slice, as it came; its message is put together by partition."""
+    POSITION = 3
+    """It is no record: it says how far a partition was read."""
+
+
+IDENTITY: Final = "_hw_identity"
+"""The identity that ``dedup`` read, by which repeats are told."""
+DIGEST: Final = "_hw_digest"
+"""The digest of the columns that identify a row that is to be written."""
+OWN: Final = frozenset({"failure", "source", IDENTITY, STATUS, ARRIVED})
+"""Columns that the bridge adds; a user's may not be called so."""
+
+
+def check_read(frame: DataFrame, *, needs_position: bool) -> None:
+    """Refuse a frame that cannot be decoded.
+
+    Args:
+        frame: the frame.
+        needs_position: whether the chain must know partition and offset.
+
+    Raises:
+        ConfigError: which column is missing, doubled or of another type, and what to do.
+    """
+    needed = {"partition", "offset"} if needs_position else set()
+    _check(frame, _READ, _OPTIONAL - needed)
+
+
+def check_written(frame: DataFrame, *, typed: frozenset[str]) -> None:
+    """Refuse a frame that cannot be encoded.
+
+    Args:
+        frame: the frame.
+        typed: the columns (key, value) that a serializer of the chain takes in any type.
+
+    Raises:
+        ConfigError: which column is missing, doubled or of another type, and what to do.
+    """
+    _check(frame, {name: types for name, types in _WRITTEN.items() if name not in typed}, _OPTIONAL_TO_WRITE)
+    _require_columns(frame, typed - _OPTIONAL_TO_WRITE)
+
+
+def _check(
+    frame: DataFrame, expected: Mapping[str, tuple[DataType, ...]], optional: frozenset[str]
+) -> None:
+    _require_columns(frame, expected.keys() - optional)
+    for field in frame.schema.fields:
+        types = expected.get(field.name)
+        if types is not None and not any(_same(field.dataType, each) for each in types):
+            wanted = " or ".join(each.simpleString() for each in types)
+            raise ConfigError(
+                f"expected {wanted}, found {field.dataType.simpleString()}", path=f"column {field.name}"
+            )
+
+
+def _require_columns(frame: DataFrame, names: frozenset[str] | set[str]) -> None:
+    found = frame.columns
+    for name in sorted(names):
+        if name not in found:
+            hint = _HINTS.get(name, "the bridge takes frames as Spark's Kafka connector gives them")
+            raise ConfigError(f"there is none; {hint}. Found: {', '.join(found)}", path=f"column {name}")
+    doubled = sorted({name for name in found if found.count(name) > 1})
+    if doubled:
+        raise ConfigError("there are several of this name; rename all but one", path=f"column {doubled[0]}")
+
+
+def _same(found: DataType, expected: DataType) -> bool:
+    """Whether two types are the same, whatever may be null."""
+    if isinstance(expected, ArrayType):
+        return isinstance(found, ArrayType) and _same(found.elementType, expected.elementType)
+    if isinstance(expected, StructType):
+        return (
+            isinstance(found, StructType)
+            and found.names == expected.names
+            and all(_same(a.dataType, b.dataType) for a, b in zip(found, expected, strict=True))
+        )
+    return type(found) is type(expected)
+
+
+def with_columns(schema: StructType, **columns: DataType) -> StructType:
+    """Give a schema with columns replaced in their places, and new ones behind."""
+    fields = [
+        StructField(field.name, columns.pop(field.name)) if field.name in columns else field
+        for field in schema.fields
+    ]
+    return StructType([*fields, *(StructField(name, kind) for name, kind in columns.items())])
+
