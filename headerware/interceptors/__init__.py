@@ -9,6 +9,8 @@ from headerware.core.lazy import lazy
 if TYPE_CHECKING:
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
+    from headerware.interceptors.dedup import Dedup
+    from headerware.interceptors.dedup_wire import Identity
     from headerware.interceptors.schema import Schema
     from headerware.interceptors.serialize import Serialize
     from headerware.interceptors.sign import Sign
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Compact",
     "Compress",
+    "Dedup",
+    "Identity",
     "Schema",
     "Serialize",
     "Sign",
@@ -37,6 +41,8 @@ __all__ = [
 _HOMES: Final = {
     "Compact": "compact",
     "Compress": "compress",
+    "Dedup": "dedup",
+    "Identity": "dedup_wire",
     "Schema": "schema",
     "Serialize": "serialize",
     "Sign": "sign",

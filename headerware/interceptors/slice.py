@@ -106,10 +106,12 @@ class SliceStep:
         "on_consume",
         "on_send",
         "poll",
+        "reached",
         "revoke",
         "safe_offset",
         "safe_offsets",
         "seek",
+        "waiting_offsets",
     )
 
     def __init__(self, cutter: Cutter, glue: Glue) -> None:
@@ -122,6 +124,8 @@ class SliceStep:
         self.seek: Final = glue.seek
         self.safe_offset: Final = glue.safe_offset
         self.safe_offsets: Final = glue.safe_offsets
+        self.waiting_offsets: Final = glue.waiting_offsets
+        self.reached: Final = glue.reached
         self.close: Final = glue.close
 
     def stats(self) -> dict[str, int]:

@@ -1,1 +1,60 @@
-"""The chains over Spark DataFrames live here; nothing is written yet."""
+"""The same chains over Spark's DataFrames and in ``foreachBatch``; a name is loaded when it is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from headerware.spark_bridge.admin import KafkaAdmin
+    from headerware.spark_bridge.batches.batch import Progress
+    from headerware.spark_bridge.batches.foreach import foreach_batch
+    from headerware.spark_bridge.batches.sinks import kafka_sink, writer_sink
+    from headerware.spark_bridge.connector import kafka_source
+    from headerware.spark_bridge.decoding import decode
+    from headerware.spark_bridge.encoding import encode
+    from headerware.spark_bridge.failures import split_failures
+    from headerware.spark_bridge.frames.avro_types import avro_type
+    from headerware.spark_bridge.frames.json_types import json_type
+    from headerware.spark_bridge.session.configure import configure
+
+__all__ = [
+    "KafkaAdmin",
+    "Progress",
+    "avro_type",
+    "configure",
+    "decode",
+    "encode",
+    "foreach_batch",
+    "json_type",
+    "kafka_sink",
+    "kafka_source",
+    "split_failures",
+    "writer_sink",
+]
+
+_HOMES: Final = {
+    "KafkaAdmin": "admin",
+    "Progress": "batches.batch",
+    "avro_type": "frames.avro_types",
+    "configure": "session.configure",
+    "decode": "decoding",
+    "encode": "encoding",
+    "foreach_batch": "batches.foreach",
+    "json_type": "frames.json_types",
+    "kafka_sink": "batches.sinks",
+    "kafka_source": "connector",
+    "split_failures": "failures",
+    "writer_sink": "batches.sinks",
+}
+
+_load: Final = lazy(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    return _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

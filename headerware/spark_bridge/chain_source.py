@@ -1,8 +1,8 @@
 """A chain on its way to the executors: as it was configured, or as its options; never as an open thing.
 
-What stands in a file or a mapping goes as it is written, so that ``${env:NAME}`` is filled in where the chain
-is opened, and keys stay where their paths lead. Files named by paths that an executor does not have are looked
-for, by name, among those that Spark shipped to it (``--files``).
+What stands in a file or a mapping goes as it is written, so that ``${env:NAME}`` is filled in where the
+chain is opened, and keys stay where their paths lead. Files named by paths that an executor does not have are
+looked for, by name, among those that Spark shipped to it (``--files``).
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class ChainSource(msgspec.Struct, frozen=True):
     def fingerprint(self) -> str:
         """Tell one configuration from another, in 16 hexadecimal digits that give nothing of it away."""
         if self.chain is not None:
-            parts = [repr(step) if isinstance(step, msgspec.Struct) else type(step).__qualname__ for step in self.chain]
+            parts = [
+                repr(step) if isinstance(step, msgspec.Struct) else type(step).__qualname__
+                for step in self.chain
+            ]
         else:
             parts = [json.dumps([self.config, self.files], sort_keys=True, default=repr)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

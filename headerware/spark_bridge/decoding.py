@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -24,8 +23,11 @@ from headerware.spark_bridge.frames.schema import (
     FAILURE,
     IDENTITY,
     OWN,
+    PARTS,
+    RAW,
     STATUS,
     check_read,
+    struct_of,
     with_columns,
 )
 
@@ -131,7 +133,8 @@ class DecodePlan:
         self._step = "slice" if self.gathers else "dedup"
         check_read(frame, needs_position=self.gathers or self.dedups)
         require_free(frame, OWN)
-        types = {name: _type(kind, name) for name, kind in (("value", value), ("key", key)) if kind is not None}
+        given = {"value": value, "key": key}
+        types = {name: _type(kind, name) for name, kind in given.items() if kind is not None}
         require_typed(chain, types)
         self.typed: Final = frozenset(types)
         added: dict[str, DataType] = {"failure": FAILURE} if failures == "route" else {}
@@ -150,7 +153,7 @@ class DecodePlan:
 
     def work(self, *, job: str | None, **settings: Any) -> Work:
         """Give what the executors are told."""
-        name = job or self._frame.sparkSession.sparkContext.appName
+        name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
         return Work(
             source=self._source,
             side="consumer",
@@ -161,7 +164,9 @@ class DecodePlan:
             **settings,
         )
 
-    def alone(self, frame: DataFrame, work: Work, accumulator: bytes | None = None, *, gathers: bool = False) -> DataFrame:
+    def alone(
+        self, frame: DataFrame, work: Work, accumulator: bytes | None = None, *, gathers: bool = False
+    ) -> DataFrame:
         """Decode rows that stand alone.
 
         Args:
@@ -171,9 +176,11 @@ class DecodePlan:
             gathers: whether slices go on as they came, with their status.
         """
         mapped = shipped(f"{_EXECUTORS}decoding:decode_alone", work, accumulator, gathers)
-        return frame.mapInArrow(mapped, _schema(work))
+        return frame.mapInArrow(mapped, struct_of(work.schema))
 
-    def glued(self, frame: DataFrame, work: Work, terms: Terms, accumulator: bytes | None = None) -> DataFrame:
+    def glued(
+        self, frame: DataFrame, work: Work, terms: Terms, accumulator: bytes | None = None
+    ) -> DataFrame:
         """Put messages together from rows that are slices.
 
         Args:
@@ -185,7 +192,7 @@ class DecodePlan:
         mapped = shipped(f"{_EXECUTORS}gluing:glue", work, accumulator, terms)
         by_partition = frame.repartition("topic", "partition")
         in_order = by_partition.sortWithinPartitions("topic", "partition", "offset")
-        return in_order.mapInArrow(mapped, _schema(work))
+        return in_order.mapInArrow(mapped, struct_of(work.schema))
 
     def unrepeated(self, frame: DataFrame) -> DataFrame:
         """Keep the first of the rows that have the same identity; rows without one are all kept."""
@@ -195,12 +202,19 @@ class DecodePlan:
         same = Window.partitionBy(F.coalesce(IDENTITY, place.cast("binary")))
         first = same.orderBy("topic", "partition", "offset")
         rank = "_hw_rank"
-        return frame.withColumn(rank, F.row_number().over(first)).where(F.col(rank) == 1).drop(rank, IDENTITY)
+        ranked = frame.withColumn(rank, F.row_number().over(first))
+        return ranked.where(F.col(rank) == 1).drop(rank, IDENTITY)
 
 
-def with_status(schema: StructType) -> StructType:
-    """Give a schema with the columns in which the executors say what became of rows."""
-    return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()})
+def with_status(schema: StructType, *, typed: bool) -> StructType:
+    """Give a schema with the columns in which the executors say what became of rows.
+
+    Args:
+        schema: that of the rows.
+        typed: whether key or value are, so that slices need another place for what they are.
+    """
+    raw = {RAW: PARTS} if typed else {}
+    return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()}, **raw)
 
 
 def require_free(frame: DataFrame, names: Collection[str]) -> None:
@@ -248,7 +262,3 @@ def _type(kind: DataType | str, name: str) -> DataType:
     except PySparkException as error:
         raise ConfigError(f"{kind!r} is no type in Spark's DDL: {error}", path=name) from error
     return found
-
-
-def _schema(work: Work) -> StructType:
-    return StructType.fromJson(json.loads(work.schema))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,7 +16,14 @@ from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.decoding import require_free, require_typed
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.executors.work import Failures, Work
-from headerware.spark_bridge.frames.schema import DIGEST, FAILURE, HEADERS, check_written, with_columns
+from headerware.spark_bridge.frames.schema import (
+    DIGEST,
+    FAILURE,
+    HEADERS,
+    check_written,
+    struct_of,
+    with_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +65,7 @@ def encode(
         identity: with ``dedup`` in the chain: the columns that tell a row from every other, and are the
             same when the work is done again. Rows of a micro-batch need none as long as they keep
             their column ``source``.
-        job: what trails call this work, and the scope of identities; Spark's application name where it is None.
+        job: what trails call this work, and the scope of identities; Spark's application name unless given.
         cluster_id: the id of the cluster that is written to, for signatures; None leaves it open.
         partition_counts: how many partitions topics have. A message in slices whose key does not decide
             its partition gets partition 0 of a topic that is not listed.
@@ -129,7 +135,7 @@ class EncodePlan:
 
     def work(self, *, job: str | None, scope: str | None = None, **settings: Any) -> Work:
         """Give what the executors are told."""
-        name = job or self._frame.sparkSession.sparkContext.appName
+        name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
         return Work(
             source=self._source,
             side="producer",
@@ -152,7 +158,7 @@ class EncodePlan:
             carrier: the trace context of the batch, as headers have it.
         """
         mapped = shipped(_ENCODE, work, accumulator, dict(carrier or {}))
-        return self._frame.mapInArrow(mapped, StructType.fromJson(json.loads(work.schema)))
+        return self._frame.mapInArrow(mapped, struct_of(work.schema))
 
 
 def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:
@@ -182,6 +188,6 @@ def _identified(frame: DataFrame, identity: Collection[str] | None, occasion: st
             f"there is no column {', '.join(missing) or 'named'}; found: {', '.join(frame.columns)}",
             path="identity",
         )
-    columns = [F.lit(occasion or "").alias("_occasion"), *names]
+    columns = [F.lit(occasion or "").alias("_occasion"), *map(F.col, names)]
     text = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
     return frame.withColumn(DIGEST, F.unhex(F.substring(F.sha2(text, 256), 1, 32)))

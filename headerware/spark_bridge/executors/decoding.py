@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.fold import Outcome, flat
 from headerware.core.hooks import DROP
@@ -18,11 +16,13 @@ from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import read_records
-from headerware.spark_bridge.frames.schema import IDENTITY, STATUS, Status
+from headerware.spark_bridge.frames.schema import IDENTITY, STATUS, WITH_STATUS, Status
 from headerware.spark_bridge.frames.typed_rows import TypedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
 
     Batches = Iterable[pa.RecordBatch]
 
@@ -60,11 +60,13 @@ class Decoding:
             "headers": output.headers,
             "topic": output.topics,
         }
+        self._made = {*self._computed, *WITH_STATUS}
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Map the task's batches."""
         try:
             for batch in batches:
+                self._schema = output.resolved(self._schema, batch.schema, self._made)
                 yield from self._mapped(batch)
             if self._gathers and self._says_status:
                 yield from self._reached()
@@ -79,7 +81,7 @@ class Decoding:
             alone = self._without_slices(rows, alone)
         for (index, record), outcome in zip(alone, self._outcomes([each for _, each in alone]), strict=True):
             if outcome.__class__ is Record:
-                rows.add(index, outcome)  # type: ignore[arg-type]  # its class was just seen
+                rows.add(index, outcome)
                 self._identify(rows, record)
             else:
                 self._take(rows, index, record, outcome)
@@ -113,9 +115,9 @@ class Decoding:
         """Let a row fail, as it came; raises where failures are to fail the job."""
         failure = self._failure(error, record)
         rows.add(index, self._typed.without_objects(record))
-        rows.mark(failure=failure)
+        rows.mark({"failure": failure})
         if self._says_status:
-            rows.mark(**{STATUS: Status.FAILED})
+            rows.mark({STATUS: Status.FAILED})
 
     def _failure(self, error: HeaderwareError, record: Record) -> dict[str, Any]:
         self._tally.counts["refused"] += 1
@@ -125,7 +127,7 @@ class Decoding:
         identities = self._ready.identities
         if identities:
             identity = identities.pop((record.topic, record.partition, record.offset), None)
-            rows.mark(**{IDENTITY: identity})
+            rows.mark({IDENTITY: identity})
 
     def _without_slices(
         self, rows: Rows, alone: Sequence[tuple[int, Record]]
@@ -135,7 +137,7 @@ class Decoding:
             if is_slice(record.headers):
                 if self._says_status:
                     rows.add(index, self._typed.without_objects(record))
-                    rows.mark(**{STATUS: Status.SLICE})
+                    rows.mark({STATUS: Status.SLICE, **self._typed.raw(record)})
             else:
                 kept.append((index, record))
         return kept
@@ -157,12 +159,15 @@ class Decoding:
             tally.note_traces(records)
         if self._gathers:
             for record in records:
-                place = (record.topic, record.partition)
                 if record.offset is not None and record.partition is not None:
-                    self._positions[place] = max(record.offset, self._positions.get(place, -1))  # type: ignore[index]  # a place has a partition here
+                    place = (record.topic, record.partition)
+                    self._positions[place] = max(record.offset, self._positions.get(place, -1))
 
     def _reached(self) -> Iterator[pa.RecordBatch]:
         """Say how far each partition was read, for messages that wait in vain."""
-        places = [Record(topic, partition=partition, offset=offset) for (topic, partition), offset in self._positions.items()]
+        places = [
+            Record(topic, partition=partition, offset=offset)
+            for (topic, partition), offset in self._positions.items()
+        ]
         if places:
             yield output.bare_rows(self._schema, places, {STATUS: Status.POSITION})

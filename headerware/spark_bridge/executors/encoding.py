@@ -7,8 +7,6 @@ import pickle
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.fold import Outcome, flat
 from headerware.core.headers import EMPTY
@@ -22,10 +20,12 @@ from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import column, header_lists, milliseconds
-from headerware.spark_bridge.frames.schema import DIGEST
+from headerware.spark_bridge.frames.schema import DIGEST, WITH_STATUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
 
     Batches = Iterable[pa.RecordBatch]
 
@@ -66,11 +66,13 @@ class Encoding:
             "headers": output.headers,
             "partition": output.partitions,
         }
+        self._made = {*self._computed, *WITH_STATUS}
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Map the task's batches."""
         try:
             for batch in batches:
+                self._schema = output.resolved(self._schema, batch.schema, self._made)
                 yield from self._mapped(batch)
         finally:
             self._tally.report()
@@ -87,7 +89,7 @@ class Encoding:
             outcomes = self._outcomes([record for _, record in good])
             for (index, record), outcome in zip(good, outcomes, strict=True):
                 if outcome.__class__ is Record:
-                    rows.add(index, outcome)  # type: ignore[arg-type]  # its class was just seen
+                    rows.add(index, outcome)
                 elif outcome is not DROP:
                     self._take(rows, index, record, outcome)
                 if rows.size_bytes > FLUSH_BYTES:
@@ -117,7 +119,7 @@ class Encoding:
         plain = _plain(record)
         failure = self._ready.refused(error, plain)
         rows.add(index, plain)
-        rows.mark(failure=failure)
+        rows.mark({"failure": failure})
 
     def _flushed(self, rows: Rows) -> pa.RecordBatch:
         counts = self._tally.counts
@@ -136,7 +138,7 @@ class Identities:
     Args:
         scope: the query or job within which rows differ; None where identities are not asked for.
 
-    A row that was read from Kafka is its place: one producer for each partition, and the offset as its sequence.
+    A row that was read from Kafka is its place: a producer a partition, and the offset as its sequence.
     Others are the digest of the columns that the user named.
     """
 
@@ -167,7 +169,7 @@ class Identities:
 
     def _identity(self, digest: bytes | None, source: dict[str, Any] | None) -> Identity | None:
         if digest is not None:
-            return Identity.derived(_hashed("key", self.scope), digest)
+            return Identity(_hashed("key", self.scope), digest=digest)
         if source is None or source["offset"] is None:
             return None
         place = (source["topic"], source["partition"])
@@ -198,7 +200,9 @@ def _read(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
     found = batch.schema.get_field_index("headers")
     headers = repeat(EMPTY) if found < 0 else header_lists(batch.column(found))
     columns = (_part(batch, "value", typed), _part(batch, "key", typed), headers)
-    rows = zip(column(batch, "topic"), *columns, column(batch, "partition"), milliseconds(batch), strict=False)
+    rows = zip(
+        column(batch, "topic"), *columns, column(batch, "partition"), milliseconds(batch), strict=False
+    )
     return [Record(*row) for row in rows][:length]
 
 
@@ -212,5 +216,10 @@ def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[A
 
 def _plain(record: Record) -> Record:
     """Give a record whose parts are bytes; objects have no place in a dead letter."""
-    parts = {name: part.encode() if isinstance(part, str) else part for name, part in (("key", record.key), ("value", record.value))}
-    return record.replace(**{name: part if isinstance(part, bytes) else None for name, part in parts.items()})
+    return record.replace(key=_bytes(record.key), value=_bytes(record.value))
+
+
+def _bytes(part: Any) -> bytes | None:
+    if isinstance(part, str):
+        return part.encode()
+    return part if isinstance(part, bytes) else None

@@ -24,7 +24,7 @@ from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import column, read_records
-from headerware.spark_bridge.frames.schema import ARRIVED, IDENTITY, STATUS, Status
+from headerware.spark_bridge.frames.schema import ARRIVED, IDENTITY, STATUS, WITH_STATUS, Status
 from headerware.spark_bridge.frames.typed_rows import TypedRows
 
 if TYPE_CHECKING:
@@ -114,13 +114,16 @@ class Gluing:
             "topic": output.topics,
             "timestamp": output.timestamps,
         }
+        self._made = {*self._computed, *WITH_STATUS}
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Map the task's batches."""
         try:
             for batch in batches:
+                self._schema = output.resolved(self._schema, batch.schema, self._made)
                 begin = 0
-                for place, run in groupby(zip(batch["topic"].to_pylist(), batch["partition"].to_pylist(), strict=True)):
+                places = zip(column(batch, "topic"), column(batch, "partition"), strict=True)
+                for place, run in groupby(places):
                     length = len(list(run))
                     if place != self._place:
                         yield from self._finish()
@@ -135,12 +138,15 @@ class Gluing:
     def _feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = read_records(batch)
         rows = Rows(batch, self._schema)
-        here = {record.offset: index for index, record in enumerate(records)}
+        here: dict[int | None, int] = {}
+        offsets = [record.offset for record in records]
         states = zip(records, column(batch, STATUS), column(batch, ARRIVED), strict=False)
         for index, (record, status, arrived_ms) in enumerate(states):
             if status == Status.POSITION:
+                offsets[index] = None
                 self._session.reached(record.topic, record.partition or 0, record.offset or 0)
                 continue
+            here[record.offset] = index
             self._ready.clock.ms = arrived_ms if arrived_ms is not None else self._terms.batch_ms
             try:
                 self._take(rows, index, record)
@@ -151,8 +157,7 @@ class Gluing:
                 yield self._flushed(rows, records)
         if len(rows):
             yield self._flushed(rows, records)
-        waiting = set(self._session.waiting_offsets().get(self._place, ()))  # type: ignore[arg-type]  # None is no key there
-        self._held.keep(batch, [record.offset for record in records], waiting)
+        self._held.keep(batch, offsets, self._waiting())
 
     def _take(self, rows: Rows, index: int, record: Record) -> None:
         outcome = self._session.consume_outcome(record)
@@ -162,14 +167,14 @@ class Gluing:
             rows.add(index, each)
             identities = self._ready.identities
             if identities:
-                rows.mark(**{IDENTITY: identities.popitem()[1]})
+                rows.mark({IDENTITY: identities.popitem()[1]})
 
     def _fail(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
         failure = self._failure(error, record)
         rows.add(index, self._typed.without_objects(record))
-        rows.mark(failure=failure)
+        rows.mark({"failure": failure})
         if self._carries:
-            rows.mark(**{STATUS: Status.FAILED})
+            rows.mark({STATUS: Status.FAILED})
 
     def _failure(self, error: HeaderwareError, record: Record) -> dict[str, Any]:
         self._tally.counts["refused"] += 1
@@ -206,19 +211,22 @@ class Gluing:
         elif terms.incomplete == "fail":
             for error in self._session.poll(_FOREVER_MS):
                 if isinstance(error, ReassemblyError):
-                    cut_off = ReassemblyError(_CUT_OFF, step=error.step, topic=error.topic, partition=error.partition, offset=error.offset)
-                    yield from self._fail_held(error.offsets, cut_off)
+                    yield from self._fail_held(error.offsets, _cut_off(error))
         self._forget()
 
     def _carried(self) -> Iterator[pa.RecordBatch]:
-        waiting = self._session.waiting_offsets().get(self._place, ())  # type: ignore[call-overload]  # None is no key there
-        for batch in self._held.take(waiting):
+        for batch in self._held.take(self._waiting()):
             (record,) = read_records(batch)
             rows = Rows(batch, self._schema)
             rows.add(0, self._typed.without_objects(record))
             arrived_ms = next(iter(column(batch, ARRIVED)))
-            rows.mark(**{STATUS: Status.SLICE, ARRIVED: self._terms.batch_ms if arrived_ms is None else arrived_ms})
-            yield rows.batch(self._computed)
+            arrived_ms = self._terms.batch_ms if arrived_ms is None else arrived_ms
+            rows.mark({STATUS: Status.SLICE, ARRIVED: arrived_ms, **self._typed.raw(record)})
+            yield self._flushed(rows, [record])
+
+    def _waiting(self) -> set[int]:
+        """Give the offsets that wait; of this partition only, for the session forgets the others."""
+        return {offset for offsets in self._session.waiting_offsets().values() for offset in offsets}
 
     def _forget(self) -> None:
         """Drop what the session keeps of a partition, for the next task may have it again."""
@@ -234,3 +242,10 @@ class Gluing:
         batch = rows.batch({**self._computed, **typed})
         rows.clear()
         return batch
+
+
+def _cut_off(error: ReassemblyError) -> ReassemblyError:
+    """Say of an incomplete message what it is: one that the frame ends before."""
+    return ReassemblyError(
+        _CUT_OFF, step=error.step, topic=error.topic, partition=error.partition, offset=error.offset
+    )

@@ -18,11 +18,13 @@ from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.dead_letter import dead_letter
 from headerware.core.errors import HeaderwareError, InterceptorError
-from headerware.core.hooks import Place
+from headerware.core.hooks import Interceptor, Place
 from headerware.core.order import place_of
 from headerware.spark_bridge.executors.partitions import Picker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headerware.core.record import Record
     from headerware.core.session import Session
     from headerware.spark_bridge.executors.work import Work
@@ -40,6 +42,7 @@ class Clock:
         self.ms: int | None = None
 
     def __call__(self) -> int:
+        """Give the milliseconds since the epoch."""
         return wall_clock_ms() if self.ms is None else self.ms
 
 
@@ -74,7 +77,7 @@ class Opened:
         self._letters = {
             name: Letter(step.dead_letter_topic, step.dead_letter_headers)
             for step, name in zip(chain, chain.names, strict=True)
-            if getattr(step, "on_error", None) == "dead_letter"
+            if isinstance(step, Interceptor) and step.on_error == "dead_letter"
         }
         self.pick: Final = Picker(work.partition_counts)
         """Gives the partition of a message that its key does not decide."""
@@ -104,9 +107,8 @@ class Opened:
         usual = Letter(work.dead_letter_topic, work.dead_letter_headers)
         topic, names = self._letters.get(error.step or "", usual)
         stage = "ON_CONSUME" if work.side == "consumer" else "ON_SEND"
-        named = [pair for pair in original.headers if pair[0] is not None]
         letter = dead_letter(
-            original.replace(headers=named),
+            original.replace(headers=_named(original.headers)),
             error,
             topic=topic,
             names=names,
@@ -169,9 +171,14 @@ def _found(path: str) -> str:
 
 def _without_letters(step: Any, name: str) -> Any:
     """Let a step refuse what it would bury: here, rows are buried by whoever writes the frame."""
-    if isinstance(step, msgspec.Struct) and getattr(step, "on_error", None) == "dead_letter":
+    if isinstance(step, Interceptor) and step.on_error == "dead_letter":
         return msgspec.structs.replace(step, on_error="raise", name=name)
     return step
+
+
+def _named(headers: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Leave out headers without a name, which frames can have and Kafka cannot."""
+    return [pair for pair in headers if pair[0] is not None]
 
 
 def _placed(error: HeaderwareError, record: Record) -> InterceptorError:

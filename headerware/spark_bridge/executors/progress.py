@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import AccumulatorParam
 
-from headerware.core.headers import Headers
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,6 +22,7 @@ Counts = dict[str, Any]
 interceptor; ``traces``: some of the ``traceparent`` headers that were read."""
 
 TRACES_LIMIT: Final = 128
+_TOTALS: Final = ("records_in", "records_out", "bytes_in", "bytes_out", "refused")
 _TRACEPARENT_BYTES: Final = 64
 
 
@@ -68,7 +67,7 @@ class Tally:
         # Spark forgets a worker's accumulators when a task begins, so each task makes its own.
         self._accumulator: Any = pickle.loads(accumulator) if accumulator else None  # noqa: S301 - Spark's own channel
         self._before = session.stats()
-        self.counts: Counts = dict.fromkeys(("records_in", "records_out", "bytes_in", "bytes_out", "refused"), 0)
+        self.counts: Counts = dict.fromkeys(_TOTALS, 0)
         self.traces: list[str] = []
 
     @property
@@ -79,9 +78,9 @@ class Tally:
     def note_traces(self, records: Sequence[Record]) -> None:
         """Note the traces of some records, for the batch's span to link to."""
         for record in records[:TRACES_LIMIT]:
-            trace = record.headers.last("traceparent") if isinstance(record.headers, Headers) else None
-            if trace is not None and len(trace) <= _TRACEPARENT_BYTES:
-                self.traces.append(trace.decode("ascii", "replace"))
+            for name, value in record.headers:
+                if name == "traceparent" and value is not None and len(value) <= _TRACEPARENT_BYTES:
+                    self.traces.append(value.decode("ascii", "replace"))
 
     def report(self) -> None:
         """Add the task's counts to the driver's."""

@@ -25,7 +25,12 @@ def shipped(entry: str, *arguments: Any) -> Callable[[Batches], Iterator[pa.Reco
             what maps the task's batches.
         arguments: plain values; they are pickled, and never unpickled on the driver.
     """
-    return _shipped(entry, tuple(cloudpickle.dumps(argument) for argument in arguments))
+    return _shipped(entry, tuple(_pickled(argument) for argument in arguments))
+
+
+def _pickled(argument: Any) -> bytes:
+    pickled: bytes = cloudpickle.dumps(argument)  # type: ignore[no-untyped-call]  # as pyspark has it
+    return pickled
 
 
 def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:

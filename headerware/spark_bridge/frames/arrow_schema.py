@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+
+from headerware.spark_bridge.frames.schema import struct_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def arrow_schema(text: str) -> pa.Schema:
@@ -15,4 +18,4 @@ def arrow_schema(text: str) -> pa.Schema:
     Args:
         text: what ``StructType.json()`` gave.
     """
-    return to_arrow_schema(StructType.fromJson(json.loads(text)))
+    return to_arrow_schema(struct_of(text))

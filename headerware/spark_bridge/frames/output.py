@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headerware.spark_bridge.frames.records import header_column
+from headerware.spark_bridge.frames.schema import WITH_STATUS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from headerware.core.record import Record
 
@@ -59,12 +60,12 @@ class Rows:
         if value.__class__ is bytes:
             self.size_bytes += len(value)
 
-    def mark(self, row: int = -1, **extras: Any) -> None:
+    def mark(self, extras: Mapping[str, Any], row: int = -1) -> None:
         """Give a row values of columns that only some rows have.
 
         Args:
-            row: which of the rows that were added; the last one unless given.
             extras: the values by column.
+            row: which of the rows that were added; the last one unless given.
         """
         at = row if row >= 0 else len(self.indices) - 1
         for name, value in extras.items():
@@ -95,7 +96,7 @@ class Rows:
         if field.name in computed:
             return computed[field.name](self.records)
         index = self._source.schema.get_field_index(field.name)
-        if index < 0:
+        if index < 0 or field.name in WITH_STATUS:  # what was said of the row before is no longer so
             return pa.nulls(len(self.indices), field.type)
         column = self._source.column(index)
         return column if taken is None else column.take(taken)
@@ -130,6 +131,24 @@ def timestamps(records: Sequence[Record]) -> pa.Array:
     """Give the timestamps as a column of microseconds in UTC."""
     stamps = [None if record.timestamp_ms is None else record.timestamp_ms * 1000 for record in records]
     return pa.array(stamps, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def resolved(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:
+    """Give the schema of what goes on, with the columns that are carried along in the types they came in.
+
+    All batches of a task must have one schema, whatever their columns come from.
+
+    Args:
+        schema: that of the frame that goes on.
+        source: that of the batches that come in.
+        computed: the columns that are made anew.
+    """
+    return pa.schema([
+        field
+        if field.name in computed or source.get_field_index(field.name) < 0
+        else pa.field(field.name, source.field(field.name).type)
+        for field in schema
+    ])  # fmt: skip
 
 
 def bare_rows(schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]) -> pa.RecordBatch:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record
+from headerware.spark_bridge.frames.schema import RAW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +21,7 @@ HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()
 def read_records(batch: pa.RecordBatch) -> list[Record]:
     """Give the rows of a frame that was read from Kafka, as records."""
     length = batch.num_rows
-    return [
+    records = [
         Record(topic, value, key, headers, partition, timestamp, kind, offset)
         for topic, value, key, headers, partition, timestamp, kind, offset in zip(
             column(batch, "topic"),
@@ -34,6 +35,12 @@ def read_records(batch: pa.RecordBatch) -> list[Record]:
             strict=False,
         )
     ][:length]
+    if batch.schema.get_field_index(RAW) < 0:
+        return records
+    return [
+        record if raw is None else record.replace(key=raw["key"], value=raw["value"])
+        for record, raw in zip(records, column(batch, RAW), strict=True)
+    ]
 
 
 def column(batch: pa.RecordBatch, name: str, otherwise: Any = None) -> Iterable[Any]:
@@ -57,16 +64,15 @@ def milliseconds(batch: pa.RecordBatch) -> Iterable[int | None]:
 
 
 def header_lists(array: pa.Array) -> list[Any]:
-    """Give each row's headers; where a name is null they are no Headers yet, so that the chain refuses them."""
-    bounds = memoryview(array.buffers()[1]).cast(_format_of(array.type))
-    offsets = bounds[array.offset : array.offset + len(array) + 1].tolist()
+    """Give each row's headers; with a null name among them they are a list, which the chain refuses."""
+    offsets = array.offsets.to_pylist()
     first = offsets[0]
     names, values = array.values.slice(first, offsets[-1] - first).flatten()
     pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
     new = tuple.__new__
     headers: list[Any] = [
         new(Headers, pairs[begin - first : end - first]) if begin != end else EMPTY
-        for begin, end in zip(offsets, offsets[1:], strict=False)
+        for begin, end in pairwise(offsets)
     ]
     if array.null_count:
         there = array.is_valid().to_pylist()
@@ -83,7 +89,3 @@ def header_column(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.A
     names = pa.array([name for name, _ in pairs], pa.string())
     values = pa.array([value for _, value in pairs], pa.binary())
     return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays([names, values], ["key", "value"]))
-
-
-def _format_of(kind: pa.DataType) -> str:
-    return "q" if pa.types.is_large_list(kind) else "i"

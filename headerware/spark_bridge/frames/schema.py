@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-HEADERS: Final = ArrayType(
-    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-)
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 FAILURE: Final = StructType([
     StructField("step", StringType()),
     StructField("error", StringType()),
@@ -37,6 +36,8 @@ FAILURE: Final = StructType([
     StructField("headers", HEADERS),
 ])  # fmt: skip
 """Why a row failed, and its dead letter: the untouched original, with the reason in its headers."""
+PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+"""Key and value as they came."""
 SOURCE: Final = StructType([
     StructField("topic", StringType()),
     StructField("partition", IntegerType()),
@@ -87,11 +88,15 @@ class Status(IntEnum):
     """It is no record: it says how far a partition was read."""
 
 
+RAW: Final = "_hw_raw"
+"""Key and value of a slice as they came, where the columns of these names are typed."""
 IDENTITY: Final = "_hw_identity"
 """The identity that ``dedup`` read, by which repeats are told."""
 DIGEST: Final = "_hw_digest"
 """The digest of the columns that identify a row that is to be written."""
-OWN: Final = frozenset({"failure", "source", IDENTITY, STATUS, ARRIVED})
+WITH_STATUS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
+"""Columns that the executors fill in for the rows that have any."""
+OWN: Final = frozenset({"failure", "source", RAW, IDENTITY, STATUS, ARRIVED})
 """Columns that the bridge adds; a user's may not be called so."""
 
 
@@ -123,9 +128,7 @@ def check_written(frame: DataFrame, *, typed: frozenset[str]) -> None:
     _require_columns(frame, typed - _OPTIONAL_TO_WRITE)
 
 
-def _check(
-    frame: DataFrame, expected: Mapping[str, tuple[DataType, ...]], optional: frozenset[str]
-) -> None:
+def _check(frame: DataFrame, expected: Mapping[str, tuple[DataType, ...]], optional: frozenset[str]) -> None:
     _require_columns(frame, expected.keys() - optional)
     for field in frame.schema.fields:
         types = expected.get(field.name)
@@ -160,6 +163,11 @@ def _same(found: DataType, expected: DataType) -> bool:
     return type(found) is type(expected)
 
 
+def struct_of(text: str) -> StructType:
+    """Give the schema that ``StructType.json()`` wrote."""
+    return StructType.fromJson(json.loads(text))
+
+
 def with_columns(schema: StructType, **columns: DataType) -> StructType:
     """Give a schema with columns replaced in their places, and new ones behind."""
     fields = [
@@ -167,4 +175,3 @@ def with_columns(schema: StructType, **columns: DataType) -> StructType:
         for field in schema.fields
     ]
     return StructType([*fields, *(StructField(name, kind) for name, kind in columns.items())])
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headerware.core.errors import SerdeError
-from headerware.spark_bridge.frames.schema import STATUS, Status
+from headerware.spark_bridge.frames.schema import RAW, STATUS, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +31,10 @@ class TypedRows:
     def without_objects(self, record: Record) -> Record:
         """Give a record that leaves typed columns null, for what it holds are bytes."""
         return record.replace(**dict.fromkeys(self._types)) if self._types else record
+
+    def raw(self, record: Record) -> dict[str, Any]:
+        """Give the extra columns of a row that is to be read again, where its own are typed."""
+        return {RAW: {"key": record.key, "value": record.value}} if self._types else {}
 
     def columns(
         self,
@@ -73,10 +77,11 @@ class TypedRows:
         original = originals[rows.indices[row]]
         error = SerdeError(f"the {name} does not fit its column: {problem}")
         error.part = name  # type: ignore[assignment]  # key or value
-        rows.mark(row, failure=refused(error.at("serialize", original), original))
+        error.at("serialize", original)
+        rows.mark({"failure": refused(error, original)}, row)
         rows.records[row] = self.without_objects(original)
         if self._says_status:
-            rows.mark(row, **{STATUS: Status.FAILED})
+            rows.mark({STATUS: Status.FAILED}, row)
 
 
 def _constant(array: pa.Array) -> Callable[[Sequence[Record]], pa.Array]:

@@ -1,0 +1,215 @@
+"""Identities that were seen, in a SQLite file: for the consumers of a machine, and across restarts.
+
+A record is remembered, and that committed, before it is delivered. A process that is killed in between
+reads it again from the same place, which is no copy; so nothing is lost at any moment of a kill.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headerware.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headerware.core.record import Record
+
+_log: Final = logging.getLogger("headerware.interceptors.dedup")
+
+SCHEMA_VERSION: Final = 1
+_APPLICATION_ID: Final = 0x68776474  # "hwdt"
+_WAIT_S: Final = 5.0
+"""How long to wait for other writers; each holds the file for milliseconds."""
+_PAUSE_MS: Final = 1_000
+"""How long a store that has failed is left alone, so that not every record waits for it."""
+_PRUNE_EVERY: Final = 64
+_PLACE_BYTES: Final = 8
+_KEY_BYTES: Final = 16
+
+_CREATE: Final = """
+CREATE TABLE seen (
+    number INTEGER PRIMARY KEY, identity BLOB NOT NULL UNIQUE, place BLOB NOT NULL, seen_ms INTEGER NOT NULL
+)
+"""
+_REMEMBER: Final = "INSERT OR IGNORE INTO seen (identity, place, seen_ms) VALUES (?, ?, ?)"
+_RECALL: Final = "SELECT place FROM seen WHERE identity = ?"
+# Only the oldest are ever deleted, so that the newest number tells how many there are. Where clocks disagree
+# it tells too many, and a little more is forgotten.
+_PRUNE: Final = """
+DELETE FROM seen WHERE number IN (SELECT number FROM seen ORDER BY number LIMIT ?)
+AND (seen_ms < ? OR number <= (SELECT max(number) FROM seen) - ?)
+"""
+
+
+class SqliteWindow:
+    """Remember where each identity stood first, in a file that several processes may share.
+
+    What cannot be written or read at the moment is delivered and counted. Not safe for use by several
+    threads at once, and not to be carried over a fork.
+
+    Args:
+        path: the file; it is made where there is none.
+        group: the consumer group; each remembers for itself.
+        retain_ms: how long to remember, in milliseconds.
+        max_identities: how many to remember, for all groups together.
+        now_ms: the clock, in milliseconds since the epoch.
+
+    Raises:
+        ConfigError: the file cannot be made, opened or written, or is of another kind.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_group",
+        "_max_identities",
+        "_now_ms",
+        "_path",
+        "_resume_ms",
+        "_retain_ms",
+        "_unpruned",
+        "_warned",
+        "failures",
+    )
+
+    def __init__(
+        self, path: str, *, group: str, retain_ms: int, max_identities: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._path = path
+        self._group = sha256(group.encode()).digest()
+        self._retain_ms = retain_ms
+        self._max_identities = max_identities
+        self._now_ms = now_ms
+        self._unpruned = self._resume_ms = 0
+        self._warned = False
+        self.failures: int = 0
+        self._connection = _opened(path)
+
+    def is_duplicate(self, identity: bytes, record: Record) -> bool:
+        """Remember a record, or tell that it has come before from another place.
+
+        Args:
+            identity: what the record is known by.
+            record: the record, for its place. One without an offset is never a record read again.
+        """
+        return self.are_duplicates([(identity, record)])[0]
+
+    def are_duplicates(self, wanted: Sequence[tuple[bytes, Record]]) -> list[bool]:
+        """Do the same for several records, in order, in one transaction."""
+        now = self._now_ms()
+        if not wanted or now < self._resume_ms <= now + _PAUSE_MS:
+            return [False] * len(wanted)
+        try:
+            return self._recall(wanted, now)
+        except sqlite3.Error as error:
+            self._failed(error, now)
+            return [False] * len(wanted)
+
+    def close(self) -> None:
+        """Close the file; calling it again does nothing."""
+        self._connection.close()
+
+    def _recall(self, wanted: Sequence[tuple[bytes, Record]], now: int) -> list[bool]:
+        connection, group = self._connection, self._group
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            found = []
+            for identity, record in wanted:
+                key = sha256(group + identity).digest()[:_KEY_BYTES]
+                place = _place(record)
+                if connection.execute(_REMEMBER, (key, place, now)).rowcount:
+                    found.append(False)
+                    self._unpruned += 1
+                else:
+                    before = connection.execute(_RECALL, (key,)).fetchone()[0]
+                    found.append(before != place or record.offset is None)
+            self._prune(now)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # some failures have ended it already
+                connection.execute("ROLLBACK")
+            raise
+        return found
+
+    def _prune(self, now: int) -> None:
+        """Forget the oldest, at most twice as many as have come: a little at a time, never all at once."""
+        if self._unpruned >= _PRUNE_EVERY:
+            bounds = (2 * self._unpruned, now - self._retain_ms, self._max_identities)
+            self._connection.execute(_PRUNE, bounds)
+            self._unpruned = 0
+
+    def _failed(self, error: sqlite3.Error, now: int) -> None:
+        self.failures += 1
+        self._resume_ms = now + _PAUSE_MS
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "dedup store %s: %s; records are delivered, copies among them too (further failures are only "
+                "counted)",
+                self._path,
+                error,
+            )
+
+
+def _place(record: Record) -> bytes:
+    where = f"{record.partition}@{record.offset} {record.topic}".encode()
+    return blake2b(where, digest_size=_PLACE_BYTES).digest()
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return _connected(path)
+        except sqlite3.Error as error:
+            # Processes that make a file at the same time get in one another's way without waiting.
+            if _is_busy(error) and time.monotonic() < deadline:
+                time.sleep(0.01)
+                continue
+            folder = Path(path).absolute().parent
+            reason = str(error) if folder.is_dir() else f"there is no folder {str(folder)!r}; make it first"
+            raise ConfigError(f"cannot open {path!r}: {reason}", path="store") from error
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    # The session has one caller at a time, but that need not be the thread that opened it.
+    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")  # the file may be anybody's
+        connection.execute("BEGIN IMMEDIATE")
+        _check_kind(connection, path)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # A kill loses nothing that was committed; after a power cut copies may pass.
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_kind(connection: sqlite3.Connection, path: str) -> None:
+    """Make the table in a file that is new, and refuse a file of another kind."""
+    kind, version = (
+        connection.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")
+    )
+    if kind == _APPLICATION_ID and version != SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path!r} has version {version}, but this Headerware reads {SCHEMA_VERSION}", path="store"
+        )
+    if kind != _APPLICATION_ID:
+        if kind or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+            raise ConfigError(f"{path!r} is a SQLite file, but no store of identities", path="store")
+        connection.execute(_CREATE)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+    # Also where it is there already, for only writing tells whether a file can be written.
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,0 +1,180 @@
+"""The identity of a record: header ``hw.id``, version 1 (spec/dedup.md).
+
+    version   u8   1
+    kind      u8   1 or 2
+    source    16   kind 1: the producer, drawn at random; kind 2: the scope of the digest
+    mark           kind 1: sequence, u64; kind 2: digest, 16 bytes
+
+Integers are big-endian. Scope and digest are the first 16 bytes of SHA-256 over a text of their own and
+the parts, each behind its length as u32.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headerware.core.dead_letter import CONNECT, SPRING
+from headerware.core.errors import InterceptorError, WireFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headerware.core.headers import Pair
+    from headerware.core.record import Record
+
+HEADER: Final = "hw.id"
+SOURCE_BYTES: Final = 16
+DIGEST_BYTES: Final = 16
+MARK_AT: Final = 2 + SOURCE_BYTES
+NUMBERED: Final = b"\x01\x01"
+DERIVED: Final = b"\x01\x02"
+LENGTHS: Final = {NUMBERED: MARK_AT + 8, DERIVED: MARK_AT + DIGEST_BYTES}
+"""How long an identity is, by its first two bytes."""
+
+_VERSION: Final = 1
+_SCOPE: Final = b"hw.id scope\x00"
+_CONTENT: Final = b"hw.id content\x00"
+_LETTER: Final = b"hw.id letter\x00"
+_MAX_SEQUENCE: Final = 2**64 - 1
+_REASONS: Final = (CONNECT, SPRING)
+_ORIGINS: Final = frozenset(
+    [CONNECT + part for part in ("topic", "partition", "offset")]
+    + [f"{SPRING}original-{part}" for part in ("topic", "partition", "offset")]
+)
+
+pack_sequence: Final = struct.Struct(">Q").pack
+_pack_length: Final = struct.Struct(">I").pack
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Say which record this is, whoever sends it, and however often.
+
+    A record that carries one in ``record.local["dedup"]`` is sent with it. :meth:`numbered` and
+    :meth:`derived` make the two kinds.
+
+    Args:
+        source: 16 bytes: the producer, or the scope within which digests differ.
+        sequence: the record's number by that producer, 0 to 2**64 - 1; None where there is a digest.
+        digest: 16 bytes that come from what the record says; None where there is a sequence.
+
+    Raises:
+        WireFormatError: a part of another length or range, both, or neither.
+    """
+
+    source: bytes
+    sequence: int | None = None
+    digest: bytes | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what has no place on the wire."""
+        if (self.sequence is None) == (self.digest is None):
+            raise WireFormatError("an identity has either a sequence or a digest")
+        if len(self.source) != SOURCE_BYTES:
+            raise WireFormatError(f"a source has {SOURCE_BYTES} bytes, not {len(self.source)}")
+        if self.digest is not None and len(self.digest) != DIGEST_BYTES:
+            raise WireFormatError(f"a digest has {DIGEST_BYTES} bytes, not {len(self.digest)}")
+        if self.sequence is not None and not 0 <= self.sequence <= _MAX_SEQUENCE:
+            raise WireFormatError("a sequence is 0 to 2**64 - 1")
+
+    @classmethod
+    def numbered(cls, producer: bytes, sequence: int) -> Identity:
+        """Make the identity of a producer's record.
+
+        Args:
+            producer: 16 bytes that no other producer has.
+            sequence: a number that the producer uses for this record only.
+
+        Raises:
+            WireFormatError: a part of another length or range.
+        """
+        return cls(producer, sequence=sequence)
+
+    @classmethod
+    def derived(cls, scope: Iterable[str], parts: Iterable[bytes]) -> Identity:
+        """Make an identity from what is known of a record, the same wherever it is made.
+
+        Args:
+            scope: what keeps these records apart from others that may have the same parts.
+            parts: what names the record within the scope, in order.
+        """
+        return cls(scope_of(scope), digest=content_digest(parts))
+
+    def encode(self) -> bytes:
+        """Give the header's value: 26 bytes with a sequence, 34 with a digest."""
+        if self.digest is not None:
+            return DERIVED + self.source + self.digest
+        assert self.sequence is not None  # noqa: S101 - it has one of the two
+        return NUMBERED + self.source + pack_sequence(self.sequence)
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Identity:
+        """Read a header's value.
+
+        Raises:
+            WireFormatError: it is no identity of version 1.
+        """
+        if value is None or LENGTHS.get(value[:2]) != len(value):
+            raise WireFormatError(_refusal(value))
+        source, mark = value[2:MARK_AT], value[MARK_AT:]
+        if value[:2] == DERIVED:
+            return cls(source, digest=mark)
+        return cls(source, sequence=int.from_bytes(mark))
+
+
+def scope_of(texts: Iterable[str]) -> bytes:
+    """Give the 16 bytes that stand for a scope."""
+    return _digest(_SCOPE, [text.encode() for text in texts])
+
+
+def content_digest(parts: Iterable[bytes]) -> bytes:
+    """Give the 16 bytes that stand for what a record says."""
+    return _digest(_CONTENT, parts)
+
+
+def identity_of(record: Record) -> bytes:
+    """Give what a record with ``hw.id`` is known by; the header's value, but for dead letters.
+
+    A dead letter is the record as it came, with the reason behind it. It is another thing than the record
+    that was refused: put back, it must not count as that one's copy. So it is known by topic and origin, too.
+
+    Raises:
+        InterceptorError: a header that is there more than once, or cannot be read.
+    """
+    headers = record.headers
+    places = [index for index, pair in enumerate(headers) if pair[0] == HEADER]
+    if len(places) != 1:
+        raise InterceptorError(f"expected one {HEADER} header, found {len(places)}")
+    value: bytes | None = headers[places[0]][1]
+    if value is None or LENGTHS.get(value[:2]) != len(value):
+        raise InterceptorError(f"its {HEADER} cannot be read: {_refusal(value)}")
+    reasons = [pair for pair in headers[places[0] + 1 :] if pair[0].startswith(_REASONS)]
+    return value + _letter(record.topic, reasons) if reasons else value
+
+
+def _letter(topic: str, reasons: Sequence[Pair]) -> bytes:
+    """Tell letters of one record apart by where they stand and where they come from."""
+    origin = [part for name, value in reasons if name in _ORIGINS for part in (name.encode(), value or b"")]
+    return _digest(_LETTER, [topic.encode(), *origin])
+
+
+def _digest(domain: bytes, parts: Iterable[bytes]) -> bytes:
+    hashed = sha256(domain)
+    for part in parts:
+        hashed.update(_pack_length(len(part)) + part)
+    return hashed.digest()[:DIGEST_BYTES]
+
+
+def _refusal(value: bytes | None) -> str:
+    if value is None:
+        return "it is null"
+    if not value or value[0] != _VERSION:
+        found = value[0] if value else "nothing"
+        return f"expected version {_VERSION}, found {found}"
+    expected = LENGTHS.get(value[:2])
+    if expected is None:
+        return f"expected kind 1 or 2, found {value[1] if len(value) > 1 else 'nothing'}"
+    return f"expected {expected} bytes, found {len(value)}"

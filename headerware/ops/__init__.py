@@ -1,0 +1,1 @@
+"""What Kafka's brokers have no place for, done beside them: accounts of traffic, from headers."""

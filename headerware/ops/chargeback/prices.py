@@ -1,0 +1,218 @@
+"""Prices in TOML: rates for what comes in and goes out, who owns what has no owner, and budgets.
+
+    currency = "EUR"
+    decimals = 2                         # what amounts are rounded to
+
+    [incoming]                           # what is produced into Kafka
+    per_gib = 0.09                       # a GiB is 2**30 bytes
+    per_million_records = 0.20
+
+    [outgoing]                           # what is read from it
+    per_gib = 0.05
+
+    [[topics]]                           # the first that matches; what it leaves out is as above
+    pattern = "payments.*"
+    incoming = { per_gib = 0.30 }
+
+    [owners]                             # for records without hw.owner, by topic
+    "payments.*" = "payments"
+
+    [groups]                             # who pays for what a consumer group reads, else the record's owner
+    "billing-*" = "billing"
+
+    [budgets]                            # what an owner means to spend in the time of one report
+    payments = 120
+
+Numbers are decimal from the file to the page: no binary fraction comes between.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headerware.core.errors import ConfigError
+from headerware.core.options import refused
+from headerware.core.topics import TopicPatterns
+
+if TYPE_CHECKING:
+    import os
+
+    from headerware.ops.chargeback.usage import Direction
+
+MAX_DECIMALS: Final = 12
+_MAX_RATE: Final = Decimal(10) ** 15
+_MAX_PLACES: Final = 15
+"""Beyond these bounds sums might not be exact (bill.py)."""
+
+
+def _require_amount(amount: Decimal | None, path: str) -> None:
+    if amount is None:
+        return
+    exponent = amount.as_tuple().exponent
+    if not isinstance(exponent, int) or not 0 <= amount <= _MAX_RATE or exponent < -_MAX_PLACES:
+        raise ConfigError(
+            f"expected 0 to 10**15 with at most {_MAX_PLACES} decimals, found {amount}", path=path
+        )
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What traffic in one direction costs.
+
+    Args:
+        per_gib: for 2**30 bytes.
+        per_million_records: for a million records.
+    """
+
+    per_gib: Decimal | None = None
+    per_million_records: Decimal | None = None
+
+    def over(self, default: Rates) -> Rates:
+        """Give these rates, with another's where they say nothing."""
+        return Rates(
+            per_gib=default.per_gib if self.per_gib is None else self.per_gib,
+            per_million_records=(
+                default.per_million_records if self.per_million_records is None else self.per_million_records
+            ),
+        )
+
+
+class TopicRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rates of their own for some topics.
+
+    Args:
+        pattern: a glob of topics.
+        incoming: for what is produced into them.
+        outgoing: for what is read from them.
+    """
+
+    pattern: str
+    incoming: Rates = Rates()
+    outgoing: Rates = Rates()
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What traffic costs, and whom.
+
+    Args:
+        currency: what amounts are called.
+        decimals: how many decimals amounts are rounded to, 0 to 12.
+        incoming: for what is produced into Kafka; nothing where it is left out.
+        outgoing: for what is read from it.
+        topics: rates of their own for some topics; of several that match the first counts.
+        owners: who owns records without an owner of their own, by globs of topics; the first counts.
+        groups: who pays for what consumer groups read, by globs of groups; for others the records' owner
+            pays.
+        budgets: what owners mean to spend in the time of one report.
+
+    Raises:
+        ConfigError: an amount that is negative, no number or beyond all bounds, or too many decimals.
+    """
+
+    currency: str = "EUR"
+    decimals: int = 2
+    incoming: Rates = Rates()
+    outgoing: Rates = Rates()
+    topics: tuple[TopicRates, ...] = ()
+    owners: Mapping[str, str] = {}
+    groups: Mapping[str, str] = {}
+    budgets: Mapping[str, Decimal] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what no bill could be written with."""
+        if not 0 <= self.decimals <= MAX_DECIMALS:
+            raise ConfigError(f"expected 0 to {MAX_DECIMALS}, found {self.decimals}", path="decimals")
+        for path, rates in self._every_rates():
+            for name in rates.__struct_fields__:
+                _require_amount(getattr(rates, name), f"{path}.{name}")
+        for owner, budget in self.budgets.items():
+            _require_amount(budget, f"budgets.{owner}")
+
+    def rates(self, topic: str, direction: Direction) -> Rates:
+        """Give what traffic of a topic costs; no rate is None any more."""
+        default = (self.incoming if direction == "in" else self.outgoing).over(_FREE)
+        for each in self.topics:
+            if TopicPatterns([each.pattern]).matches(topic):
+                return (each.incoming if direction == "in" else each.outgoing).over(default)
+        return default
+
+    def owner_of(self, topic: str, group: str | None, owner: str | None) -> str | None:
+        """Give who pays: the group's owner, else the record's, else the topic's, else None.
+
+        Args:
+            topic: the topic.
+            group: the consumer group that read, or None for what came in.
+            owner: what the record itself says.
+        """
+        payer = None if group is None else _first(self.groups, group)
+        return payer or owner or _first(self.owners, topic)
+
+    def _every_rates(self) -> Iterator[tuple[str, Rates]]:
+        """Give all rates, each with where it stands."""
+        yield from (("incoming", self.incoming), ("outgoing", self.outgoing))
+        for number, topic in enumerate(self.topics):
+            yield f"topics[{number}].incoming", topic.incoming
+            yield f"topics[{number}].outgoing", topic.outgoing
+
+
+def load_prices(path: str | os.PathLike[str]) -> Prices:
+    """Read prices from a TOML file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ConfigError: the file cannot be read, is no TOML, or holds what prices do not have: where, and the
+            nearest right name.
+    """
+    try:
+        # Decimal numbers, as they are written: 0.1 must not become the nearest binary fraction.
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"), parse_float=Decimal)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
+    try:
+        return msgspec.convert(table, Prices)
+    except msgspec.ValidationError as error:
+        raise _wrong(error, str(path)) from None
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=f"{path}: {error.path}") from error
+
+
+_FREE: Final = Rates(per_gib=Decimal(0), per_million_records=Decimal(0))
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<field>.*?)`(?: - at `\$\.?(?P<place>.*)`)?")
+_KINDS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "topics[]": TopicRates,
+    "incoming": Rates,
+    "outgoing": Rates,
+    "": Prices,
+}
+
+
+def _wrong(error: msgspec.ValidationError, path: str) -> ConfigError:
+    """Say where a table is wrong, and what the nearest right name is."""
+    found = _UNKNOWN.fullmatch(str(error))
+    if found is None:
+        plain = refused(error, f"{path}: ")
+        return ConfigError(
+            str(plain).removeprefix(f"{plain.path}: "), path=plain.path.replace(": .", ": ", 1)
+        )
+    place = found["place"] or ""
+    last = re.sub(r"\d+", "", place).rpartition(".")[2]
+    known = _KINDS[last].__struct_fields__
+    near = get_close_matches(found["field"], known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    where = f"{place}.{found['field']}" if place else found["field"]
+    return ConfigError(f"unknown key; {hint}known: {', '.join(known)}", path=f"{path}: {where}")
+
+
+def _first(table: Mapping[str, str], name: str) -> str | None:
+    return next((owner for pattern, owner in table.items() if TopicPatterns([pattern]).matches(name)), None)

@@ -1,0 +1,157 @@
+"""Reads by committed offsets: what groups passed over between two moments, and what of it can be told.
+
+Offsets are compared moment by moment. Where a group's offset moved forward from one to the next, it read
+the records between; they count for the hour in which that stretch began. Of what the job's records do not
+cover, of groups that were not there a moment before, and of groups that went back, reads are unknown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import msgspec
+
+from headerware.core.errors import ConfigError
+from headerware.ops.chargeback.usage import Usage
+
+Place = tuple[str, str, int]
+"""A group, a topic and a partition."""
+
+
+class GroupOffset(msgspec.Struct, frozen=True):
+    """What a consumer group had committed at a moment.
+
+    Args:
+        group: the group.
+        topic: the topic.
+        partition: the partition.
+        offset: the next offset that the group will read.
+        at: the moment, with its time zone; the same for all offsets that were asked for together.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    at: datetime
+
+
+class Covered(msgspec.Struct, frozen=True):
+    """Which offsets of a partition a frame holds records of.
+
+    Args:
+        topic: the topic.
+        partition: the partition.
+        begin: the first offset.
+        end: the offset behind the last.
+    """
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+
+
+class ReadRange(msgspec.Struct, frozen=True):
+    """Offsets that a group read, of which the frame holds the records.
+
+    Args:
+        group: the group.
+        topic: the topic.
+        partition: the partition.
+        begin: the first offset.
+        end: the offset behind the last.
+        hour: the hour, in UTC, that the reads count for.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    hour: datetime
+
+
+class Reads(msgspec.Struct, frozen=True):
+    """What committed offsets say about reads.
+
+    Args:
+        ranges: what was read, for the records in it to be counted.
+        known: rows that need no counting: unknown reads, and topics that no group read.
+    """
+
+    ranges: tuple[ReadRange, ...] = ()
+    known: tuple[Usage, ...] = ()
+
+
+def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> Reads:
+    """Work out what groups read between the moments at which their offsets were taken.
+
+    Args:
+        offsets: the offsets, of two moments or more; of fewer, nothing can be told.
+        covered: which records there are to count; topics that nobody read are taken from it.
+
+    Raises:
+        ConfigError: a moment without a time zone.
+    """
+    moments = _by_moment(offsets)
+    if len(moments) < 2:
+        return Reads()
+    bounds = {(each.topic, each.partition): each for each in covered}
+    ranges: list[ReadRange] = []
+    unknown: dict[tuple[str, str, datetime], int | None] = {}
+    for (since, earlier), (_, later) in pairwise(sorted(moments.items())):
+        for place, end in later.items():
+            found, missing = _between(place, earlier.get(place), end, bounds.get(place[1:]), since)
+            ranges.extend(found)
+            if missing != 0:
+                _add(unknown, (place[0], place[1], _hour(since)), missing)
+    told = {each.topic for each in ranges} | {topic for _, topic, _ in unknown}
+    idle = sorted({topic for topic, _ in bounds} - told)
+    rows = [_unknown(*key, records) for key, records in sorted(unknown.items())]
+    return Reads(tuple(ranges), (*rows, *map(_unread, idle)))
+
+
+def _between(
+    place: Place, begin: int | None, end: int, bounds: Covered | None, since: datetime
+) -> tuple[list[ReadRange], int | None]:
+    """Give what of a stretch can be counted, and how many offsets cannot; None for nobody knows."""
+    if begin is None or end < begin:
+        return [], None
+    low, high = (begin, begin) if bounds is None else (max(begin, bounds.begin), min(end, bounds.end))
+    if low >= high:
+        return [], end - begin
+    return [ReadRange(*place, low, high, _hour(since))], end - begin - (high - low)
+
+
+def _by_moment(offsets: Iterable[GroupOffset]) -> dict[datetime, dict[Place, int]]:
+    moments: defaultdict[datetime, dict[Place, int]] = defaultdict(dict)
+    for each in offsets:
+        if each.at.tzinfo is None:
+            raise ConfigError("expected moments with a time zone, found one without", path="offsets.at")
+        moments[each.at][each.group, each.topic, each.partition] = each.offset
+    return moments
+
+
+def _add(
+    unknown: dict[tuple[str, str, datetime], int | None], key: tuple[str, str, datetime], count: int | None
+) -> None:
+    before = unknown.get(key, 0)
+    unknown[key] = None if before is None or count is None else before + count
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _unknown(group: str, topic: str, hour: datetime, records: int | None) -> Usage:
+    return Usage(
+        hour=hour, topic=topic, direction="out", group=group, records=records, bytes=None, source="unknown"
+    )
+
+
+def _unread(topic: str) -> Usage:
+    return Usage(hour=None, topic=topic, direction="out", records=0, bytes=0, source="offsets")

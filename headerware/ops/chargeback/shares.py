@@ -1,0 +1,53 @@
+"""Rounded amounts whose sum is the rounded sum: by largest remainder.
+
+Each amount is cut to the decimals that are shown; what the cuts left over goes, a unit each, to those that
+lost most, the first of equals first. So every table of a report adds up to the same total, and no row is off
+by a whole unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import Final
+
+EXACT: Final = Context(prec=120)
+"""A context in which sums of costs are exact: 2**-30 has 30 decimals, rates and counts 15 and 20 more."""
+
+
+def rounded(amount: Decimal, decimals: int) -> Decimal:
+    """Round half to even, as banks do.
+
+    Args:
+        amount: any amount.
+        decimals: how many decimals stay.
+    """
+    return amount.quantize(_unit(decimals), ROUND_HALF_EVEN, EXACT)
+
+
+def shares(amounts: Sequence[Decimal], decimals: int) -> list[Decimal]:
+    """Round amounts so that they add up to their rounded sum, each by less than one unit.
+
+    Args:
+        amounts: amounts of 0 or more.
+        decimals: how many decimals stay.
+    """
+    unit = _unit(decimals)
+    cut = [amount.quantize(unit, ROUND_FLOOR, EXACT) for amount in amounts]
+    left = int(EXACT.divide(EXACT.subtract(rounded(total(amounts), decimals), total(cut)), unit))
+    by_loss = sorted(range(len(amounts)), key=lambda index: EXACT.subtract(cut[index], amounts[index]))
+    for index in by_loss[:left]:
+        cut[index] = EXACT.add(cut[index], unit)
+    return cut
+
+
+def total(amounts: Iterable[Decimal]) -> Decimal:
+    """Add amounts up, exactly."""
+    found = Decimal(0)
+    for amount in amounts:
+        found = EXACT.add(found, amount)
+    return found
+
+
+def _unit(decimals: int) -> Decimal:
+    return Decimal(1).scaleb(-decimals)

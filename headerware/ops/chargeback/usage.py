@@ -1,0 +1,45 @@
+"""One row of usage: who moved how much, where and when, and how that is known."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+Direction = Literal["in", "out"]
+"""``in`` is produced into Kafka, ``out`` is read from it."""
+
+Source = Literal["records", "audit", "offsets", "unknown"]
+"""Where a figure comes from: the records themselves, consumers' own counts, the offsets that groups
+committed, or nowhere."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one owner's producer moved into or out of one topic in one hour.
+
+    Args:
+        hour: when the hour begins, in UTC; None for records without a time that a calendar reaches.
+        topic: the topic.
+        owner: what the last ``hw.owner`` says; None where there is none.
+        producer: the service that began the paper trail; None where that is unknown.
+        direction: into Kafka or out of it.
+        group: the consumer group that read; None for what came in.
+        records: how many records; for unknown reads how many offsets were passed over, or None where not
+            even that is known.
+        bytes: their size on the wire, as :func:`~headerware.ops.chargeback.record_bytes` has it; None for
+            unknown reads.
+        malformed: how many of the records have a trail or a block of header ids that cannot be read.
+        source: where the figure comes from.
+    """
+
+    hour: datetime | None
+    topic: str
+    owner: str | None = None
+    producer: str | None = None
+    direction: Direction
+    group: str | None = None
+    records: int | None
+    bytes: int | None
+    malformed: int = 0
+    source: Source

@@ -1,0 +1,192 @@
+"""Asking the cluster: Kafka's own AdminClient in the driver's JVM.
+
+It comes with the connector's jars and takes Spark's ``kafka.*`` options as they are, so that security
+settings need no translation into another client's words. Each topic, partition and group costs a few calls
+from Python into the JVM, of about 0.2 ms each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.spark_bridge.connector import require_connector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+    from pyspark.sql import SparkSession
+
+_PREFIX = "kafka."
+_SERVERS = "bootstrap.servers"
+
+
+class AdminError(HeaderwareError):
+    """A question that the cluster did not answer, in time or at all."""
+
+
+class KafkaAdmin:
+    """Kafka's AdminClient, for what the bridge asks of a cluster; close it, or use it in a ``with``.
+
+    Any thread may call it.
+
+    Args:
+        spark: the session in whose driver it runs.
+        options: of Spark's Kafka source or sink; those that begin with ``kafka.`` count.
+        timeout_s: how long one question may take, in seconds.
+
+    Raises:
+        AdminError: Kafka refuses the options.
+        ConfigError: ``kafka.bootstrap.servers`` is not among the options, or the session is Spark Connect's.
+        MissingPartError: the session has no Kafka connector.
+    """
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, Any], *, timeout_s: float = 30) -> None:
+        require_connector(spark)
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - a classic session's way to its JVM
+        self._timeout_ms = int(timeout_s * 1000)
+        settings = admin_settings(options, self._timeout_ms)
+        self._servers = settings[_SERVERS]
+        admin = self._kafka.clients.admin.Admin
+        self._admin = self._guarded(
+            "its AdminClient refuses the settings", lambda: admin.create(self._map(settings))
+        )
+
+    def cluster_id(self) -> str:
+        """Give the cluster's id.
+
+        Raises:
+            AdminError: no answer.
+        """
+        return str(self._ask("the cluster's id", lambda: self._admin.describeCluster().clusterId()))
+
+    def partition_counts(self, topics: Iterable[str] | None = None) -> dict[str, int]:
+        """Give the number of partitions of topics, or of all that are not Kafka's own.
+
+        Raises:
+            AdminError: no answer, or a topic does not exist.
+        """
+        if topics is None:
+            topics = self._ask("which topics there are", lambda: self._admin.listTopics().names())
+        names = self._list(topics)
+        found = self._ask("the topics' partitions", lambda: self._admin.describeTopics(names).allTopicNames())
+        return {str(topic): int(found[topic].partitions().size()) for topic in found}
+
+    def groups(self) -> list[str]:
+        """Give the ids of all consumer groups, sorted.
+
+        Raises:
+            AdminError: no answer.
+        """
+        found = self._ask("which consumer groups there are", lambda: self._admin.listConsumerGroups().all())
+        return sorted(str(group.groupId()) for group in found)
+
+    def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        """Give what a group has committed: by topic and partition, the next offset that it will read.
+
+        A group that does not exist has committed nothing.
+
+        Raises:
+            AdminError: no answer.
+        """
+        found = self._ask(
+            f"the offsets of group {group}",
+            lambda: self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata(),
+        )
+        offsets = {(str(place.topic()), int(place.partition())): found[place] for place in found}
+        return {place: int(offset.offset()) for place, offset in offsets.items() if offset is not None}
+
+    def begin_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Give the first offset that each partition still has.
+
+        Raises:
+            AdminError: no answer, or a topic does not exist.
+        """
+        return self._offsets(topics, self._kafka.clients.admin.OffsetSpec.earliest())
+
+    def end_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Give the offset that each partition's next record will get.
+
+        Raises:
+            AdminError: no answer, or a topic does not exist.
+        """
+        return self._offsets(topics, self._kafka.clients.admin.OffsetSpec.latest())
+
+    def close(self) -> None:
+        """Close the client, without waiting for answers; closing twice is fine."""
+        self._admin.close(self._jvm.java.time.Duration.ZERO)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _kafka(self) -> Any:
+        return self._jvm.org.apache.kafka
+
+    def _offsets(self, topics: Iterable[str], when: Any) -> dict[tuple[str, int], int]:
+        place = self._kafka.common.TopicPartition
+        counts = self.partition_counts(topics)
+        asked = {(topic, number): when for topic, count in counts.items() for number in range(count)}
+        places = self._map({place(*key): spec for key, spec in asked.items()})
+        found = self._ask("the partitions' offsets", lambda: self._admin.listOffsets(places).all())
+        return {(str(key.topic()), int(key.partition())): int(found[key].offset()) for key in found}
+
+    def _ask(self, what: str, question: Any) -> Any:
+        unit = self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS
+        # The client's own timeout comes first, and says more; this one is for a client that hangs.
+        problem = f"it did not tell {what} within {self._timeout_ms} ms"
+        return self._guarded(problem, lambda: question().get(self._timeout_ms + 5_000, unit))
+
+    def _guarded(self, problem: str, call: Any) -> Any:
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        try:
+            return call()
+        except Py4JJavaError as error:
+            message = f"Kafka at {self._servers}: {problem}: {_cause(error)}"
+            raise AdminError(message) from error
+
+    def _map(self, pairs: Mapping[Any, Any]) -> Any:
+        made = self._jvm.java.util.HashMap()
+        for key, value in pairs.items():
+            made.put(key, value)
+        return made
+
+    def _list(self, items: Iterable[str]) -> Any:
+        made = self._jvm.java.util.ArrayList()
+        for item in items:
+            made.add(item)
+        return made
+
+
+def admin_settings(options: Mapping[str, Any], timeout_ms: int) -> dict[str, str]:
+    """Give the AdminClient's settings from Spark's options.
+
+    Args:
+        options: of Spark's Kafka source or sink.
+        timeout_ms: how long one question may take, unless the options say it.
+
+    Raises:
+        ConfigError: ``kafka.bootstrap.servers`` is missing.
+    """
+    own = {key: str(value) for key, value in options.items() if key.lower().startswith(_PREFIX)}
+    settings = {key[len(_PREFIX) :]: value for key, value in own.items()}
+    if not settings.get(_SERVERS):
+        raise ConfigError("the brokers' addresses are missing", path=_PREFIX + _SERVERS)
+    # Kafka refuses a request timeout that is longer than that of the whole call.
+    timeouts = {"default.api.timeout.ms": str(timeout_ms), "request.timeout.ms": str(min(timeout_ms, 30_000))}
+    return timeouts | settings
+
+
+def _cause(error: Any) -> str:
+    """Name the exception at the bottom of a Java exception, and its message."""
+    java = error.java_exception
+    while (deeper := java.getCause()) is not None:
+        java = deeper
+    return f"{java.getClass().getSimpleName()}: {java.getMessage()}"

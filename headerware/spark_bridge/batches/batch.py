@@ -1,0 +1,105 @@
+"""One micro-batch at work: who it is, what it counts, and where its refused rows go."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headerware.core.errors import ConfigError
+from headerware.spark_bridge.executors.progress import Counts, CountsParam
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch came to.
+
+    Counts come from the executors: a task that was tried again counts again.
+
+    Args:
+        batch: the batch's number.
+        query_id: the streaming query's id.
+        skipped: the ledger says that it was done before; nothing was counted.
+        replay: it was begun before, and not finished.
+        waiting: slices that wait for the next batch.
+        decoded: counts of the reading chain: ``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``,
+            ``refused``, and ``steps``: counters by interceptor, as ``client.stats()`` has them.
+        encoded: the same of the writing chain.
+    """
+
+    batch: int
+    query_id: str
+    skipped: bool = False
+    replay: bool = False
+    waiting: int = 0
+    decoded: Mapping[str, Any] = {}
+    encoded: Mapping[str, Any] = {}
+
+
+class Counter:
+    """An accumulator of counts, as the executors take it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._accumulator = spark.sparkContext.accumulator({}, CountsParam())
+        self.pickled: bytes = pickle.dumps(self._accumulator)
+
+    @property
+    def counts(self) -> Counts:
+        """What was counted so far."""
+        return dict(self._accumulator.value)
+
+
+class Batch:
+    """What a sink knows of the batch that it writes.
+
+    Args:
+        spark: the batch's session.
+        id: the batch's number.
+        query_id: the streaming query's id; it stays the same over restarts.
+        job: what trails call the work.
+        dead_letters: where rows go that a chain refuses; None where they fail the query.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        id: int,  # noqa: A002 - what Spark calls it
+        query_id: str,
+        job: str,
+        dead_letters: Any = None,
+    ) -> None:
+        self.spark = spark
+        self.id = id
+        self.query_id = query_id
+        self.job = job
+        self.dead_letters = dead_letters
+        self.carrier: dict[str, str] = {}
+        """The trace context of the batch, as headers have it."""
+        self.encoded = Counter(spark)
+        self._cached: list[DataFrame] = []
+
+    def cache(self, frame: DataFrame) -> DataFrame:
+        """Keep a frame until the batch is over, for it is read more than once."""
+        self._cached.append(frame.persist())
+        return frame
+
+    def bury(self, letters: DataFrame) -> None:
+        """Write dead letters.
+
+        Raises:
+            ConfigError: there is nowhere to write them.
+        """
+        if self.dead_letters is None:
+            raise ConfigError("the query has no sink for dead letters", path="dead_letters")
+        self.dead_letters.write(letters, self)
+
+    def release(self) -> None:
+        """Let go of what was kept."""
+        while self._cached:
+            self._cached.pop().unpersist()

@@ -1,0 +1,262 @@
+"""The ledger: which micro-batches of a streaming query are done, and what they left for the next.
+
+Layout, below the folder that the user names (a streaming query's checkpoint, or a place of its own)::
+
+    headerware/<query id>/
+        begun/<batch>-<attempt number>-<attempt>.json   an attempt, and the time of the batch's first one
+        committed/<batch>.json                          the batch is done; says which rows count
+        rows/<batch>-<attempt>-left/                    Parquet: rows that wait for the next batch
+        rows/<batch>-<attempt>-seen/, ...-merged2/      Parquet: identities and places, see `seen`
+        tmp/                                            texts on their way to their names
+
+What is there after each step of batch N, and what a replay makes of it when the driver ends right after:
+
+=============  ==================  ================  =======================  ===============================
+step           begun               rows              committed                the replay of N
+=============  ==================  ================  =======================  ===============================
+(N-1 done)     N-1                 of N-1            N-1                      begins for the first time
+begin(N)       N-1, N              of N-1            N-1                      same time; carries N-1's rows
+leave(N)       N-1, N              of N-1, of N      N-1                      the same; N's rows are no one's
+seen.record    N-1, N              of N-1, of N      N-1                      the same; compares with N-1's
+the output     N-1, N              of N-1, of N      N-1                      the same: writes a second time
+commit(N)      N-1, N              of N-1, of N      N-1, N                   is_committed: skips the batch
+pruning        the last 10         of N-1, of N      the last 10              the same
+=============  ==================  ================  =======================  ===============================
+
+The one step that counts is the name ``committed/<batch>.json``, which appears whole or not at all; rows are
+in folders of their attempt's own, and count when that file says so. So a failed attempt leaves nothing that
+a replay could see, and two drivers never write to one place.
+
+Two drivers on one ledger: each `begin` is a new attempt with the next number, and `commit` refuses an attempt
+that is no longer the latest. What the earlier driver sent to a sink in the meantime is sent; the ledger only
+keeps it from going on.
+
+A ledger is for one thread at a time, as the batches of a query are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from headerware.spark_bridge.batches import documents
+from headerware.spark_bridge.batches.attempts import Attempts
+from headerware.spark_bridge.batches.documents import Begun, Committed, Rows
+from headerware.spark_bridge.batches.seen import Seen, Window
+from headerware.spark_bridge.batches.storage import LedgerError, Storage
+from headerware.spark_bridge.batches.tables import FOLDER, Tables, aligned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+KEPT_BATCHES: Final = 10
+"""Spark replays the last batch at most; the others are for who takes Spark's own commits away by hand."""
+
+_log = logging.getLogger("headerware.spark_bridge")
+
+_FOLDER: Final = "committed"
+_COMMITTED: Final = re.compile(r"(\d{12,})\.json")
+_ROWS: Final = re.compile(r"(\d{12,})-[0-9a-f]{32}-[a-z0-9]+")
+
+
+class Ledger:
+    """Keep, for one streaming query, what is done and what waits; `open` makes one.
+
+    A batch is: `is_committed`, and where it is not, `begin`, `carried`, `leave`, `seen.fresh`,
+    `seen.record`, the output, `commit`. One thread at a time.
+    """
+
+    def __init__(self, spark: SparkSession, storage: Storage, window: Window) -> None:
+        self._storage = storage
+        self._attempts = Attempts(storage)
+        self._tables = Tables(spark, storage)
+        self.seen: Final = Seen(self._tables, window)
+        """The identities of earlier batches."""
+        self._begun: Begun | None = None
+        self._chain = ""
+        self._previous: Committed | None = None
+        self._left: Rows | None = None
+        self._has_left = False
+
+    @classmethod
+    def open(
+        cls,
+        spark: SparkSession,
+        folder: str | os.PathLike[str],
+        query_id: str,
+        *,
+        window_batches: int = 100,
+        window_ms: int | None = None,
+    ) -> Ledger:
+        """Open the ledger of a query; nothing is written before the first `begin`.
+
+        Args:
+            spark: the session that runs the batches: ``frame.sparkSession`` inside of ``foreachBatch``.
+            folder: where all ledgers of a checkpoint are: the checkpoint itself, or a folder that is as safe.
+            query_id: the streaming query's id, a UUID as text, which stays the same over restarts.
+            window_batches: how many batches back duplicates are looked for.
+            window_ms: where given, no further back than that, in milliseconds between the times of batches.
+
+        Raises:
+            LedgerError: where an argument is wrong, or the folder's file system cannot be reached.
+        """
+        window = Window(batches=window_batches, time_ms=window_ms)
+        if not (place := os.fspath(folder)):
+            raise LedgerError("expected a folder for the ledger, found an empty text: name the checkpoint's")
+        try:
+            query = uuid.UUID(query_id)
+        except ValueError as error:
+            raise LedgerError(f"expected a query's id, which is a UUID, found {query_id!r}") from error
+        return cls(spark, Storage(spark, f"{place.rstrip('/')}/headerware/{query}"), window)
+
+    def is_committed(self, batch: int) -> bool:
+        """Tell whether a batch was done before, so that it is to be skipped.
+
+        Raises:
+            LedgerError: where later batches were done, and of this one nothing is known: the checkpoint is
+                older than its ledger.
+        """
+        done = self._done()
+        if not done or batch > done[-1]:
+            return False
+        if batch in done:
+            return True
+        raise LedgerError(
+            f"{self._storage.path()}: expected a batch after {done[-1]}, the last that was committed, found "
+            f"{batch}: the checkpoint is older than its ledger. Restore both from the same time, or delete "
+            "this folder while the query is stopped: then rows that wait are forgotten, and what was written "
+            "may be written again"
+        )
+
+    def begin(self, batch: int, *, chain: str, now_ms: int) -> Begun:
+        """Begin a batch, for the first time or again, and take the ledger over from any other driver.
+
+        Args:
+            batch: the batch's number.
+            chain: the fingerprint of the chain, by which a change of it is noticed.
+            now_ms: the time, in milliseconds since 1970; a replay gives the one that was written first.
+
+        Raises:
+            LedgerError: where the batch is committed, or the ledger is damaged or cannot be written.
+        """
+        if self.is_committed(batch):
+            raise LedgerError(
+                f"{self._storage.path()}: batch {batch} is committed: skip it, as is_committed tells"
+            )
+        done = self._done()
+        self._previous = previous = self._read(done[-1]) if done else None
+        self._begun = begun = self._attempts.begin(
+            batch, chain=chain, now_ms=now_ms, previous_chain=previous.chain if previous else None
+        )
+        self._chain, self._left, self._has_left = chain, None, False
+        self.seen.turn_to(begun, previous.segments if previous else ())
+        return begun
+
+    def carried(self, batch: int, *, like: StructType | None = None) -> DataFrame | None:
+        """Give the rows that the last committed batch left waiting; None where there are none.
+
+        That is the batch before or, where the query ran without this ledger for a while, the last with it.
+
+        Args:
+            batch: the batch that was begun.
+            like: the columns of now: one that came since is null, one that went is dropped.
+
+        Raises:
+            LedgerError: where the batch is not the one that was begun, files are lost, or a column is of
+                another type now.
+        """
+        self._checked(batch)
+        if self._previous is None or self._previous.left is None:
+            return None
+        frame = self._tables.read(self._previous.left)
+        return frame if like is None else aligned(frame, like)
+
+    def leave(self, batch: int, frame: DataFrame) -> None:
+        """Write the rows that wait for the next batch; the last frame of an attempt counts.
+
+        Raises:
+            LedgerError: where the batch is not the one that was begun.
+        """
+        begun = self._checked(batch)
+        rows = self._tables.write(frame, f"{batch:012d}-{begun.attempt}-left")
+        self._left = None if self._tables.read(rows).isEmpty() else rows
+        self._has_left = True
+
+    def commit(self, batch: int) -> None:
+        """Have a batch done: from here on it is skipped, and what it left counts; then delete what is old.
+
+        Raises:
+            LedgerError: where the batch is not the one that was begun, another driver began or committed it
+                since, or rows were waiting and `leave` was not called, by which they would be lost.
+        """
+        begun = self._checked(batch)
+        if not self._has_left and self._previous is not None and self._previous.left is not None:
+            raise LedgerError(
+                f"batch {batch}: expected leave before commit, for rows of batch {self._previous.batch} wait"
+            )
+        if not self._attempts.is_latest(begun):
+            raise self._taken_over(batch)
+        committed = Committed(
+            batch=batch,
+            attempt=begun.attempt,
+            now_ms=begun.now_ms,
+            chain=self._chain,
+            left=self._left,
+            segments=self.seen.segments(),
+        )
+        text = documents.encode(committed)
+        if not self._storage.write_text(_name(batch), text) and self._read(batch).attempt != begun.attempt:
+            raise self._taken_over(batch)
+        self._begun = None
+        self.seen.release()
+        self._prune(committed)
+
+    def _checked(self, batch: int) -> Begun:
+        if self._begun is None or self._begun.batch != batch:
+            found = "none" if self._begun is None else f"batch {self._begun.batch}"
+            raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin before")
+        return self._begun
+
+    def _taken_over(self, batch: int) -> LedgerError:
+        return LedgerError(
+            f"{self._storage.path()}: batch {batch} was begun by another driver after this one: two run the "
+            "same query. This one stops here; see that only one is running"
+        )
+
+    def _done(self) -> list[int]:
+        """Give the batches that are committed and still known, in order."""
+        found = map(_COMMITTED.fullmatch, self._storage.names(_FOLDER))
+        return sorted(int(name[1]) for name in found if name)
+
+    def _read(self, batch: int) -> Committed:
+        remedy = (
+            f"restore it, or delete {self._storage.path()} while the query is stopped: then rows that wait "
+            "are forgotten, and what was written may be written again"
+        )
+        return documents.read(self._storage, _name(batch), Committed, remedy)
+
+    def _prune(self, committed: Committed) -> None:
+        """Delete what no restart needs; rows of the batch before stay, for frames that read them still."""
+        needed = committed.names() | (self._previous.names() if self._previous else set())
+        oldest = committed.batch - KEPT_BATCHES + 1
+        try:
+            for name in self._storage.names(FOLDER):
+                found = _ROWS.fullmatch(name)
+                if found and name not in needed and int(found[1]) <= committed.batch:
+                    self._storage.delete(f"{FOLDER}/{name}")
+            for batch in self._done():
+                if batch < oldest:
+                    self._storage.delete(_name(batch))
+            self._attempts.prune(oldest)
+            self._storage.delete_temporary()
+        except LedgerError as error:
+            # The batch is done all the same, and the next one tries again.
+            _log.warning("what is old in the ledger stays for now: %s", error)
+
+
+def _name(batch: int) -> str:
+    return f"{_FOLDER}/{batch:012d}.json"

@@ -1,0 +1,191 @@
+"""Where a batch's rows go: to Kafka through a chain, through any DataFrameWriter, or to a function."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+
+from headerware.core.errors import ConfigError
+from headerware.core.hooks import Place
+from headerware.core.order import place_of
+from headerware.spark_bridge.admin import AdminError, KafkaAdmin
+from headerware.spark_bridge.chain_source import ChainLike, chain_source
+from headerware.spark_bridge.encoding import EncodePlan
+from headerware.spark_bridge.failures import split_failures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter
+
+    from headerware.spark_bridge.batches.batch import Batch
+
+_log: Final = logging.getLogger("headerware.spark_bridge")
+_COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
+_JAVA_MAX_BYTES: Final = 1_048_576
+
+
+class Sink(Protocol):
+    """Take the rows of a batch; called on the driver, once a batch, or again where the batch is replayed."""
+
+    def write(self, frame: DataFrame, batch: Batch) -> None:
+        """Write the rows; what is raised fails the query."""
+
+
+def kafka_sink(
+    options: Mapping[str, Any],
+    chain: ChainLike | None = None,
+    *,
+    identity: Collection[str] | None = None,
+    cluster_id: str | None = None,
+    partition_counts: Mapping[str, int] | None = None,
+) -> Sink:
+    """Write to Kafka, with headers, through the sending half of a chain.
+
+    The connector cannot set timestamps: records get the time of writing.
+
+    Args:
+        options: of Spark's Kafka sink, such as ``kafka.bootstrap.servers`` and ``topic``; where there is a
+            ``topic``, all rows go there.
+        chain: the chain; None writes rows as they are.
+        identity: with ``dedup`` in the chain: the columns that tell a row from every other of its batch,
+            and are the same in a replay. None takes the place where it was read, in its column ``source``.
+        cluster_id: the cluster's id, for signatures; None asks the cluster.
+        partition_counts: how many partitions topics have, for messages in slices without a key; None asks
+            the cluster.
+
+    Raises:
+        ConfigError: options without ``kafka.bootstrap.servers``, or what is wrong with the chain.
+    """
+    return _KafkaSink(
+        dict(options), chain, identity=identity, cluster_id=cluster_id, partition_counts=partition_counts
+    )
+
+
+def writer_sink(write: Callable[[DataFrameWriter, Batch], Any]) -> Sink:
+    """Write through any DataFrameWriter.
+
+    A batch may be replayed: a place of its own for each batch, overwritten, makes the result the same::
+
+        writer_sink(lambda writer, batch: writer.mode("overwrite").parquet(f"{path}/batch={batch.id}"))
+
+    and for Delta, the options ``txnAppId`` (``batch.query_id``) and ``txnVersion`` (``batch.id``).
+
+    Args:
+        write: takes the writer and the batch, and saves.
+    """
+    return _WriterSink(write)
+
+
+def sink_of(sink: Sink | Callable[[DataFrame, int], Any], name: str) -> Sink:
+    """Give a sink for what the user gave: a sink, or a function as Spark's ``foreachBatch`` takes.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if hasattr(sink, "write"):
+        return sink
+    if callable(sink):
+        return _FunctionSink(sink)
+    raise ConfigError(
+        f"expected kafka_sink(...), writer_sink(...) or a function of frame and batch id, found "
+        f"{type(sink).__name__}",
+        path=name,
+    )
+
+
+class _WriterSink:
+    def __init__(self, write: Callable[[DataFrameWriter, Batch], Any]) -> None:
+        self._write = write
+
+    def write(self, frame: DataFrame, batch: Batch) -> None:
+        self._write(frame.write, batch)
+
+
+class _FunctionSink:
+    def __init__(self, function: Callable[[DataFrame, int], Any]) -> None:
+        self._function = function
+
+    def write(self, frame: DataFrame, batch: Batch) -> None:
+        self._function(frame, batch.id)
+
+
+class _KafkaSink:
+    def __init__(
+        self,
+        options: dict[str, Any],
+        chain: ChainLike | None,
+        *,
+        identity: Collection[str] | None,
+        cluster_id: str | None,
+        partition_counts: Mapping[str, int] | None,
+    ) -> None:
+        if "kafka.bootstrap.servers" not in options:
+            raise ConfigError("this option has no default; give it", path="kafka.bootstrap.servers")
+        self._options = options
+        self._topic = options.get("topic")
+        self._chain = None if chain is None else chain_source(chain)
+        self._identity = identity
+        self._cluster_id = cluster_id
+        self._counts = partition_counts
+        self._admin: KafkaAdmin | None = None
+
+    def write(self, frame: DataFrame, batch: Batch) -> None:
+        if self._topic is not None:
+            frame = frame.withColumn("topic", F.lit(self._topic))
+        if self._chain is None:
+            # A frame with offsets was read from Kafka: its partitions are not where it goes.
+            self._save(frame.drop("partition") if "offset" in frame.columns else frame)
+            return
+        source, chain = self._chain
+        plan = EncodePlan(
+            frame,
+            source,
+            chain,
+            failures="fail" if batch.dead_letters is None else "route",
+            identity=self._identity,
+            occasion=f"{batch.id}",
+        )
+        work = plan.work(
+            job=batch.job,
+            scope=batch.query_id,
+            cluster_id=self._cluster(batch),
+            partition_counts=self._partitions(batch) if _needs_partitions(chain) else {},
+            max_message_bytes=int(self._options.get("kafka.max.request.size", _JAVA_MAX_BYTES)),
+        )
+        encoded = plan.encoded(work, batch.encoded.pickled, batch.carrier)
+        if batch.dead_letters is None:
+            self._save(encoded)
+            return
+        good, letters = split_failures(batch.cache(encoded))
+        if not letters.isEmpty():
+            batch.bury(letters)
+        self._save(good)
+
+    def _save(self, frame: DataFrame) -> None:
+        columns = [name for name in _COLUMNS if name in frame.columns]
+        frame.select(*columns).write.format("kafka").options(**self._options).save()
+
+    def _cluster(self, batch: Batch) -> str | None:
+        if self._cluster_id is None:
+            try:
+                self._cluster_id = self._ask(batch).cluster_id()
+            except AdminError as error:
+                _log.warning("signatures will not name the cluster: %s", error)
+                self._cluster_id = ""
+        return self._cluster_id or None
+
+    def _partitions(self, batch: Batch) -> Mapping[str, int]:
+        if self._counts is not None:
+            return self._counts
+        return self._ask(batch).partition_counts()
+
+    def _ask(self, batch: Batch) -> KafkaAdmin:
+        if self._admin is None:
+            self._admin = KafkaAdmin(batch.spark, self._options)
+        return self._admin
+
+
+def _needs_partitions(chain: Any) -> bool:
+    return any(place_of(step) in {Place.SLICE, Place.DEDUP} for step in chain)

@@ -1,0 +1,163 @@
+"""Files beside a streaming query's checkpoint, wherever that is, through Hadoop's FileSystem.
+
+A text is written under a temporary name in ``tmp/`` and then renamed, so that a half-written file never
+has its final name, also after a kill. On HDFS and on local disks the renaming is one step. In object stores
+it is a copy on the server followed by a delete: the copy shows whole or not at all, and a kill in between
+leaves a stray in ``tmp/``. Names are written once and never replaced.
+
+Local disks are used below Hadoop's checksums: its ``.crc`` files are written apart from the file that they
+are about, so that a kill between the two makes a good file unreadable. Against the loss of power there is
+what the file system gives, as for Spark's own checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.errors import HeaderwareError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+MAX_TEXT_BYTES: Final = 16 * 2**20
+"""More than that is no file of ours; it is not read into the driver's memory."""
+
+_TEMPORARY: Final = "tmp"
+
+
+class LedgerError(HeaderwareError):
+    """A ledger of micro-batches that cannot be read, written or gone on with."""
+
+
+class Storage:
+    """Read and write small files under one folder.
+
+    Args:
+        spark: the session; its Hadoop configuration says how file systems are reached.
+        root: the folder: a local path, or a URI of any file system that Spark reaches. A relative path is
+            relative to the working directory of Spark's driver, as that of a checkpoint is.
+
+    Raises:
+        LedgerError: where the folder is none, or its file system cannot be reached.
+    """
+
+    def __init__(self, spark: SparkSession, root: str | os.PathLike[str]) -> None:
+        jvm: Any = spark._jvm  # noqa: SLF001  pyspark has no public way to Hadoop's FileSystem
+        conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001  with what the session sets
+        self._new_path = jvm.org.apache.hadoop.fs.Path
+        self._root = str(root := os.fspath(root))
+        with self._telling("reach", ""):
+            path = self._new_path(root)
+            found = path.getFileSystem(conf)
+            self._root = found.makeQualified(path).toString()
+            local = found.getUri().getScheme() == "file"
+            self._files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(conf).getRaw() if local else found
+
+    def path(self, name: str = "") -> str:
+        """Give the full path of a name, as Spark's readers and writers take it."""
+        return f"{self._root.rstrip('/')}/{name}" if name else self._root
+
+    def exists(self, name: str) -> bool:
+        """Tell whether there is a file or folder of that name."""
+        with self._telling("look for", name):
+            return bool(self._files.exists(self._at(name)))
+
+    def names(self, name: str = "") -> tuple[str, ...]:
+        """Give the names in a folder, sorted, without hidden ones; none where there is no folder."""
+        with self._telling("list", name):
+            # Asked first, for not every file system throws the same where there is none.
+            at = self._at(name)
+            found = self._files.listStatus(at) if self._files.exists(at) else ()
+            names = [status.getPath().getName() for status in found]
+        return tuple(sorted(each for each in names if not each.startswith((".", "_"))))
+
+    def read_text(self, name: str) -> str:
+        """Read a whole file.
+
+        Raises:
+            LedgerError: where it is not there, cannot be read, is no UTF-8 or over `MAX_TEXT_BYTES`.
+        """
+        with self._telling("read", name), _closing(self._files.open(self._at(name))) as stream:
+            content = bytes(stream.readNBytes(MAX_TEXT_BYTES + 1))
+        if len(content) > MAX_TEXT_BYTES:
+            raise LedgerError(f"{self.path(name)}: expected at most {MAX_TEXT_BYTES} bytes, found more")
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            raise LedgerError(f"{self.path(name)}: expected UTF-8, found other bytes") from error
+
+    def write_text(self, name: str, text: str) -> bool:
+        """Write a file, whole or not at all; give False, and change nothing, where the name is taken.
+
+        Raises:
+            LedgerError: where it cannot be written.
+        """
+        if self.exists(name):
+            return False
+        temporary = f"{_TEMPORARY}/{uuid.uuid4().hex}"
+        with self._telling("write", name):
+            self._files.mkdirs(self._at(name).getParent())
+            with _closing(self._files.create(self._at(temporary), False)) as stream:  # noqa: FBT003  Java's
+                stream.write(bytearray(text.encode()))
+        return self._renamed(temporary, name)
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with all that is in it; nothing happens where there is none."""
+        with self._telling("delete", name):
+            self._files.delete(self._at(name), True)  # noqa: FBT003  Java's
+
+    def delete_temporary(self) -> None:
+        """Delete what killed writers left under temporary names."""
+        self.delete(_TEMPORARY)
+
+    def _renamed(self, temporary: str, name: str) -> bool:
+        """Give a written file its name; where another was first, away with it."""
+        try:
+            with self._telling("write", name):
+                renamed = bool(self._files.rename(self._at(temporary), self._at(name)))
+        except LedgerError:
+            # Some file systems throw where the name is taken, others say False.
+            if not self.exists(name):
+                raise
+            renamed = False
+        if not renamed:
+            self.delete(temporary)
+            if not self.exists(name):
+                raise LedgerError(f"cannot write {self.path(name)}: the file system refused to rename to it")
+        return renamed
+
+    def _at(self, name: str) -> Any:
+        return self._new_path(self.path(name))
+
+    @contextlib.contextmanager
+    def _telling(self, verb: str, name: str) -> Iterator[None]:
+        """Say in our own words what failed in the JVM, and where."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415  with pyspark
+        from pyspark.errors import PySparkException  # noqa: PLC0415  where Spark is needed, not before
+
+        try:
+            yield
+        except PySparkException as error:
+            raise LedgerError(f"cannot {verb} {self.path(name)}: {error.getMessage()}") from error
+        except Py4JJavaError as error:
+            raise LedgerError(f"cannot {verb} {self.path(name)}: {_reason(error.java_exception)}") from error
+
+
+@contextlib.contextmanager
+def _closing(stream: Any) -> Iterator[Any]:
+    try:
+        yield stream
+    finally:
+        stream.close()
+
+
+def _reason(thrown: Any) -> str:
+    """Write a Java exception in one line: its class and the first line of its message."""
+    message = str(thrown.getMessage() or "").partition("\n")[0]
+    kind = thrown.getClass().getSimpleName()
+    return f"{kind}: {message}" if message else str(kind)

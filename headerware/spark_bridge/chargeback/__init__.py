@@ -1,0 +1,37 @@
+"""Chargeback in Spark: usage counted from frames of the Kafka connector, in batches and in streams.
+
+Prices, the bill and the report need no Spark: they are in ``headerware.ops.chargeback``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from headerware.spark_bridge.chargeback.counting import usage
+    from headerware.spark_bridge.chargeback.rows import usage_rows
+    from headerware.spark_bridge.chargeback.snapshots import snapshot, stored_offsets
+    from headerware.spark_bridge.chargeback.streaming import stored_usage, usage_sink
+
+__all__ = ["snapshot", "stored_offsets", "stored_usage", "usage", "usage_rows", "usage_sink"]
+
+_HOMES: Final = {
+    "snapshot": "snapshots",
+    "stored_offsets": "snapshots",
+    "stored_usage": "streaming",
+    "usage": "counting",
+    "usage_rows": "rows",
+    "usage_sink": "streaming",
+}
+
+_load: Final = lazy(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    return _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,162 @@
+"""Count usage from a frame of the Kafka connector, in one pass over its records.
+
+What is sent to the Python workers of each record is its topic, hour, size and the few bytes that name its
+owner and producer. Reads by committed offsets are counted in the same pass: each record becomes a row for
+having come in, and one for each group that read it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headerware.ops.chargeback.reads import Covered, GroupOffset, ReadRange, Reads, read_ranges
+from headerware.spark_bridge.chargeback.expressions import (
+    HOUR_SECONDS,
+    hour_number,
+    opening_of,
+    owner_value,
+    packed_headers,
+    size_bytes,
+    trail_value,
+)
+from headerware.spark_bridge.chargeback.naming import COUNTED, counted
+from headerware.spark_bridge.chargeback.rows import frame_of
+from headerware.spark_bridge.chargeback.schemas import AUDIT, KEYS, POSITIONS, RECORDS, require
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_IN: Final = "struct('in' AS direction, cast(null AS string) AS group, hour)"
+_OUT: Final = """
+    transform(filter(ranges, found -> offset >= found.begin AND offset < found.end),
+        found -> struct('out' AS direction, found.group AS group, found.hour AS hour))
+"""
+_RANGE: Final = "struct<group: string, begin: bigint, end: bigint, hour: bigint>"
+_RANGES: Final = f"topic string, partition int, ranges array<{_RANGE}>"
+
+
+def usage(
+    frame: DataFrame,
+    *,
+    audit: DataFrame | None = None,
+    offsets: Iterable[GroupOffset] = (),
+    covered: Iterable[Covered] | None = None,
+) -> DataFrame:
+    """Give records and bytes by hour, topic, owner, producer, direction and consumer group.
+
+    Reads of a group and topic that audit counts are taken from there, the others from committed offsets;
+    what neither tells is unknown, and has rows that say so. Without either the frame has no outgoing rows.
+
+    Args:
+        frame: records as they are on the wire, as the Kafka connector gives them with ``includeHeaders``;
+            not decoded, for sizes and header ids are those of the wire.
+        audit: what consumers counted of their own reads: ``group, topic, hour, records, bytes``, and
+            ``owner`` and ``producer`` where they know them.
+        offsets: what groups had committed, at two moments or more.
+        covered: which offsets the frame holds, needed with ``offsets``; where None, one more pass over the
+            frame finds out its smallest and largest.
+
+    Raises:
+        ConfigError: a frame lacks a column or has one of another type.
+    """
+    taken = list(offsets)
+    require(frame, RECORDS, "frame")
+    if taken:
+        require(frame, POSITIONS, "frame")
+    reads = read_ranges(taken, _covered(frame, covered)) if taken else Reads()
+    found = _counted(_with_reads(_slim(frame, positions=bool(taken)), reads.ranges))
+    if reads.known:
+        found = found.unionByName(frame_of(frame.sparkSession, reads.known))
+    return found if audit is None else _with_audit(found, audit)
+
+
+def _slim(frame: DataFrame, *, positions: bool) -> DataFrame:
+    """Give of each record what names and sizes are read from, and no more."""
+    kept = ["partition", "offset"] if positions else []
+    slim = frame.select(
+        "topic",
+        *kept,
+        hour_number().alias("hour"),
+        size_bytes().alias("bytes"),
+        owner_value().alias("owner"),
+        trail_value().alias("trail"),
+        packed_headers().alias("packed"),
+    )
+    return slim.withColumn("opening", opening_of("trail")).drop("trail")
+
+
+def _with_reads(slim: DataFrame, ranges: Sequence[ReadRange]) -> DataFrame:
+    """Give a row for each record that came in, and one for each read of it."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    moved = sql.expr(f"array({_IN})")
+    if ranges:
+        by_place = sql.broadcast(_ranges_frame(slim.sparkSession, ranges))
+        slim = slim.join(by_place, ["topic", "partition"], "left")
+        moved = sql.expr(f"concat(array({_IN}), coalesce({_OUT}, array()))")
+    return slim.withColumn("moved", sql.explode(moved)).select(
+        "topic", "moved.hour", "moved.direction", "moved.group", "bytes", "owner", "opening", "packed"
+    )
+
+
+def _counted(moved: DataFrame) -> DataFrame:
+    """Give sums by name, of which the workers have made the most."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    rows = moved.mapInArrow(counted, COUNTED)
+    by = ("hour", "topic", "owner", "producer", "direction", "group")
+    sums = rows.groupBy(*by).agg(*(sql.sum(name).alias(name) for name in ("records", "bytes", "malformed")))
+    hour = sql.timestamp_seconds(sql.col("hour") * HOUR_SECONDS)
+    source = sql.when(sql.col("direction") == "in", "records").otherwise("offsets")
+    return sums.withColumns({"hour": hour, "source": source}).select(
+        *by, "records", "bytes", "malformed", "source"
+    )
+
+
+def _covered(frame: DataFrame, covered: Iterable[Covered] | None) -> list[Covered]:
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    if covered is not None:
+        return list(covered)
+    bounds = frame.groupBy("topic", "partition").agg(sql.min("offset"), sql.max("offset") + 1)
+    return [Covered(*row) for row in bounds.collect()]
+
+
+def _ranges_frame(spark: SparkSession, ranges: Sequence[ReadRange]) -> DataFrame:
+    by_place: defaultdict[tuple[str, int], list[tuple[str, int, int, int]]] = defaultdict(list)
+    for each in ranges:
+        hour = int(each.hour.timestamp()) // HOUR_SECONDS
+        by_place[each.topic, each.partition].append((each.group, each.begin, each.end, hour))
+    return spark.createDataFrame([(*place, found) for place, found in by_place.items()], _RANGES)
+
+
+def _with_audit(found: DataFrame, audit: DataFrame) -> DataFrame:
+    """Put audit counts in place of what offsets say of the same groups and topics."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    require(audit, AUDIT, "audit")
+    names = dict.fromkeys({"owner", "producer"}.intersection(audit.columns), "string")
+    require(audit, names, "audit")
+    seconds = sql.floor(sql.unix_seconds(sql.col("hour")) / HOUR_SECONDS) * HOUR_SECONDS
+    told = audit.select(
+        sql.timestamp_seconds(seconds).alias("hour"),
+        "topic",
+        *(sql.col(name) if name in names else _null(name) for name in ("owner", "producer")),
+        sql.lit("out").alias("direction"),
+        "group",
+        "records",
+        "bytes",
+        sql.lit("audit").alias("source"),
+    )
+    counts = (sql.sum("records").alias("records"), sql.sum("bytes").alias("bytes"))
+    sums = told.groupBy(*KEYS).agg(*counts, sql.lit(0).cast("bigint").alias("malformed"))
+    others = found.join(audit.select("group", "topic").distinct(), ["group", "topic"], "left_anti")
+    return others.select(found.columns).unionByName(sums)
+
+
+def _null(name: str) -> Column:
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.lit(None).cast("string").alias(name)

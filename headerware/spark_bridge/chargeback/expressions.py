@@ -1,0 +1,85 @@
+"""What Spark itself works out of a record: its hour, its size, and the few bytes that names are read from.
+
+All of it is SQL in the JVM, so that keys, values and headers never travel to Python. Headers are looked for
+by their names and by their compact keys; only where a packed block of header ids is there do the record's
+headers go to Python as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headerware.interceptors.trail_entries import TRAIL_HEADER
+from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OWNER_HEADER
+from headerware.ops.chargeback.sizes import HEADER_BYTES, RECORD_BYTES
+from headerware.registry.names import default_names
+from headerware.registry.wire.compact_keys import compact_key
+from headerware.registry.wire.packed_block import HEADER as PACKED_HEADER
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+HOUR_SECONDS: Final = 3600
+_BEYOND_CALENDARS: Final = 253_370_764_800  # the year 9999
+_SIZE: Final = f"""
+    {RECORD_BYTES} + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)
+    + coalesce(aggregate(headers, 0, (sum, header) -> sum + {HEADER_BYTES}
+        + octet_length(header.key) + coalesce(octet_length(header.value), 0)), 0)
+"""
+# Names.trail_opening, in SQL: a trail without its time, up to the end of its first service.
+_OPENING: Final = """
+    CASE WHEN octet_length({trail}) <= 14 THEN substring({trail}, 1, 6)
+    ELSE concat(substring({trail}, 1, 6), substring({trail}, 15, 1),
+        substring({trail}, 16, cast(conv(hex(substring({trail}, 15, 1)), 16, 10) AS int))) END
+"""
+
+
+def hour_number() -> Column:
+    """Give hours since the epoch of ``timestamp``; null for a time that no calendar reaches."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    seconds = sql.unix_seconds(sql.col("timestamp"))
+    usable = (seconds >= 0) & (seconds < _BEYOND_CALENDARS)
+    return sql.when(usable, sql.floor(seconds / HOUR_SECONDS))
+
+
+def size_bytes() -> Column:
+    """Give a record's size, as :func:`~headerware.ops.chargeback.record_bytes` has it."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(_SIZE).cast("bigint")
+
+
+def owner_value() -> Column:
+    """Give the value of the last owner's header, cut; null where there is none."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(f"substring({_last(OWNER_HEADER)}, 1, {MAX_OWNER_BYTES})")
+
+
+def trail_value() -> Column:
+    """Give the value of the last trail; null where there is none."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(_last(TRAIL_HEADER))
+
+
+def opening_of(trail: str) -> Column:
+    """Give what names the producer in a column of trails."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(_OPENING.format(trail=trail))
+
+
+def packed_headers() -> Column:
+    """Give all headers of a record that has a packed block among them; null for all other records."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(f"CASE WHEN exists(headers, header -> header.key = '{PACKED_HEADER}') THEN headers END")
+
+
+def _last(name: str) -> str:
+    """Write SQL for the value of the last header of a name, whichever way the name is written."""
+    header_id = default_names().id_of(name)
+    names = f"'{name}'" if header_id is None else f"'{name}', '{compact_key(header_id)}'"
+    return f"try_element_at(filter(headers, header -> header.key IN ({names})), -1).value"

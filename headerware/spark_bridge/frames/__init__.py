@@ -1,0 +1,1 @@
+"""Frames of the Kafka connector: their schema, their rows as records, and objects as typed columns."""

@@ -1,0 +1,212 @@
+"""Avro schemas as Spark types: of the objects that headerware's Avro serde gives.
+
+    Avro                                    Spark          objects
+    null, boolean, string, bytes            the same       None, bool, str, bytes
+    int, long, float, double                the same       int, int, float, float
+    enum, fixed                             string, binary str, bytes
+    array, map, record                      the same       list, dict, dict
+    date                                    date           date
+    timestamp-millis, -micros               timestamp      datetime in UTC
+    local-timestamp-millis, -micros         timestamp_ntz  datetime without a zone
+    time-millis, time-micros                int, bigint    time; Spark has none
+    decimal of up to 38 digits              decimal        Decimal
+    uuid                                    string         UUID
+    any other logical type                  as without it
+    union of null and others                the others', and null may stand there
+    union of one type                       that type
+    union of int and long                   bigint         int
+    union of float and double               double         float
+    other unions                            struct of member0, member1, ..., of which one is not null
+
+These are the types of Spark's own ``from_avro`` (its SchemaConverters). What differs:
+
+* what of a union's members a value is, Spark reads in the payload; an object does not say it. A value goes to
+  the first member of its class that it fits: an int of 5 to int, though it was written as long. Unions in
+  which another value would come back are refused: float beside double, a time beside an int or a long, a
+  record whose fields are called member0, member1, ...
+* unions of an int and a long of which one is a date or a timestamp are structs; Spark makes bigint of both.
+* a union of null alone is null; Spark makes a struct without fields of it.
+* records that hold themselves are refused; Spark can cut them at a depth.
+* what no writer can mean is refused sooner: schemas that nest more than 128 deep, that stand for more than
+  10,000 columns, or that headerware's serde refuses.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headerware.core.errors import ConfigError
+from headerware.serdes.avro.limits import Limits
+from headerware.serdes.avro.options import schema_option
+from headerware.spark_bridge.frames.typed_layout import MAX_COLUMNS, named_as_union
+
+_SCALARS: Final[dict[str, DataType]] = {
+    "null": NullType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "string": StringType(),
+    "enum": StringType(),
+    "fixed": BinaryType(),
+}
+_LOGICAL: Final[dict[str, DataType]] = {
+    "int-date": DateType(),
+    "long-timestamp-millis": TimestampType(),
+    "long-timestamp-micros": TimestampType(),
+    "long-local-timestamp-millis": TimestampNTZType(),
+    "long-local-timestamp-micros": TimestampNTZType(),
+}
+_DECIMALS: Final = frozenset({"bytes-decimal", "fixed-decimal"})
+_TIMES: Final = frozenset({"int-time-millis", "long-time-micros"})
+_WIDENED: Final[dict[frozenset[str], DataType]] = {
+    frozenset({"int", "long"}): LongType(),
+    frozenset({"float", "double"}): DoubleType(),
+}
+_MAX_PRECISION: Final = 38
+_WHOLE: Final = frozenset({"int", "long"})
+_FLOATING: Final = frozenset({"float", "double"})
+_RECORDS: Final = frozenset({"record", "error"})
+
+
+def avro_type(schema: str | dict[str, Any] | list[Any] | Path) -> DataType:
+    """Give the Spark type of the objects of an Avro schema (Avro 1.12).
+
+    Args:
+        schema: JSON text that begins with ``{``, ``[`` or a quote; the path of a file with it, as a Path or
+            as any other text; or what the JSON stands for.
+
+    Raises:
+        ConfigError: there is no such file, no schema in it, or something in it has no Spark type; the text
+            says at which field.
+    """
+    parsed = schema_option(str(schema) if isinstance(schema, Path) else schema, Limits(), path="schema")
+    if parsed is None:
+        raise ConfigError("expected an Avro schema, found None", path="schema")
+    return _Types(parsed.named).of(parsed.tree, "")
+
+
+class _Types:
+    """The types of one schema."""
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        self._named: Final = named
+        self._open: list[str] = []
+        self._columns = 0
+
+    def of(self, node: Any, place: str) -> DataType:
+        """Give the type of a part of the schema, at a path of fields."""
+        if isinstance(node, list):
+            return self._union([branch for branch in node if not _is_null(branch)], place)
+        node = self._named.get(node, {"type": node}) if isinstance(node, str) else node
+        kind = node["type"]
+        if kind in _RECORDS:
+            return self._record(node, place)
+        if kind == "array":
+            return ArrayType(self._inner(node["items"], f"{place}[]"), _is_nullable(node["items"]))
+        if kind == "map":
+            inner = self._inner(node["values"], f"{place}.value[]")
+            return MapType(StringType(), inner, _is_nullable(node["values"]))
+        return _scalar(node, place)
+
+    def _inner(self, node: Any, place: str) -> DataType:
+        """Give the type of what stands in another, and count it."""
+        self._columns += 1
+        if self._columns > MAX_COLUMNS:
+            raise _refused(place, f"more than {MAX_COLUMNS} columns, the limit")
+        return self.of(node, place)
+
+    def _record(self, node: Any, place: str) -> DataType:
+        name = node["name"]
+        if name in self._open:
+            raise _refused(place, f"record {name!r} holds itself, which no Spark type does")
+        if named_as_union([field["name"] for field in node["fields"]]):
+            raise _refused(place, f"the fields of record {name!r} are called as members of unions are")
+        self._open.append(name)
+        fields = [self._field(field["name"], field["type"], place) for field in node["fields"]]
+        self._open.pop()
+        return StructType(fields)
+
+    def _field(self, name: str, node: Any, place: str) -> StructField:
+        inner = self._inner(node, f"{place}.{name}")
+        return StructField(name, inner, _is_nullable(node))
+
+    def _union(self, branches: list[Any], place: str) -> DataType:
+        if not branches:
+            return NullType()
+        if len(branches) == 1:
+            return self.of(branches[0], place)
+        widened = _WIDENED.get(frozenset(map(_plainly, branches)))
+        if widened is not None:
+            return widened
+        _require_distinct(branches, place)
+        members = (self._inner(branch, f"{place}.member{n}") for n, branch in enumerate(branches))
+        return StructType([StructField(f"member{n}", member) for n, member in enumerate(members)])
+
+
+def _require_distinct(branches: list[Any], place: str) -> None:
+    kinds = list(map(_kind, branches))
+    if _FLOATING.issubset(kinds):
+        raise _refused(place, "a union of float, double and others; Python has one class for both")
+    if any(_logical(branch) in _TIMES for branch in branches) and _WHOLE.issubset(kinds):
+        raise _refused(place, "a union of a time and other integers; Spark has integers for both")
+
+
+def _kind(node: Any) -> str:
+    kind: str = node if isinstance(node, str) else node["type"]
+    return kind
+
+
+def _plainly(node: Any) -> str:
+    """Name a type that is written and meant as Avro's own; one with a logical type has other objects."""
+    return _logical(node) if isinstance(node, dict) and "logicalType" in node else _kind(node)
+
+
+def _is_null(node: Any) -> bool:
+    return node == "null" or (isinstance(node, dict) and node["type"] == "null")
+
+
+def _is_nullable(node: Any) -> bool:
+    return any(map(_is_null, node if isinstance(node, list) else [node]))
+
+
+def _logical(node: Any) -> str:
+    """Name a logical type with what it is written as; on another type it means nothing."""
+    return f"{node['type']}-{node.get('logicalType')}" if isinstance(node, dict) else node
+
+
+def _scalar(node: Any, place: str) -> DataType:
+    logical = _logical(node)
+    if logical not in _DECIMALS:
+        return _LOGICAL.get(logical) or _SCALARS[node["type"]]
+    precision, scale = node.get("precision", 0), node.get("scale", 0)
+    if not 0 < precision <= _MAX_PRECISION:
+        raise _refused(place, f"a decimal of {precision} digits; Spark has 1 to {_MAX_PRECISION}")
+    return DecimalType(precision, scale)
+
+
+def _refused(place: str, problem: str) -> ConfigError:
+    return ConfigError(problem, path=f"schema: {place.removeprefix('.') or 'the root'}")

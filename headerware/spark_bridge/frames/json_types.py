@@ -1,0 +1,195 @@
+"""JSON Schemas as Spark types: of the objects that JSON serdes give (draft 7 and 2020-12).
+
+    JSON Schema                                      Spark
+    string, with any format                          string
+    boolean, null                                    boolean, void
+    integer, number                                  bigint, double
+    object with properties                           struct, in their order; others are left out
+    object with additionalProperties alone           map of string and what these are
+    array with items                                 array
+    enum, const                                      what their values are
+    a type list with null, anyOf/oneOf with null     the other type, and null may stand there
+    anyOf/oneOf of what is one Spark type            that type
+    allOf                                            what its parts say together
+    $ref within the document                         what it points to, and what stands beside it
+
+A property that is not in ``required`` may be missing, and so null. JSON has neither dates nor bytes: their
+text stays text. A whole number in a column of doubles is a double from there on: 5 comes back as 5.0.
+Keywords that only narrow what a value may be (minimum, pattern, if, not, ...) say nothing about types, and
+neither do anyOf and oneOf beside a type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from headerware.spark_bridge.frames.json_parts import Part, conjuncts, document, refused
+from headerware.spark_bridge.frames.typed_layout import MAX_COLUMNS, MAX_DEPTH, named_as_union
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class _Type(NamedTuple):
+    """A Spark type, and whether null may stand there."""
+
+    kind: DataType
+    nullable: bool
+
+
+def json_type(schema: str | dict[str, Any] | Path) -> DataType:
+    """Give the Spark type of the objects of a JSON Schema (draft 7, 2020-12).
+
+    Args:
+        schema: JSON text that begins with ``{``; the path of a file with it, as a Path or as any other text;
+            or what the JSON stands for.
+
+    Raises:
+        ConfigError: there is no such file, no schema in it, or something in it has no Spark type; the text
+            says where, as a JSON pointer (RFC 6901).
+    """
+    root = document(schema)
+    return _Types(root.node).of([root], 0).kind
+
+
+class _Types:
+    """The types of one document."""
+
+    def __init__(self, root: Any) -> None:
+        self._root: Final = root
+        self._columns = 0
+
+    def of(self, parts: list[Part], depth: int) -> _Type:
+        """Give the type of a value of which all parts hold."""
+        pointer = parts[0].pointer
+        self._columns += 1
+        if self._columns > MAX_COLUMNS or depth > MAX_DEPTH:
+            problem = f"what nests more than {MAX_DEPTH} deep, or has more than {MAX_COLUMNS} columns,"
+            raise refused(pointer, problem)
+        parts = conjuncts(self._root, parts)
+        names = _names(parts)
+        if names is None:
+            return self._alternatives(parts, pointer, depth)
+        others = names - {"null"}
+        if not others and names:
+            return _Type(NullType(), nullable=True)
+        name = "number" if others == _NUMBERS else others.pop() if len(others) == 1 else ""
+        made = _MADE.get(name)
+        if made is None:
+            raise refused(pointer, f"what may be {' or '.join(sorted(others)) or 'no value at all'}")
+        return _Type(made(self, parts, depth), "null" in names)
+
+    def _alternatives(self, parts: list[Part], pointer: str, depth: int) -> _Type:
+        """Give the one type of anyOf or oneOf, of which null may be another."""
+        branches = [self.of([branch], depth + 1) for branch in _below(parts, ("anyOf", "oneOf"))]
+        kinds: list[DataType] = []
+        for kind, _ in branches:
+            if not isinstance(kind, NullType) and kind not in kinds:
+                kinds.append(kind)
+        nullable = any(branch.nullable for branch in branches)
+        if not kinds and branches:
+            return _Type(NullType(), nullable=True)
+        if len(kinds) == 2 and DoubleType() in kinds and LongType() in kinds:
+            kinds = [DoubleType()]
+        if len(kinds) != 1:
+            raise refused(pointer, "what may be of several types" if kinds else "a schema that names no type")
+        return _Type(kinds[0], nullable)
+
+    def object(self, parts: list[Part], depth: int) -> DataType:
+        """Give the type of an object: a struct where its properties are named, else a map."""
+        properties: dict[str, list[Part]] = {}
+        for part in parts:
+            for name in part.node.get("properties", {}):
+                properties.setdefault(name, []).append(part.below("properties", name))
+        if not properties:
+            return self._map(parts, depth)
+        if named_as_union(list(properties)):
+            raise refused(parts[0].pointer, "an object whose properties are called as members of unions are")
+        required = {name for part in parts for name in part.node.get("required", ())}
+        fields = []
+        for name, schemas in properties.items():
+            kind, nullable = self.of(schemas, depth + 1)
+            fields.append(StructField(name, kind, nullable or name not in required))
+        return StructType(fields)
+
+    def _map(self, parts: list[Part], depth: int) -> DataType:
+        named = "additionalProperties"
+        inner = [part.below(named) for part in parts if isinstance(part.node.get(named), dict)]
+        if not inner:
+            raise refused(
+                parts[0].pointer, "an object with neither properties nor a schema for additional ones"
+            )
+        return MapType(StringType(), *self.of(inner, depth + 1))
+
+    def array(self, parts: list[Part], depth: int) -> DataType:
+        """Give the type of an array."""
+        items = [part.below("items") for part in parts if isinstance(part.node.get("items"), dict)]
+        if not items or any("prefixItems" in part.node for part in parts):
+            raise refused(parts[0].pointer, "an array without one schema for all its items")
+        return ArrayType(*self.of(items, depth + 1))
+
+
+def _names(parts: list[Part]) -> set[str] | None:
+    """Give JSON's names of the types that a value may have, or None where the parts do not say it."""
+    said = [names for part in parts for names in _said(part)]
+    if said:
+        return set.intersection(*said)
+    for keyword, name in _IMPLIED.items():
+        if any(keyword in part.node for part in parts):
+            return {name}
+    return None
+
+
+def _said(part: Part) -> Iterator[set[str]]:
+    node = part.node
+    if "type" in node:
+        names = node["type"] if isinstance(node["type"], list) else [node["type"]]
+        if not all(isinstance(name, str) and name in _KNOWN for name in names):
+            raise refused(f"{part.pointer}/type", "a name that is no type of JSON Schema")
+        yield {*names, *(_NUMBERS if "number" in names else ())}
+    for values in [[node["const"]] if "const" in node else None, node.get("enum")]:
+        if values is not None:
+            yield {_NAMES[type(value)] for value in values}
+
+
+def _below(parts: list[Part], keywords: tuple[str, ...]) -> Iterator[Part]:
+    for part in parts:
+        for keyword in keywords:
+            for index in range(len(part.node.get(keyword, ()))):
+                yield part.below(keyword, index)
+
+
+_NUMBERS: Final = {"integer", "number"}
+_NAMES: Final[dict[type, str]] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    dict: "object",
+    list: "array",
+}
+_KNOWN: Final = frozenset(_NAMES.values())
+_IMPLIED: Final = {"properties": "object", "additionalProperties": "object", "items": "array"}
+_MADE: Final[dict[str, Callable[[_Types, list[Part], int], DataType]]] = {
+    "boolean": lambda *_: BooleanType(),
+    "integer": lambda *_: LongType(),
+    "number": lambda *_: DoubleType(),
+    "string": lambda *_: StringType(),
+    "object": _Types.object,
+    "array": _Types.array,
+}

@@ -1,0 +1,198 @@
+"""Arrow arrays become objects, a column at a time, such as serdes take them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headerware.spark_bridge.frames.typed_layout import Misfit, fields_of, is_union, placed, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Read = tuple[list[Any], dict[int, Misfit]]
+"""An object for each place of an array, and why there is none at which."""
+_NO_DATE: Final = Misfit("", "expected a date in the years 1 to 9999, which Python has, found another")
+_BAD_TEXT: Final = Misfit("", "expected text, found bytes that are no UTF-8")
+_TWICE: Final = Misfit("", "expected a map, found one that has a key twice")
+
+
+def read(array: pa.Array) -> Read:
+    """Give an array's objects.
+
+    Raises:
+        ConfigError: the array is, or holds, a type that Spark's columns do not have here.
+    """
+    kind = array.type
+    step = _STEPS.get(kind.id)
+    if step is None:
+        raise refused(kind)
+    return step(array)
+
+
+def _plain(array: pa.Array) -> Read:
+    return array.to_pylist(), {}
+
+
+def _by_numpy(array: pa.Array) -> Read:
+    return array.to_numpy(zero_copy_only=False).tolist(), {}
+
+
+def _strings(array: pa.Array) -> Read:
+    try:
+        return array.to_pylist(), {}
+    except UnicodeDecodeError:  # Spark casts any bytes to text
+        return _decoded(array.cast(_BYTES_OF[array.type]).to_pylist())
+
+
+def _decoded(values: list[Any]) -> Read:
+    wrong: dict[int, Misfit] = {}
+    for place, value in enumerate(values):
+        try:
+            values[place] = value if value is None else value.decode()
+        except UnicodeDecodeError:
+            values[place], wrong[place] = None, _BAD_TEXT
+    return values, wrong
+
+
+def _dates(array: pa.Array) -> Read:
+    """Give dates; numpy gives integers for those that Python does not have."""
+    values, wrong = array.to_numpy(zero_copy_only=False).tolist(), {}
+    if not set(map(type, values)) <= _DATES:
+        wrong = {place: _NO_DATE for place, value in enumerate(values) if value.__class__ is int}
+        values = [None if place in wrong else value for place, value in enumerate(values)]
+    return values, wrong
+
+
+def _datetimes(array: pa.Array) -> Read:
+    """Give datetimes: an epoch, and how long after it they are; arithmetic is a fifth of replacing a zone."""
+    if array.type.unit != "us":
+        raise refused(array.type)
+    epoch = _LOCAL_EPOCH if array.type.tz is None else _EPOCH
+    since = array.to_numpy(zero_copy_only=False).view("timedelta64[us]").tolist()
+    missing = since.count(None)
+    try:
+        if not missing:
+            return list(map(epoch.__add__, since)), {}
+        if missing == array.null_count:
+            return [None if each is None else epoch + each for each in since], {}
+    except OverflowError:
+        pass
+    return _datetimes_one_by_one(epoch, array.cast(pa.int64()).to_pylist())
+
+
+def _datetimes_one_by_one(epoch: dt.datetime, since_us: list[int | None]) -> Read:
+    values: list[Any] = [None] * len(since_us)
+    wrong: dict[int, Misfit] = {}
+    for place, microseconds in enumerate(since_us):
+        if microseconds is not None:
+            try:
+                values[place] = epoch + dt.timedelta(microseconds=microseconds)
+            except OverflowError:
+                wrong[place] = _NO_DATE
+    return values, wrong
+
+
+def _intervals(array: pa.Array) -> Read:
+    if array.type.unit != "us":
+        raise refused(array.type)
+    return _by_numpy(array)
+
+
+def _structs(array: pa.Array) -> Read:
+    fields, columns = fields_of(array.type), []
+    wrong: dict[int, Misfit] = {}
+    for index, field in enumerate(fields):
+        values, inner = read(array.field(index))
+        columns.append(values)
+        for place, misfit in inner.items():
+            wrong.setdefault(place, misfit.within(f".{field.name}"))
+    names = [field.name for field in fields]
+    rows: list[Any] = list(map(dict, map(zip, repeat(names), zip(*columns, strict=True))))
+    if not columns:
+        rows = [{} for _ in range(len(array))]
+    elif is_union(array.type):
+        rows = list(map(_member, rows))
+    return _with_nulls(array, rows, wrong)
+
+
+def _member(row: dict[str, Any]) -> Any:
+    """Give the one member of a union that is there; a record that merely looks like one stays whole."""
+    present = [value for value in row.values() if value is not None]
+    return row if len(present) > 1 else present[0] if present else None
+
+
+def _lists(array: pa.Array) -> Read:
+    bounds = _bounds(array)
+    items, inner = read(array.values.slice(bounds[0], bounds[-1] - bounds[0]))
+    first = bounds[0]
+    rows: list[Any] = [items[begin - first : end - first] for begin, end in pairwise(bounds)]
+    return _with_nulls(array, rows, placed(inner, bounds, ""))
+
+
+def _maps(array: pa.Array) -> Read:
+    if pa.types.is_nested(array.type.key_type):
+        raise refused(array.type)
+    bounds = _bounds(array)
+    first, length = bounds[0], bounds[-1] - bounds[0]
+    keys, wrong_keys = read(array.keys.slice(first, length))
+    items, wrong_items = read(array.items.slice(first, length))
+    rows: list[Any] = [
+        dict(zip(keys[begin - first : end - first], items[begin - first : end - first], strict=True))
+        for begin, end in pairwise(bounds)
+    ]
+    wrong = placed(wrong_items, bounds, ".value") | placed(wrong_keys, bounds, ".key")
+    if sum(map(len, rows)) != length:
+        for place, (begin, end) in enumerate(pairwise(bounds)):
+            if len(rows[place]) != end - begin:
+                wrong.setdefault(place, _TWICE)
+    return _with_nulls(array, rows, wrong)
+
+
+def _bounds(array: pa.Array) -> list[int]:
+    bounds: list[int] = array.offsets.to_pylist()
+    return bounds or [0]
+
+
+def _with_nulls(array: pa.Array, rows: list[Any], wrong: dict[int, Misfit]) -> Read:
+    """Put None where the array is null; whatever lies beneath counts for nothing."""
+    if array.null_count:
+        for place, is_there in enumerate(array.is_valid().to_pylist()):
+            if not is_there:
+                rows[place] = None
+                wrong.pop(place, None)
+    return rows, wrong
+
+
+_BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LOCAL_EPOCH: Final = _EPOCH.replace(tzinfo=None)
+_DATES: Final = {dt.date, type(None)}
+_PLAIN: Final = (
+    pa.null(),
+    pa.bool_(),
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.binary(),
+    pa.large_binary(),
+)
+_STEPS: Final[dict[int, Callable[[pa.Array], Read]]] = {
+    **{kind.id: _plain for kind in _PLAIN},
+    pa.date32().id: _dates,
+    pa.timestamp("us").id: _datetimes,
+    pa.duration("us").id: _intervals,
+    pa.string().id: _strings,
+    pa.large_string().id: _strings,
+    pa.decimal128(1).id: _by_numpy,
+    pa.struct([]).id: _structs,
+    pa.list_(pa.null()).id: _lists,
+    pa.large_list(pa.null()).id: _lists,
+    pa.map_(pa.string(), pa.null()).id: _maps,
+}
