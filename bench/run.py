@@ -12,6 +12,7 @@ import click
 import header_ids
 import large
 import small
+import spark
 from report import Row, table, write
 from rich.console import Console
 
@@ -23,7 +24,7 @@ from headerware.testing import KafkaBroker
 @click.option("--quick", is_flag=True, help="Fewer pairs; writes nothing.")
 @click.option(
     "--only",
-    type=click.Choice(["small", "large", "serdes", "header-ids"]),
+    type=click.Choice(["small", "large", "serdes", "header-ids", "spark"]),
     help="Measure one group; writes nothing.",
 )
 def main(*, quick: bool, only: str | None) -> None:
@@ -33,6 +34,7 @@ def main(*, quick: bool, only: str | None) -> None:
     alone = {
         "serdes": lambda: serdes.rows(pairs=8 if quick else 60),
         "header-ids": lambda: header_ids.rows(pairs=8 if quick else 60),
+        "spark": lambda: spark.rows(pairs=3 if quick else 7, many=2_000_000 if quick else spark.MANY),
     }
     on_a_broker = {
         "small": lambda broker: small.rows(broker, pairs=8 if quick else 40),

@@ -26,6 +26,8 @@ SCHEMA_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x68776474  # "hwdt"
 _WAIT_S: Final = 5.0
 """How long to wait for other writers; each holds the file for milliseconds."""
+_ASK_S: Final = 0.02
+"""How long SQLite waits by itself: it asks ever less often, and would starve among busy writers."""
 _PAUSE_MS: Final = 1_000
 """How long a store that has failed is left alone, so that not every record waits for it."""
 _PRUNE_EVERY: Final = 64
@@ -116,7 +118,7 @@ class SqliteWindow:
 
     def _recall(self, wanted: Sequence[tuple[bytes, Record]], now: int) -> list[bool]:
         connection, group = self._connection, self._group
-        connection.execute("BEGIN IMMEDIATE")
+        _begin(connection)
         try:
             found = []
             for identity, record in wanted:
@@ -176,16 +178,29 @@ def _opened(path: str) -> sqlite3.Connection:
             raise ConfigError(f"cannot open {path!r}: {reason}", path="store") from error
 
 
+def _begin(connection: sqlite3.Connection) -> None:
+    """Take the write lock, so that what is looked up still holds when it is written."""
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() >= deadline:
+                raise
+        else:
+            return
+
+
 def _is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _connected(path: str) -> sqlite3.Connection:
     # The session has one caller at a time, but that need not be the thread that opened it.
-    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=_ASK_S, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")  # the file may be anybody's
-        connection.execute("BEGIN IMMEDIATE")
+        _begin(connection)
         _check_kind(connection, path)
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")

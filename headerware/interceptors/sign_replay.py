@@ -31,7 +31,7 @@ class ReplayWindow:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._producers: OrderedDict[tuple[str, bytes], dict[int, _Place]] = OrderedDict()
+        self._producers: OrderedDict[tuple[str, bytes], OrderedDict[int, _Place]] = OrderedDict()
 
     def check(self, key_id: str, producer: bytes, sequence: int, record: Record) -> None:
         """Remember a verified record, or refuse it.
@@ -51,16 +51,16 @@ class ReplayWindow:
         if before is None:
             places[sequence] = place
             if len(places) > self._size:
-                del places[next(iter(places))]
+                places.popitem(last=False)
         elif before != place or record.offset is None:
             raise SignatureError(
                 f"replayed: sequence {sequence} of producer {producer.hex()} was seen at {position(*before)}"
             )
 
-    def _places(self, producer: tuple[str, bytes]) -> dict[int, _Place]:
+    def _places(self, producer: tuple[str, bytes]) -> OrderedDict[int, _Place]:
         places = self._producers.get(producer)
         if places is None:
-            places = self._producers[producer] = {}
+            places = self._producers[producer] = OrderedDict()
             if len(self._producers) > PRODUCERS_MAX:
                 self._producers.popitem(last=False)
         else:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _PREFIX = "kafka."
 _SERVERS = "bootstrap.servers"
+_CALL_MS, _REQUEST_MS = "default.api.timeout.ms", "request.timeout.ms"
+_LONGEST_REQUEST_MS = 30_000  # Kafka's own default
 
 
 class AdminError(HeaderwareError):
@@ -34,7 +36,7 @@ class KafkaAdmin:
     Args:
         spark: the session in whose driver it runs.
         options: of Spark's Kafka source or sink; those that begin with ``kafka.`` count.
-        timeout_s: how long one question may take, in seconds.
+        timeout_s: how long one question may take, in seconds, unless the options say it.
 
     Raises:
         AdminError: Kafka refuses the options.
@@ -45,8 +47,8 @@ class KafkaAdmin:
     def __init__(self, spark: SparkSession, options: Mapping[str, Any], *, timeout_s: float = 30) -> None:
         require_connector(spark)
         self._jvm: Any = spark._jvm  # noqa: SLF001 - a classic session's way to its JVM
-        self._timeout_ms = int(timeout_s * 1000)
-        settings = admin_settings(options, self._timeout_ms)
+        settings = admin_settings(options, int(timeout_s * 1000))
+        self._timeout_ms = int(settings[_CALL_MS])
         self._servers = settings[_SERVERS]
         admin = self._kafka.clients.admin.Admin
         self._admin = self._guarded(
@@ -173,15 +175,24 @@ def admin_settings(options: Mapping[str, Any], timeout_ms: int) -> dict[str, str
         timeout_ms: how long one question may take, unless the options say it.
 
     Raises:
-        ConfigError: ``kafka.bootstrap.servers`` is missing.
+        ConfigError: ``kafka.bootstrap.servers`` is missing, or a timeout is no number.
     """
     own = {key: str(value) for key, value in options.items() if key.lower().startswith(_PREFIX)}
     settings = {key[len(_PREFIX) :]: value for key, value in own.items()}
     if not settings.get(_SERVERS):
         raise ConfigError("the brokers' addresses are missing", path=_PREFIX + _SERVERS)
-    # Kafka refuses a request timeout that is longer than that of the whole call.
-    timeouts = {"default.api.timeout.ms": str(timeout_ms), "request.timeout.ms": str(min(timeout_ms, 30_000))}
-    return timeouts | settings
+    # Kafka refuses a request that may take longer than its call, and users set one for Spark's consumers.
+    call_ms = _milliseconds(settings, _CALL_MS, max(timeout_ms, _milliseconds(settings, _REQUEST_MS, 0)))
+    request_ms = _milliseconds(settings, _REQUEST_MS, min(call_ms, _LONGEST_REQUEST_MS))
+    return settings | {_CALL_MS: str(call_ms), _REQUEST_MS: str(request_ms)}
+
+
+def _milliseconds(settings: Mapping[str, str], key: str, default: int) -> int:
+    try:
+        return int(settings.get(key, default))
+    except ValueError as error:
+        message = f"expected a number of milliseconds, found {settings[key]!r}"
+        raise ConfigError(message, path=_PREFIX + key) from error
 
 
 def _cause(error: Any) -> str:

@@ -6,7 +6,7 @@ Layout, below the folder that the user names (a streaming query's checkpoint, or
         begun/<batch>-<attempt number>-<attempt>.json   an attempt, and the time of the batch's first one
         committed/<batch>.json                          the batch is done; says which rows count
         rows/<batch>-<attempt>-left/                    Parquet: rows that wait for the next batch
-        rows/<batch>-<attempt>-seen/, ...-merged2/      Parquet: identities and places, see `seen`
+        rows/<batch>-<attempt>-seen/, ...-merged<n>/    Parquet: identities and places, see `seen`
         tmp/                                            texts on their way to their names
 
 What is there after each step of batch N, and what a replay makes of it when the driver ends right after:

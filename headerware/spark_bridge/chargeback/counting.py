@@ -24,6 +24,7 @@ from headerware.spark_bridge.chargeback.expressions import (
 from headerware.spark_bridge.chargeback.naming import COUNTED, counted
 from headerware.spark_bridge.chargeback.rows import frame_of
 from headerware.spark_bridge.chargeback.schemas import AUDIT, KEYS, POSITIONS, RECORDS, require
+from headerware.spark_bridge.classic import require_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,8 +60,9 @@ def usage(
             frame finds out its smallest and largest.
 
     Raises:
-        ConfigError: a frame lacks a column or has one of another type.
+        ConfigError: a frame lacks a column or has one of another type, or is Spark Connect's.
     """
+    require_classic(frame)
     taken = list(offsets)
     require(frame, RECORDS, "frame")
     if taken:

@@ -54,6 +54,7 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa  # noqa: PLC0415
 
     columns = {name: batch.column(name) for name in batch.schema.names}
+    text = columns["topic"].type  # Spark has two kinds of strings, by a setting of the session's
     packed = columns.pop("packed")
     columns["broken"] = pa.array([False] * batch.num_rows)
     if packed.null_count < len(packed):
@@ -72,8 +73,8 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         {
             "hour": sums.column("hour"),
             "topic": sums.column("topic"),
-            "owner": pa.array(owners, pa.string()),
-            "producer": pa.array([producer.name for producer in producers], pa.string()),
+            "owner": pa.array(owners, text),
+            "producer": pa.array([producer.name for producer in producers], text),
             "direction": sums.column("direction"),
             "group": sums.column("group"),
             "records": sums.column("count_all"),

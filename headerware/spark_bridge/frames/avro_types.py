@@ -22,7 +22,7 @@ These are the types of Spark's own ``from_avro`` (its SchemaConverters). What di
 
 * what of a union's members a value is, Spark reads in the payload; an object does not say it. A value goes to
   the first member of its class that it fits: an int of 5 to int, though it was written as long. Unions in
-  which another value would come back are refused: float beside double, a time beside an int or a long, a
+  which another value would come back are refused: float beside double, a time beside anything but null, a
   record whose fields are called member0, member1, ...
 * unions of an int and a long of which one is a date or a timestamp are structs; Spark makes bigint of both.
 * a union of null alone is null; Spark makes a struct without fields of it.
@@ -87,7 +87,6 @@ _WIDENED: Final[dict[frozenset[str], DataType]] = {
     frozenset({"float", "double"}): DoubleType(),
 }
 _MAX_PRECISION: Final = 38
-_WHOLE: Final = frozenset({"int", "long"})
 _FLOATING: Final = frozenset({"float", "double"})
 _RECORDS: Final = frozenset({"record", "error"})
 
@@ -171,8 +170,10 @@ def _require_distinct(branches: list[Any], place: str) -> None:
     kinds = list(map(_kind, branches))
     if _FLOATING.issubset(kinds):
         raise _refused(place, "a union of float, double and others; Python has one class for both")
-    if any(_logical(branch) in _TIMES for branch in branches) and _WHOLE.issubset(kinds):
-        raise _refused(place, "a union of a time and other integers; Spark has integers for both")
+    if any(_logical(branch) in _TIMES for branch in branches):
+        raise _refused(
+            place, "a union of a time and others; Spark has integers for times, and they stay such"
+        )
 
 
 def _kind(node: Any) -> str:

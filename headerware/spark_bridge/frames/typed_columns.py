@@ -159,6 +159,11 @@ class _Union(_Struct):
 
     name, own = "union", type(NotImplemented)  # no object is taken as it is
 
+    def __init__(self, kind: pa.DataType, fields: list[_Field]) -> None:
+        super().__init__(kind, fields)
+        # A map takes any dict, so records are asked first.
+        self._members: Final = sorted(fields, key=lambda field: isinstance(field.node, _Map))
+
     def taken(self, value: Any) -> Any:
         if isinstance(value, dict) and value and value.keys() <= self.names:
             return value
@@ -169,9 +174,8 @@ class _Union(_Struct):
 
     def _member(self, value: Any) -> _Field | None:
         """Choose the member: by its look, and where several look right, the first that it fits in whole."""
-        members = sorted(self.fields, key=lambda field: isinstance(field.node, _Map))
-        looks_right = [field for field in members if field.node.is_own(value)] or [
-            field for field in members if field.node.may_take(value)
+        looks_right = [field for field in self._members if field.node.is_own(value)] or [
+            field for field in self._members if field.node.may_take(value)
         ]
         if not looks_right or len(looks_right) == 1 or isinstance(looks_right[0].node, ScalarColumn):
             return looks_right[0] if looks_right else None

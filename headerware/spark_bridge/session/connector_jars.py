@@ -30,6 +30,8 @@ _NEEDED = (
 # A class with a main that every Spark has, prints a line and needs no cluster: it runs once all is resolved.
 _PRINTS_AND_ENDS = "org.apache.hadoop.util.VersionInfo"
 _RESOLVE_SECONDS = 600
+# What the resolver heeds: where to look, and the proxies of Java's own.
+_RESOLVING = ("spark.jars", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _TAIL_LINES = 12
 
 
@@ -122,7 +124,7 @@ def _ivy_folder(settings: Mapping[str, str]) -> Path:
 
 def _run_resolver(settings: Mapping[str, str], spark_home: Path) -> str:
     """Run Spark's resolver; give nothing if it went well, else the end of what it said."""
-    confs = [part for key in settings if key.startswith("spark.jars") for part in _conf(key, settings[key])]
+    confs = [part for key in settings if key.startswith(_RESOLVING) for part in _conf(key, settings[key])]
     command = [str(spark_home / "bin" / "spark-submit"), *confs, "--master", "local[1]"]
     try:
         done = subprocess.run(  # noqa: S603 - the Spark that is to be started anyhow

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import ConfigError
+from headerware.testing.errors import MissingPartError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
+_NO_SPARK = "expected Spark in SPARK_HOME or in pyspark (pip install 'kafka-headerware[spark]')"
 _OPTIONS = {
     "--packages": "spark.jars.packages",
     "--jars": "spark.jars",
@@ -37,10 +39,20 @@ def builder_settings(builder: SparkSession.Builder) -> dict[str, str]:
 
 
 def spark_home() -> Path:
-    """Give the folder of the Spark that pyspark would start: ``SPARK_HOME``, or its own."""
+    """Give the folder of the Spark that pyspark would start: ``SPARK_HOME``, or its own.
+
+    Raises:
+        MissingPartError: there is no Spark in it.
+    """
     from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - Spark only where it is used
 
-    return Path(_find_spark_home())  # type: ignore[no-untyped-call]
+    try:
+        home = Path(_find_spark_home())  # type: ignore[no-untyped-call]
+    except SystemExit as error:  # its way to say that pyspark came without Spark
+        raise MissingPartError(f"{_NO_SPARK}: pyspark came without one") from error
+    if not (home / "bin" / "spark-submit").is_file():
+        raise MissingPartError(f"{_NO_SPARK}: no bin/spark-submit in {home}")
+    return home
 
 
 def file_settings() -> dict[str, str]:

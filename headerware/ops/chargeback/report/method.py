@@ -14,6 +14,7 @@ from headerware.ops.chargeback.report.markup import Html, element, joined
 from headerware.ops.chargeback.sizes import FORMULA
 
 _LISTED: Final = 200
+_UNFOLDED: Final = 8
 _FREE: Final = Rates(per_gib=Decimal(0), per_million_records=Decimal(0))
 _SOURCES: Final = {
     "audit": "counted by the consumers themselves (audit)",
@@ -27,6 +28,7 @@ def unknown_reads(bill: Bill) -> Html | None:
         return None
     topics = len({each.topic for each in bill.unknown})
     listed = [element("li", _unknown_line(each)) for each in bill.unknown[:_LISTED]]
+    unfolded = "" if len(listed) <= _UNFOLDED else None
     if len(bill.unknown) > _LISTED:
         listed.append(element("li", f"and {count_text(len(bill.unknown) - _LISTED)} more"))
     return element(
@@ -37,7 +39,7 @@ def unknown_reads(bill: Bill) -> Html | None:
             f"Some or all reads of {count_text(topics, 'topic')} are not known: they are in no figure here, "
             "and cost nothing. Outgoing traffic is therefore at least what is shown.",
         ),
-        element("details", element("summary", "Which"), element("ul", *listed), open=""),
+        element("details", element("summary", "Which"), element("ul", *listed), open=unfolded),
         class_="warning",
     )
 
@@ -52,9 +54,9 @@ def method(bill: Bill) -> Html:
         f"Outgoing traffic: {read or 'none is known'}.",
         (
             "The owner is the record's last hw.owner, else the topic's by the table of owners; for what "
-            "a consumer group reads, the table of groups comes first. The producer is the service that began "
-            f"the paper trail. Names are cut after {MAX_NAME_CHARACTERS} characters; whatever names nobody is "
-            "unattributed, and is charged to nobody in particular."
+            "a consumer group reads, the table of groups comes first. The producer is the service that "
+            f"began the paper trail. Names are cut after {MAX_NAME_CHARACTERS} characters; whatever names "
+            "nobody is unattributed, and is charged to nobody in particular."
         ),
         (
             f"{count_text(bill.malformed, 'incoming record')} had a trail or a block of header ids that "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Final
+
+import msgspec
 
 from headerware.ops.chargeback.bill import Bill, Traffic
 from headerware.ops.chargeback.report.amounts import bytes_text, count_text, money_text, share_text
@@ -25,27 +27,42 @@ def no_extra(row: Row) -> Html | None:  # noqa: ARG001 - it takes what others lo
     return None
 
 
-def ranked_table(found: Ranking, caption: str, noun: str, currency: str, extra: Extra = no_extra) -> Html:
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table by rank is about.
+
+    Args:
+        caption: what the table is.
+        noun: what a name is: ``owner``, ``topic``.
+        currency: what amounts are called.
+        unread: names whose reads are not known, or only in part; None is every name.
+        incoming: whether there is a column of what came in.
+        extra: gives what stands below a row's bar.
+    """
+
+    caption: str
+    noun: str
+    currency: str
+    unread: frozenset[str] | None = frozenset()
+    incoming: bool = True
+    extra: Extra = no_extra
+
+
+def ranked_table(found: Ranking, layout: Layout) -> Html:
     """Give a table by rank, and the others behind it, folded.
 
     Args:
         found: the rows.
-        caption: what the table is.
-        noun: what a name is: ``owner``, ``topic``.
-        currency: what amounts are called.
-        extra: gives what stands below a row's bar.
+        layout: what the table is about.
     """
     if not found.shown:
-        return element("p", f"No {noun} had any traffic.", class_="note")
+        return element("p", f"No {layout.noun} had any traffic.", class_="note")
     longest = max(row.traffic.bytes_in + row.traffic.bytes_out for row in found.shown if row.count == 1)
-    rows = [_ranked_row(row, noun, longest, extra) for row in found.shown]
-    shown = _table(caption, noun, currency, rows, total(row.amount for row in found.shown))
+    shown = _ranked(found.shown, layout, layout.caption, longest)
     if not found.others:
         return shown
-    rest = [_ranked_row(row, noun, longest, extra) for row in found.others]
-    listed = _table(f"{caption}: the others", noun, currency, rest, total(row.amount for row in found.others))
+    listed = _ranked(found.others, layout, f"{layout.caption}: the others", longest)
     count = count_text(sum(row.count for row in found.others))
-    return joined(shown, element("details", element("summary", f"The other {count} {noun}s"), listed))
+    return joined(shown, element("details", element("summary", f"The other {count} {layout.noun}s"), listed))
 
 
 def period_table(found: Periods, currency: str) -> Html:
@@ -53,12 +70,15 @@ def period_table(found: Periods, currency: str) -> Html:
     every = [*filter(None, [found.earlier]), *found.bars, *filter(None, [found.timeless])]
     listed = [period for period in every if period.traffic != Traffic()]
     rows = [
-        _line(element("th", period.label or "without a time", scope="row"), period.traffic, period.amount)
+        _line(
+            element("th", period.label or "without a time", scope="row"),
+            _cells(period.traffic),
+            period.amount,
+        )
         for period in listed
     ]
-    table = _table(
-        f"Traffic by {found.unit}", found.unit, currency, rows, total(period.amount for period in listed)
-    )
+    heads = (found.unit.capitalize(), "In", "Out", currency)
+    table = _table(f"Traffic by {found.unit}", heads, rows, total(period.amount for period in listed))
     return element("details", element("summary", "The figures"), table)
 
 
@@ -81,44 +101,49 @@ def budget_note(bill: Bill) -> Extra:
     return note
 
 
-def _ranked_row(row: Row, noun: str, longest: int, extra: Extra) -> Html:
-    name = row.name
-    kind = None
+def _ranked(rows: Sequence[Row], layout: Layout, caption: str, longest: int) -> Html:
+    columns = ("In", "Out") if layout.incoming else ("Out",)
+    heads = (layout.noun.capitalize(), *columns, layout.currency)
+    lines = [_ranked_row(row, layout, longest) for row in rows]
+    return _table(caption, heads, lines, total(row.amount for row in rows))
+
+
+def _ranked_row(row: Row, layout: Layout, longest: int) -> Html:
+    name, kind = row.name, None
     if row.count > 1:
-        name = f"{count_text(row.count)} others"
-        kind = "rest"
+        name, kind = f"{count_text(row.count)} others", "rest"
     elif row.name is None:
-        name = f"unattributed: no {noun} is named"
-        kind = "nobody"
+        name, kind = f"unattributed: no {layout.noun} is named", "nobody"
     bar = traffic_bar(row.traffic, longest) if row.count == 1 else None
-    head = element("th", element("span", name, class_="name"), bar, extra(row), scope="row")
-    return _line(head, row.traffic, row.amount, kind)
+    head = element("th", element("span", name, class_="name"), bar, layout.extra(row), scope="row")
+    unread = layout.unread is None or row.name in layout.unread
+    cells = _cells(row.traffic, unread=unread)
+    return _line(head, cells if layout.incoming else cells[1:], row.amount, kind)
 
 
-def _line(head: Html, traffic: Traffic, amount: Decimal, kind: str | None = None) -> Html:
-    return element(
-        "tr",
-        head,
-        _moved(traffic.bytes_in, traffic.records_in),
-        _moved(traffic.bytes_out, traffic.records_out),
-        element("td", money_text(amount)),
-        class_=kind,
-    )
+def _line(head: Html, cells: Sequence[Html], amount: Decimal, kind: str | None = None) -> Html:
+    return element("tr", head, *cells, element("td", money_text(amount)), class_=kind)
 
 
-def _moved(size: int, records: int) -> Html:
-    return element("td", bytes_text(size), element("small", count_text(records, "record")))
+def _cells(traffic: Traffic, *, unread: bool = False) -> tuple[Html, Html]:
+    outgoing = _moved(traffic.bytes_out, traffic.records_out)
+    if unread and traffic.records_out:
+        outgoing = _moved(traffic.bytes_out, traffic.records_out, "at least ")
+    elif unread:
+        outgoing = element("td", "unknown")
+    return _moved(traffic.bytes_in, traffic.records_in), outgoing
 
 
-def _table(caption: str, noun: str, currency: str, rows: Iterable[Html], amount: Decimal) -> Html:
-    heads = (noun.capitalize(), "In", "Out", currency)
-    foot = element(
-        "tr", element("th", "Sum", scope="row", colspan=3), element("td", money_text(amount)), class_="sum"
-    )
+def _moved(size: int, records: int, bound: str = "") -> Html:
+    return element("td", bytes_text(size), element("small", bound + count_text(records, "record")))
+
+
+def _table(caption: str, heads: Sequence[str], rows: Iterable[Html], amount: Decimal) -> Html:
+    label = element("th", "Sum", scope="row", colspan=len(heads) - 1)
     return element(
         "table",
         element("caption", caption),
         element("thead", element("tr", *(element("th", head, scope="col") for head in heads))),
         element("tbody", *rows),
-        element("tfoot", foot),
+        element("tfoot", element("tr", label, element("td", money_text(amount)), class_="sum")),
     )

@@ -21,6 +21,7 @@ from headerware.ops.chargeback.report.periods import Periods, periods
 from headerware.ops.chargeback.report.ranked import ranking
 from headerware.ops.chargeback.report.style import STYLE
 from headerware.ops.chargeback.report.tables import (
+    Layout,
     budget_note,
     period_table,
     ranked_table,
@@ -101,7 +102,7 @@ def _tiles(bill: Bill) -> Html:
         "div",
         _tile("Cost", amount, f"{count_text(len(bill.by_owner.keys() - {None}), 'payer')}"),
         _tile("Incoming", bytes_text(total.bytes_in), count_text(total.records_in, "record"), "in"),
-        _tile("Outgoing", bytes_text(total.bytes_out), _outgoing(bill), "out"),
+        _tile("Outgoing", *_outgoing(bill), "out"),
         _tile(
             "Unattributed",
             share_text(unattributed, moved),
@@ -116,10 +117,12 @@ def _tile(label: str, figure: str, more: str, kind: str = "") -> Html:
     return element("div", label, element("b", figure), element("small", more), class_=f"tile {kind}".strip())
 
 
-def _outgoing(bill: Bill) -> str:
+def _outgoing(bill: Bill) -> tuple[str, str]:
+    """Give the figure of outgoing traffic, and what is to be said of it."""
     if bill.unknown and not bill.sources:
-        return "reads are not known"
-    return count_text(bill.total.records_out, "record") + (", and unknown reads" if bill.unknown else "")
+        return "unknown", "reads are not known"
+    records = count_text(bill.total.records_out, "record")
+    return bytes_text(bill.total.bytes_out), f"{records}, and unknown reads" if bill.unknown else records
 
 
 def _over_time(time: Periods, currency: str) -> Html:
@@ -144,25 +147,26 @@ def _over_time(time: Periods, currency: str) -> Html:
 
 
 def _rankings(bill: Bill) -> list[Html]:
-    currency, decimals = bill.prices.currency, bill.prices.decimals
-    tables = (
-        ("By owner", "owner", bill.by_owner, "Who pays, and for how much"),
-        ("By topic", "topic", bill.by_topic, "Which topics the traffic belongs to"),
-        ("By producer", "producer", bill.by_producer, "Which services produced the records that moved"),
-        ("By reader", "reader", bill.by_group, "Consumer groups, and what their reads cost"),
+    prices = bill.prices
+    unread = frozenset(each.topic for each in bill.unknown)
+    every = frozenset() if bill.sources or not unread else None
+    said = {"currency": prices.currency}
+    payers = Layout(
+        caption="Who pays, and for how much", noun="owner", unread=every, extra=budget_note(bill), **said
     )
+    topics = Layout(caption="Which topics the traffic belongs to", noun="topic", unread=unread, **said)
+    producers = Layout(
+        caption="Which services produced the records that moved", noun="producer", unread=every, **said
+    )
+    readers = Layout(caption="What the reads of consumer groups cost", noun="reader", incoming=False, **said)
+    tables = [(payers, bill.by_owner), (topics, bill.by_topic), (producers, bill.by_producer)]
+    if bill.by_group:
+        tables.append((readers, bill.by_group))
     return [
         element(
             "section",
-            element("h2", heading),
-            ranked_table(
-                ranking(sums, decimals),
-                caption,
-                noun,
-                currency,
-                **({"extra": budget_note(bill)} if noun == "owner" else {}),
-            ),
+            element("h2", f"By {layout.noun}"),
+            ranked_table(ranking(sums, prices.decimals), layout),
         )
-        for heading, noun, sums, caption in tables
-        if noun != "reader" or sums
+        for layout, sums in tables
     ]

@@ -1,0 +1,97 @@
+"""Rows for the Spark bridge; each job runs in a process of its own, with a session and workers of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from report import Row
+
+from headerware.testing import KafkaBroker
+
+JOB = Path(__file__).parent / "spark_job.py"
+ROWS = 400_000
+MANY = 10_000_000
+
+
+def rows(*, pairs: int, many: int = MANY) -> Iterator[Row]:
+    """Measure decode and encode from Parquet with the broker stopped, then writing on a broker of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = _job("prepare", folder=folder, rows=ROWS)
+        for name in ("A/A", "decode", "encode"):
+            found = _job(name, folder=folder, pairs=pairs)
+            yield Row(
+                "A/A: Spark, bare primitives" if name == "A/A" else f"Spark {name}, trail + zstd + HMAC",
+                found["ours"],
+                found["reference"],
+                "records/s",
+                found["ratio"],
+                "" if name == "A/A" else "at least 0.7",
+                f"mapInArrow with bare zstd and hmac.digest; {prepared['bytes']}-byte values from Parquet, "
+                f"2 cores, {pairs} pairs of {ROWS:,}",
+            )
+        yield _cores(folder, pairs)
+        yield _memory(folder, many)
+        with KafkaBroker() as broker:
+            yield _written(folder, broker, pairs)
+
+
+def _cores(folder: str, pairs: int) -> Row:
+    rates = {cores: _job("rate", cores=cores, folder=folder, pairs=pairs)["rate"] for cores in (1, 2)}
+    return Row(
+        "Spark decode, two cores against one",
+        rates[2],
+        rates[1],
+        "records/s",
+        rates[2] / rates[1],
+        "at least 1.7",
+        f"all of Spark, JVM and Python, held to one core or two; median of {pairs} runs of {ROWS:,}",
+    )
+
+
+def _memory(folder: str, many: int) -> Row:
+    found = _job("memory", folder=folder, rows=many)
+    return Row(
+        f"Spark decode, memory of a worker after {many:,} records",
+        found["end"] / 2**20,
+        found["early"] / 2**20,
+        "MiB",
+        found["end"] / found["early"],
+        "at most 1.2",
+        f"resident memory of the largest Python worker at the end against that after the first "
+        f"{found['early_rows']:,} records; its largest was {found['peak'] / 2**20:,.0f} MiB",
+    )
+
+
+def _written(folder: str, broker: KafkaBroker, pairs: int) -> Row:
+    found = _job("foreach", folder=folder, pairs=pairs, servers=broker.bootstrap_servers)
+    return Row(
+        "Spark foreachBatch, read and written through the chain",
+        found["ours"],
+        found["reference"],
+        "records/s",
+        found["ratio"],
+        "",
+        f"against the connector's own read and write in foreachBatch; decode, encode, trail, zstd, HMAC and the "
+        f"ledger are in; {pairs} pairs of {found['rows']:,}",
+    )
+
+
+def _job(what: str, *, cores: int = 2, **arguments: Any) -> dict[str, Any]:
+    command = [sys.executable, str(JOB), what, msgspec.json.encode({"cores": cores, **arguments}).decode()]
+    kept = {0} if cores == 1 else os.sched_getaffinity(0)
+
+    def hold() -> None:
+        os.sched_setaffinity(0, kept)
+
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=hold, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{what} failed:\n{done.stderr[-4000:]}")
+    found: dict[str, Any] = msgspec.json.decode(done.stdout.splitlines()[-1])
+    return found

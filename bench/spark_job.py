@@ -1,0 +1,260 @@
+"""One job of the Spark bench: ``spark_job.py WHAT JSON`` prints what it found as its last line, in JSON."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import shutil
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import zstandard
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from vega_datasets import local_data
+
+from headerware import Chain
+from headerware.interceptors import Compress, Sign, Trail
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
+from headerware.spark_bridge import configure, decode, encode, foreach_batch, kafka_sink
+
+KEY = b"k" * 32
+PARTS = 8
+EARLY = 10
+"""The memory after a tenth of the records is what later memory is compared with."""
+
+
+def main() -> None:
+    what, arguments = sys.argv[1], json.loads(sys.argv[2])
+    cores = arguments.pop("cores")
+    builder = configure(SparkSession.builder.master(f"local[{cores}]").appName("bench"))
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.files.maxPartitionBytes": str(2 << 30),
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    print(json.dumps(JOBS[what](spark, Path(arguments.pop("folder")), **arguments)))
+    spark.stop()
+
+
+def chain(folder: Path) -> Chain:
+    keyring = str(folder / "keys.json")
+    sign = Sign(keyring=keyring, key_id="bench", require="enforce")
+    return Chain([Trail(service="bench"), Compress(codec="zstd"), sign])
+
+
+# Input: ten airports a record, as rows of the connector, plain and as they are on the wire
+
+
+def prepare(spark: SparkSession, folder: Path, *, rows: int) -> dict[str, Any]:
+    edit_keyring(folder / "keys.json", lambda keys: with_new_key(keys, "bench", "hmac-sha256"), create=True)
+    airports = local_data.airports().to_dict("records")
+    values = [json.dumps(airports[at : at + 10]).encode() for at in range(0, 3000, 10)]
+    table = spark.createDataFrame(
+        [(index, value) for index, value in enumerate(values)], "n int, value binary"
+    )
+    plain = (
+        spark.range(rows)
+        .withColumn("n", (F.col("id") % len(values)).cast("int"))
+        .join(F.broadcast(table), "n")
+        .select(
+            F.lit("bench").alias("topic"),
+            F.col("id").cast("string").cast("binary").alias("key"),
+            "value",
+            F.array(header("tenant", "north"), header("content-type", "application/json")).alias("headers"),
+            F.lit(0).alias("partition"),
+            F.col("id").alias("offset"),
+            F.current_timestamp().alias("timestamp"),
+            F.lit(0).alias("timestampType"),
+        )
+    )
+    plain.repartition(PARTS).write.parquet(str(folder / "plain"))
+    read = spark.read.parquet(str(folder / "plain"))
+    encode(read, chain(folder), job="bench").withColumn("partition", F.lit(0)).write.parquet(
+        str(folder / "wire")
+    )
+    return {"bytes": sum(map(len, values)) // len(values)}
+
+
+def header(name: str, value: str) -> Any:
+    return F.struct(F.lit(name).alias("key"), F.lit(value).cast("binary").alias("value"))
+
+
+# The reference: an identity over the columns, with nothing but the primitives on the values
+
+
+def bare_decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    decompress = zstandard.ZstdDecompressor().decompress
+    for batch in batches:
+        at = batch.schema.get_field_index("value")
+        values = []
+        for value in batch.column(at).to_pylist():
+            hmac.digest(KEY, value, "sha256")
+            values.append(decompress(value))
+        yield batch.set_column(at, "value", pa.array(values, pa.binary()))
+
+
+def bare_encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    compress = zstandard.ZstdCompressor(3).compress
+    for batch in batches:
+        at = batch.schema.get_field_index("value")
+        values = []
+        for value in batch.column(at).to_pylist():
+            compressed = compress(value)
+            hmac.digest(KEY, compressed, "sha256")
+            values.append(compressed)
+        yield batch.set_column(at, "value", pa.array(values, pa.binary()))
+
+
+def ran(frame: DataFrame) -> float:
+    """Compute all of a frame, and give how long that took."""
+    began = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began
+
+
+def pairs_of(
+    ours: Callable[[], float], reference: Callable[[], float], rows: int, pairs: int
+) -> dict[str, Any]:
+    for warm_up in (ours, reference):
+        warm_up()
+    mine, theirs = [], []
+    for index in range(pairs):
+        if index % 2:
+            theirs.append(reference())
+            mine.append(ours())
+        else:
+            mine.append(ours())
+            theirs.append(reference())
+    ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
+    return {
+        "ours": rows / statistics.median(mine),
+        "reference": rows / statistics.median(theirs),
+        "ratio": statistics.median(ratios),
+        "rows": rows,
+    }
+
+
+def paired_decode(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
+    wire = spark.read.parquet(str(folder / "wire"))
+    bare = wire.mapInArrow(bare_decode, wire.schema)
+    return pairs_of(lambda: ran(decode(wire, chain(folder))), lambda: ran(bare), wire.count(), pairs)
+
+
+def paired_encode(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
+    plain = spark.read.parquet(str(folder / "plain"))
+    bare = plain.mapInArrow(bare_encode, plain.schema)
+    return pairs_of(lambda: ran(encode(plain, chain(folder))), lambda: ran(bare), plain.count(), pairs)
+
+
+def paired_with_itself(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
+    wire = spark.read.parquet(str(folder / "wire"))
+    bare = wire.mapInArrow(bare_decode, wire.schema)
+    return pairs_of(lambda: ran(bare), lambda: ran(bare), wire.count(), pairs)
+
+
+def rate(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
+    wire = spark.read.parquet(str(folder / "wire"))
+    rows = wire.count()
+    decoded = decode(wire, chain(folder))
+    ran(decoded)
+    return {"rate": rows / statistics.median(ran(decoded) for _ in range(pairs))}
+
+
+# Memory: the Python workers are watched while many records go through
+
+
+def memory(spark: SparkSession, folder: Path, *, rows: int) -> dict[str, Any]:
+    wire = spark.read.parquet(str(folder / "wire"))
+    # One task for all records, so that one worker sees them.
+    repeated = [wire] * (rows // wire.count())
+    whole = repeated[0]
+    for frame in repeated[1:]:
+        whole = whole.union(frame)
+    seen: list[int] = []
+    over = threading.Event()
+    watcher = threading.Thread(target=watch, args=(seen, over))
+    watcher.start()
+    ran(decode(whole.coalesce(1), chain(folder)))
+    over.set()
+    watcher.join()
+    early = max(seen[: len(seen) // EARLY])
+    late = max(seen[-len(seen) // EARLY :])
+    return {"early": early, "end": late, "peak": max(seen), "early_rows": rows // EARLY}
+
+
+def watch(seen: list[int], over: threading.Event) -> None:
+    """Note the memory of the largest Python worker, ten times a second."""
+    jvm = next(child for child in psutil.Process().children() if child.name() == "java")
+    while not over.wait(0.1):
+        sizes = []
+        for child in jvm.children(recursive=True):
+            try:
+                sizes.append(child.memory_info().rss)
+            except psutil.NoSuchProcess:
+                continue
+        if sizes:
+            seen.append(max(sizes))
+
+
+# Micro-batches: the same topic is read and written through the chain, and as it is
+
+
+def foreach(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> dict[str, Any]:
+    options = {"kafka.bootstrap.servers": servers}
+    wire = spark.read.parquet(str(folder / "wire"))
+    sent = wire.limit(100_000).select("topic", "key", "value", "headers")
+    sent.write.format("kafka").options(**options).save()
+
+    def plain(frame: DataFrame, _: int) -> None:
+        wire = frame.select("key", "value", "headers")
+        wire.write.format("kafka").options(**options, topic="plain").save()
+
+    def read(function: Any) -> float:
+        checkpoint = folder / f"checkpoint-{time.monotonic_ns()}"
+        stream = spark.readStream.format("kafka").options(
+            **options, subscribe="bench", includeHeaders="true", startingOffsets="earliest"
+        )
+        to = function(str(checkpoint))
+        query = stream.load().writeStream.foreachBatch(to).option("checkpointLocation", str(checkpoint))
+        began = time.perf_counter()
+        query.trigger(availableNow=True).start().awaitTermination()
+        took = time.perf_counter() - began
+        shutil.rmtree(checkpoint)
+        return took
+
+    ours = chain(folder)
+    sink = kafka_sink({**options, "topic": "ours"}, chain=ours)
+    return pairs_of(
+        lambda: read(lambda checkpoint: foreach_batch(ours, sink, checkpoint=checkpoint)),
+        lambda: read(lambda _: plain),
+        100_000,
+        pairs,
+    )
+
+
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "prepare": prepare,
+    "A/A": paired_with_itself,
+    "decode": paired_decode,
+    "encode": paired_encode,
+    "rate": rate,
+    "memory": memory,
+    "foreach": foreach,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headerware.core.context import Context
+from headerware.core.errors import InterceptorError, WireFormatError
+from headerware.core.headers import Headers
+from headerware.core.hooks import DROP
+from headerware.core.record import Record
+from headerware.interceptors.dedup import Dedup
+from headerware.interceptors.dedup_wire import HEADER, Identity
+
+sixteen = st.binary(min_size=16, max_size=16)
+identities = st.builds(Identity.numbered, sixteen, st.integers(0, 2**64 - 1)) | st.builds(
+    Identity, sixteen, st.none(), sixteen
+)
+places = st.tuples(st.sampled_from(["orders", "mirror"]), st.integers(0, 2), st.integers(0, 8))
+few = st.integers(0, 4)
+readings = st.lists(st.tuples(few, places), max_size=40)
+"""(sequence, place): what a consumer reads, in any order, with rewinds."""
+
+
+def come(sequence: int, place: tuple[str, int, int]) -> Record:
+    topic, partition, offset = place
+    value = Identity.numbered(bytes(16), sequence).encode()
+    return Record(topic, b"v", headers=Headers([(HEADER, value)]), partition=partition, offset=offset)
+
+
+def expected(reading: list[tuple[int, tuple[str, int, int]]]) -> list[bool]:
+    """Say of each record whether it is a copy: the first place of an identity is the one that counts."""
+    first: dict[int, tuple[str, int, int]] = {}
+    return [first.setdefault(sequence, place) != place for sequence, place in reading]
+
+
+class TestDedupProperties:
+    @given(identities)
+    def test_any_identity_comes_back(self, identity: Identity) -> None:
+        assert Identity.decode(identity.encode()) == identity
+
+    @given(
+        st.binary(max_size=60) | identities.map(Identity.encode), st.binary(max_size=3), st.integers(0, 40)
+    )
+    def test_garbage_is_refused_or_read_and_told(self, value: bytes, junk: bytes, cut: int) -> None:
+        value = value[: max(0, len(value) - cut)] + junk
+        step = Dedup().open(Context())
+        record = Record("orders", b"v", headers=Headers([(HEADER, value)]))
+        with contextlib.suppress(WireFormatError):
+            assert Identity.decode(value).encode() == value
+            assert step.on_consume(record) == Record("orders", b"v")
+            return
+        with pytest.raises(InterceptorError):
+            step.on_consume(record)
+
+    @given(readings)
+    def test_memory_drops_what_stood_first_elsewhere(
+        self, reading: list[tuple[int, tuple[str, int, int]]]
+    ) -> None:
+        step = Dedup().open(Context())
+        found = [step.on_consume(come(*item)) is DROP for item in reading]
+        assert found == expected(reading)
+
+    @given(readings, st.integers(1, 40), st.integers(0, 40))
+    def test_a_store_does_the_same_in_batches_and_across_restarts(
+        self, reading: list[tuple[int, tuple[str, int, int]]], size: int, singles: int
+    ) -> None:
+        found: list[bool] = []
+        with tempfile.TemporaryDirectory() as folder:
+            options = Dedup(store=str(Path(folder) / "ids.db"))
+            with contextlib.closing(options.open(Context())) as step:
+                found += [step.on_consume(come(*item)) is DROP for item in reading[:singles]]
+            for start in range(singles, len(reading), size):
+                with contextlib.closing(options.open(Context())) as step:
+                    batch = [come(*item) for item in reading[start : start + size]]
+                    found += [outcome is DROP for outcome in step.on_consume_batch(batch)]
+        assert found == expected(reading)
+
+    @given(st.lists(st.tuples(st.integers(0, 30), places), max_size=80), st.integers(1, 5))
+    def test_a_small_window_never_drops_what_a_large_one_delivers(
+        self, reading: list[tuple[int, tuple[str, int, int]]], window: int
+    ) -> None:
+        # Forgetting may only let copies pass: one that is dropped stood elsewhere before.
+        step = Dedup(window=window, max_identities=2 * window).open(Context())
+        stood: dict[int, set[tuple[str, int, int]]] = {}
+        for sequence, place in reading:
+            dropped = step.on_consume(come(sequence, place)) is DROP
+            assert not dropped or stood.get(sequence, set()) - {place}
+            stood.setdefault(sequence, set()).add(place)
