@@ -6,8 +6,9 @@ What the bridge sets, and never over what is set already:
 spark.jars.packages, or spark.jars                 the Kafka connector of the installed pyspark
 PYSPARK_PYTHON (environment)                       spark.pyspark.python, else, for a local master, this
                                                    Python: pyspark itself would take ``python3``
-spark.sql.execution.arrow.maxBytesPerBatch         64 MiB: Spark 4.0 has no bound, and 10,000 slices of
-                                                   900 KB are more than memory or an Arrow column holds
+spark.sql.execution.arrow.maxBytesPerBatch         64 MiB: Spark 4.0 goes to 256, and each worker holds a
+                                                   batch several times over, as it came, as records, and as
+                                                   it goes; 10,000 slices of 900 KB would fill it
 =================================================  ====================================================
 
 ``maxRecordsPerBatch`` stays Spark's 10,000: large enough for batch hooks, and the bytes are bounded.

@@ -18,11 +18,11 @@ from headerware.ops.chargeback.shares import rounded, total
 
 _NEAR: Final = Decimal("0.8")
 
-Extra = Callable[[Row], Html | None]
+Below = Callable[[Row], Html | None]
 """What stands below a row's bar, such as its budget."""
 
 
-def no_extra(row: Row) -> Html | None:  # noqa: ARG001 - it takes what others look at
+def nothing_below(row: Row) -> Html | None:  # noqa: ARG001 - it takes what others look at
     """Put nothing below a bar."""
     return None
 
@@ -33,34 +33,33 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         caption: what the table is.
         noun: what a name is: ``owner``, ``topic``.
-        currency: what amounts are called.
         unread: names whose reads are not known, or only in part; None is every name.
         incoming: whether there is a column of what came in.
-        extra: gives what stands below a row's bar.
+        below: gives what stands below a row's bar.
     """
 
     caption: str
     noun: str
-    currency: str
     unread: frozenset[str] | None = frozenset()
     incoming: bool = True
-    extra: Extra = no_extra
+    below: Below = nothing_below
 
 
-def ranked_table(found: Ranking, layout: Layout) -> Html:
+def ranked_table(found: Ranking, layout: Layout, currency: str) -> Html:
     """Give a table by rank, and the others behind it, folded.
 
     Args:
         found: the rows.
         layout: what the table is about.
+        currency: what amounts are called.
     """
     if not found.shown:
         return element("p", f"No {layout.noun} had any traffic.", class_="note")
     longest = max(row.traffic.bytes_in + row.traffic.bytes_out for row in found.shown if row.count == 1)
-    shown = _ranked(found.shown, layout, layout.caption, longest)
+    shown = _ranked(found.shown, layout, layout.caption, currency, longest)
     if not found.others:
         return shown
-    listed = _ranked(found.others, layout, f"{layout.caption}: the others", longest)
+    listed = _ranked(found.others, layout, f"{layout.caption}: the others", currency, longest)
     count = count_text(sum(row.count for row in found.others))
     return joined(shown, element("details", element("summary", f"The other {count} {layout.noun}s"), listed))
 
@@ -82,7 +81,7 @@ def period_table(found: Periods, currency: str) -> Html:
     return element("details", element("summary", "The figures"), table)
 
 
-def budget_note(bill: Bill) -> Extra:
+def budget_note(bill: Bill) -> Below:
     """Give what tells how much of its budget an owner has spent."""
 
     def note(row: Row) -> Html | None:
@@ -101,9 +100,9 @@ def budget_note(bill: Bill) -> Extra:
     return note
 
 
-def _ranked(rows: Sequence[Row], layout: Layout, caption: str, longest: int) -> Html:
+def _ranked(rows: Sequence[Row], layout: Layout, caption: str, currency: str, longest: int) -> Html:
     columns = ("In", "Out") if layout.incoming else ("Out",)
-    heads = (layout.noun.capitalize(), *columns, layout.currency)
+    heads = (layout.noun.capitalize(), *columns, currency)
     lines = [_ranked_row(row, layout, longest) for row in rows]
     return _table(caption, heads, lines, total(row.amount for row in rows))
 
@@ -115,7 +114,7 @@ def _ranked_row(row: Row, layout: Layout, longest: int) -> Html:
     elif row.name is None:
         name, kind = f"unattributed: no {layout.noun} is named", "nobody"
     bar = traffic_bar(row.traffic, longest) if row.count == 1 else None
-    head = element("th", element("span", name, class_="name"), bar, layout.extra(row), scope="row")
+    head = element("th", element("span", name, class_="name"), bar, layout.below(row), scope="row")
     unread = layout.unread is None or row.name in layout.unread
     cells = _cells(row.traffic, unread=unread)
     return _line(head, cells if layout.incoming else cells[1:], row.amount, kind)

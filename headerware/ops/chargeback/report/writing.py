@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -148,25 +149,30 @@ def _over_time(time: Periods, currency: str) -> Html:
 
 def _rankings(bill: Bill) -> list[Html]:
     prices = bill.prices
-    unread = frozenset(each.topic for each in bill.unknown)
-    every = frozenset() if bill.sources or not unread else None
-    said = {"currency": prices.currency}
-    payers = Layout(
-        caption="Who pays, and for how much", noun="owner", unread=every, extra=budget_note(bill), **said
-    )
-    topics = Layout(caption="Which topics the traffic belongs to", noun="topic", unread=unread, **said)
-    producers = Layout(
-        caption="Which services produced the records that moved", noun="producer", unread=every, **said
-    )
-    readers = Layout(caption="What the reads of consumer groups cost", noun="reader", incoming=False, **said)
-    tables = [(payers, bill.by_owner), (topics, bill.by_topic), (producers, bill.by_producer)]
-    if bill.by_group:
-        tables.append((readers, bill.by_group))
     return [
         element(
             "section",
             element("h2", f"By {layout.noun}"),
-            ranked_table(ranking(sums, prices.decimals), layout),
+            ranked_table(ranking(sums, prices.decimals), layout, prices.currency),
         )
-        for layout, sums in tables
+        for layout, sums in _layouts(bill)
+        if sums or layout.incoming
+    ]
+
+
+def _layouts(bill: Bill) -> list[tuple[Layout, Mapping[str | None, Traffic] | Mapping[str, Traffic]]]:
+    """Give the tables by rank; where no reads are known at all, each says so of every name."""
+    unread = frozenset(each.topic for each in bill.unknown)
+    every: frozenset[str] | None = frozenset() if bill.sources or not unread else None
+    payers = Layout(caption="Who pays, and for how much", noun="owner", unread=every, below=budget_note(bill))
+    topics = Layout(caption="Which topics the traffic belongs to", noun="topic", unread=unread)
+    producers = Layout(
+        caption="Which services produced the records that moved", noun="producer", unread=every
+    )
+    readers = Layout(caption="What the reads of consumer groups cost", noun="reader", incoming=False)
+    return [
+        (payers, bill.by_owner),
+        (topics, bill.by_topic),
+        (producers, bill.by_producer),
+        (readers, bill.by_group),
     ]
