@@ -78,8 +78,8 @@ def _written(folder: str, broker: KafkaBroker, pairs: int) -> Row:
         "records/s",
         found["ratio"],
         "",
-        f"against the connector's own read and write in foreachBatch; decode, encode, trail, zstd, HMAC and the "
-        f"ledger are in; {pairs} pairs of {found['rows']:,}",
+        f"against the connector's own read and write in foreachBatch; decode and encode with trail, zstd and "
+        f"HMAC, and the ledger, are in; {pairs} pairs of {found['rows']:,}",
     )
 
 

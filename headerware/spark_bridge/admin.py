@@ -146,7 +146,7 @@ class KafkaAdmin:
         return self._guarded(problem, lambda: question().get(self._timeout_ms + 5_000, unit))
 
     def _guarded(self, problem: str, call: Any) -> Any:
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415
 
         try:
             return call()

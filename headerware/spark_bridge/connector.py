@@ -58,7 +58,7 @@ def check_connector(jvm: Any) -> None:
         MissingPartError: it cannot.
     """
     import pyspark  # noqa: PLC0415 - Spark only where it is used
-    from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]  # noqa: PLC0415
+    from py4j.java_gateway import JavaClass  # noqa: PLC0415
 
     # py4j takes a name that the class loader does not know for a package.
     if isinstance(jvm.org.apache.spark.sql.kafka010.KafkaSourceProvider, JavaClass):

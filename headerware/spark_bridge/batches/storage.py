@@ -137,7 +137,7 @@ class Storage:
     @contextlib.contextmanager
     def _telling(self, verb: str, name: str) -> Iterator[None]:
         """Say in our own words what failed in the JVM, and where."""
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415  with pyspark
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415  with pyspark
         from pyspark.errors import PySparkException  # noqa: PLC0415  where Spark is needed, not before
 
         try:

@@ -80,9 +80,9 @@ class Encoding:
     def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = _read(batch, self._ready.work.typed)
         rows = Rows(batch, self._schema)
-        named = list(self._identities.of(batch, records)) if self._identities.scope is not None else records
-        good = [(index, record) for index, record in enumerate(named) if isinstance(record, Record)]
-        for index, error in enumerate(named):
+        prepared = self._prepared(batch, records)
+        good = [(index, record) for index, record in enumerate(prepared) if isinstance(record, Record)]
+        for index, error in enumerate(prepared):
             if isinstance(error, InterceptorError):
                 self._refuse(rows, index, records[index], error)
         with within(self._carrier):
@@ -97,6 +97,20 @@ class Encoding:
         if len(rows):
             yield self._flushed(rows)
         self._tally.counts["records_in"] += len(records)
+
+    def _prepared(
+        self, batch: pa.RecordBatch, records: Sequence[Record]
+    ) -> Sequence[Record | InterceptorError]:
+        """Give the records with their identities, or why one cannot be sent."""
+        prepared: list[Record | InterceptorError] = list(records)
+        if self._identities.scope is not None:
+            prepared = list(self._identities.of(batch, records))
+        if self._ready.work.typed:
+            for index, record in enumerate(records):
+                for part in (record.key, record.value):
+                    if isinstance(part, InterceptorError):  # what the column holds is no object
+                        prepared[index] = part
+        return prepared
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._ready.session

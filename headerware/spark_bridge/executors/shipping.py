@@ -37,6 +37,13 @@ def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iter
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         import importlib  # noqa: PLC0415 - all that it needs is named inside, for it is pickled by value
         import sys  # noqa: PLC0415 - as above
+        from pathlib import Path  # noqa: PLC0415 - as above
+
+        from pyspark import SparkFiles  # noqa: PLC0415 - as above
+
+        # addPyFile brings a wheel here, but pyspark puts only .zip, .egg and .jar on the path.
+        wheels = map(str, Path(SparkFiles.getRootDirectory()).glob("kafka_headerware-*.whl"))
+        sys.path[1:1] = [wheel for wheel in wheels if wheel not in sys.path]
 
         module, _, name = entry.partition(":")
         try:

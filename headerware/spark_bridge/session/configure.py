@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from headerware.core.errors import ConfigError
 from headerware.spark_bridge.classic import refuse_remote
+from headerware.spark_bridge.connector import check_connector
 from headerware.spark_bridge.session.connector_jars import (
     CONNECTOR,
     JARS_FOLDER,
@@ -121,8 +122,6 @@ def _check_open(key: str, added: list[str]) -> None:
 
 def _check_running_connector() -> None:
     from pyspark import SparkContext  # noqa: PLC0415 - Spark only where it is used
-
-    from headerware.spark_bridge.connector import check_connector  # noqa: PLC0415 - it is pyspark's business
 
     check_connector(SparkContext._jvm)  # noqa: SLF001 - there may be no session yet to ask
 

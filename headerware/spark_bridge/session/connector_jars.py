@@ -6,7 +6,7 @@ resolved here first, once: by the spark-submit that would start the session, wit
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +29,8 @@ _NEEDED = (
 )
 # A class with a main that every Spark has, prints a line and needs no cluster: it runs once all is resolved.
 _PRINTS_AND_ENDS = "org.apache.hadoop.util.VersionInfo"
+# A repository's address may have a user and a password.
+_CREDENTIALS = re.compile(r"//[^/\s@]+@")
 _RESOLVE_SECONDS = 600
 # What the resolver heeds: where to look, and the proxies of Java's own.
 _RESOLVING = ("spark.jars", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
@@ -134,14 +136,12 @@ def _run_resolver(settings: Mapping[str, str], spark_home: Path) -> str:
             stderr=subprocess.PIPE,
             timeout=_RESOLVE_SECONDS,
             check=False,
-            # A JVM that was asked to tell its port would wait for one who listens.
-            env={key: value for key, value in os.environ.items() if key != "_PYSPARK_DRIVER_CONN_INFO_PATH"},
         )
     except subprocess.TimeoutExpired:
         return f"no end after {_RESOLVE_SECONDS} s"
     if done.returncode == 0:
         return ""
-    lines = done.stderr.decode(errors="replace").splitlines()
+    lines = _CREDENTIALS.sub("//", done.stderr.decode(errors="replace")).splitlines()
     said = [line.strip() for line in lines if line.strip() and not line.startswith("\tat ")]
     return f"exit code {done.returncode}\n  " + "\n  ".join(said[-_TAIL_LINES:])
 
