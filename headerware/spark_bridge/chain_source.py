@@ -1,18 +1,22 @@
 """A chain on its way to the executors: as it was configured, or as its options; never as an open thing.
 
 What stands in a file or a mapping goes as it is written, so that ``${env:NAME}`` is filled in where the
-chain is opened, and keys stay where their paths lead. Files named by paths that an executor does not have are
-looked for, by name, among those that Spark shipped to it (``--files``).
+chain is opened, and keys stay where their paths lead. A :class:`Chain` goes with the options that it has,
+whatever they were made from. Files named by paths that an executor does not have are looked for, by name,
+among those that Spark shipped to it (``--files``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import re
 from collections.abc import Mapping
+from inspect import get_annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -21,10 +25,14 @@ from headerware.core.client_chain import is_disabled, what_is_left
 from headerware.core.config import FILE, from_file, from_flat
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
+from headerware.core.hooks import label
 from headerware.core.options import with_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+_log: Final = logging.getLogger("headerware.spark_bridge")
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 ChainLike = Chain | Mapping[str, Any] | str | os.PathLike[str]
 """A chain made in code, a flat configuration as it stands in a client's own, or a path to TOML."""
@@ -38,12 +46,14 @@ class ChainSource(msgspec.Struct, frozen=True):
         config: the flat configuration, where it was given so.
         path: the TOML file, where that was given.
         files: the text of each TOML file that was read, by its path.
+        is_disabled: whether only the steps that serialize are left of it.
     """
 
     chain: Chain | None = None
     config: dict[str, Any] | None = None
     path: str | None = None
     files: dict[str, str] = {}
+    is_disabled: bool = False
 
     def load(self, found: Callable[[str], str] | None = None) -> Chain:
         """Make the chain.
@@ -54,7 +64,7 @@ class ChainSource(msgspec.Struct, frozen=True):
         Raises:
             ConfigError: what is wrong with it here, such as a variable that this environment has not.
         """
-        chain = self._made()
+        chain = what_is_left(self._made()) if self.is_disabled else self._made()
         if found is None:
             return chain
         return Chain(
@@ -71,7 +81,9 @@ class ChainSource(msgspec.Struct, frozen=True):
             ]
         else:
             parts = [json.dumps([self.config, self.files], sort_keys=True, default=repr)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        # Where an object lies in memory says nothing of what it is.
+        text = _ADDRESS.sub("", "\n".join([*parts, *(["disabled"] if self.is_disabled else [])]))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _made(self) -> Chain:
         if self.chain is not None:
@@ -93,11 +105,31 @@ def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
     Raises:
         ConfigError: it is none of the forms that a chain has, or is wrong.
     """
-    source, loaded = _read(chain)
-    if is_disabled():
-        loaded = what_is_left(loaded)
-        source = ChainSource(chain=loaded)
-    return source, loaded
+    if not is_disabled():
+        source, loaded = _read(chain)
+        _require_importable(loaded if source.chain is not None else ())
+        return source, loaded
+    try:
+        source, loaded = _read(chain)
+    except ConfigError as error:
+        _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
+        return ChainSource(chain=Chain()), Chain()
+    # What is left goes as it was written, too: loaded, it would hold what its environment filled in.
+    return msgspec.structs.replace(source, is_disabled=True), what_is_left(loaded)
+
+
+def _require_importable(chain: Iterable[object]) -> None:
+    """Refuse what is pickled by value and does not survive it: options whose class no executor can import."""
+    for step in chain:
+        for kind in type(step).__mro__ if isinstance(step, msgspec.Struct) else ():
+            local = kind.__module__ == "__main__" or "<locals>" in kind.__qualname__
+            if local and get_annotations(kind):
+                raise ConfigError(
+                    f"the class {kind.__qualname__} has options and stands in the program itself, where "
+                    "executors cannot import it; put it into a module, and ship that with --py-files or "
+                    "addPyFile",
+                    path=f"interceptors.{label(step)}",
+                )
 
 
 def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:

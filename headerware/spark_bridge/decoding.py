@@ -64,7 +64,9 @@ def decode(
     Args:
         frame: what ``format("kafka")`` gives with ``includeHeaders``, a batch or a stream: topic, value and
             headers, and whatever else there is.
-        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file.
+        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file. Secrets that
+            ``${env:NAME}`` stands for are filled in on the executors where it is one of the latter two; a
+            Chain takes its options along as they are.
         value: the type of the column ``value`` where the chain deserializes: a Spark type, such as
             :func:`avro_type` gives, or its DDL. Without one, steps that serialize are left out.
         key: the same of the column ``key``.
@@ -218,12 +220,13 @@ def with_status(schema: StructType, *, typed: bool) -> StructType:
 
 
 def require_free(frame: DataFrame, names: Collection[str]) -> None:
-    """Refuse a frame that has columns of our names.
+    """Refuse a frame that has columns of our names, in any case, for Spark does not tell them apart.
 
     Raises:
         ConfigError: which.
     """
-    taken = sorted(set(names) & set(frame.columns))
+    ours = {name.lower() for name in names}
+    taken = sorted(name for name in frame.columns if name.lower() in ours)
     if taken:
         raise ConfigError("the bridge has a column of this name; rename yours", path=f"column {taken[0]}")
 

@@ -59,7 +59,7 @@ def encode(
         frame: rows with topic and value, and key, headers, partition or timestamp where there are any. A
             frame that still has ``offset`` was read from Kafka, so that its ``partition`` is where it was,
             not where it goes; drop ``offset`` to choose partitions by column.
-        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file.
+        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file, as for :func:`decode`.
         failures: what becomes of a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
             column ``failure``: see :func:`split_failures`.
         identity: with ``dedup`` in the chain: the columns that tell a row from every other, and are the
@@ -165,11 +165,10 @@ def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:
     """Give the parts that a serializer takes as objects; a part that is bytes already is none."""
     if not any(place_of(step) is Place.SERIALIZE for step in chain):
         return frozenset()
-    plain = (BinaryType,)
     parts = {
         field.name
         for field in frame.schema.fields
-        if field.name in {"key", "value"} and not isinstance(field.dataType, plain)
+        if field.name in {"key", "value"} and not isinstance(field.dataType, BinaryType)
     }
     require_typed(chain, parts)
     return frozenset(parts)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
+from confluent_kafka import TopicPartition
 
+from headerware import Chain, Consumer, Headers, HeaderwareError, Producer, Record
 from headerware.spark_bridge.session.configure import configure
 from headerware.testing import MissingPartError
 
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+    from headerware.testing import KafkaBroker
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -27,6 +34,7 @@ CONF = {
 }
 
 JVM_ENDS_S = 60
+DEADLINE_S = 60.0
 
 # pyspark leaves the closing of the sockets that results come through to the garbage collector.
 LEFT_TO_COLLECTOR = r"ignore:unclosed <socket\.socket .*raddr=\('127\.0\.0\.1':ResourceWarning"
@@ -62,3 +70,116 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(JVM_ENDS_S)
+
+
+class Kafka:
+    """The shared broker, as the tests of streams use it."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self._broker = broker
+        self.servers = broker.bootstrap_servers
+
+    def topic(self, name: str, *, partitions: int = 1) -> str:
+        """Create a topic that no other test has; a name with a dash is one already."""
+        unique = name if "-" in name else f"{name}-{uuid.uuid4().hex[:8]}"
+        self._broker.create_topic(unique, partitions=partitions)
+        return unique
+
+    def send(self, chain: Chain | None, *records: Record) -> None:
+        """Send records as a service does; without a chain, as they are on the wire."""
+        with Producer({"bootstrap.servers": self.servers}, chain=chain or Chain([])) as producer:
+            for record in records:
+                partition = -1 if record.partition is None else record.partition
+                producer.produce(
+                    record.topic, record.value, record.key, partition, headers=list(record.headers)
+                )
+            assert producer.flush(DEADLINE_S) == 0
+
+    def wire(self, topic: str) -> list[Record]:
+        """Give all that a topic holds, as it is on the wire, by partition and offset."""
+        found, _ = self.read(topic, Chain([]))
+        return sorted(found, key=lambda record: (record.partition or 0, record.offset or 0))
+
+    def read(
+        self, topic: str, chain: Chain, *, group: str | None = None, count: int | None = None
+    ) -> tuple[list[Record], list[HeaderwareError]]:
+        """Read a topic to its end as a service does, and give the records and what was refused.
+
+        Args:
+            topic: the topic, from its beginning, or from what the group has committed.
+            chain: the service's.
+            group: one that commits what it has read, when it ends.
+            count: how many records are enough, instead of all.
+        """
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": group or uuid.uuid4().hex,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": group is not None,
+                "enable.partition.eof": True,
+            },
+            chain=chain,
+        )
+        try:
+            # Groups make their members wait; nobody shares these partitions.
+            ends = self.ends(topic)
+            places = [TopicPartition(topic, number) for number in ends]
+            consumer.assign(consumer.committed(places, timeout=DEADLINE_S) if group else places)
+            return _rest(consumer, {place: end for place, end in ends.items() if end}, count)
+        finally:
+            consumer.close()
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """Give the offset that each partition's next record will get."""
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": "ends"})
+        try:
+            numbers = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+            return {
+                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=DEADLINE_S)[1]
+                for number in numbers
+            }
+        finally:
+            consumer.close()
+
+
+def _rest(
+    consumer: Consumer, ends: dict[int, int], count: int | None
+) -> tuple[list[Record], list[HeaderwareError]]:
+    found: list[Record] = []
+    refused: list[HeaderwareError] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while ends and (count is None or len(found) < count):
+        assert time.monotonic() < deadline, f"{len(found)} records, not read to {ends}"
+        try:
+            message = consumer.poll(0.2)
+        except HeaderwareError as error:
+            refused.append(error)
+            continue
+        if message is None:
+            continue
+        if message.error() is None:
+            found.append(_record(message))
+        elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            ends.pop(message.partition(), None)
+        else:
+            raise AssertionError(message.error())
+    return found, refused
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        message.topic(),
+        message.value(),
+        message.key(),
+        Headers(message.headers() or ()),
+        message.partition(),
+        message.timestamp()[1],
+        offset=message.offset(),
+    )
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_broker: KafkaBroker) -> Kafka:
+    """Give the shared broker."""
+    return Kafka(kafka_broker)

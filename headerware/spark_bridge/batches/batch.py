@@ -63,6 +63,7 @@ class Batch:
         query_id: the streaming query's id; it stays the same over restarts.
         job: what trails call the work.
         dead_letters: where rows go that a chain refuses; None where they fail the query.
+        letters: what dead letters are like: ``dead_letter_topic`` and ``dead_letter_headers``.
     """
 
     def __init__(
@@ -73,12 +74,14 @@ class Batch:
         query_id: str,
         job: str,
         dead_letters: Any = None,
+        letters: Mapping[str, Any] | None = None,
     ) -> None:
         self.spark = spark
         self.id = id
         self.query_id = query_id
         self.job = job
         self.dead_letters = dead_letters
+        self.letters: Mapping[str, Any] = letters or {}
         self.carrier: dict[str, str] = {}
         """The trace context of the batch, as headers have it."""
         self.encoded = Counter(spark)
@@ -97,7 +100,11 @@ class Batch:
         """
         if self.dead_letters is None:
             raise ConfigError("the query has no sink for dead letters", path="dead_letters")
-        self.dead_letters.write(letters, self)
+        sink, self.dead_letters = self.dead_letters, None
+        try:
+            sink.write(letters, self)  # a letter that is refused in its turn fails the query
+        finally:
+            self.dead_letters = sink
 
     def release(self) -> None:
         """Let go of what was kept."""

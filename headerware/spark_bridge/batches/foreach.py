@@ -98,11 +98,8 @@ def foreach_batch(
         transform=transform,
         dead_letters=None if dead_letters is None else sink_of(dead_letters, "dead_letters"),
         job=job,
-        settings={
-            "cluster_id": cluster_id,
-            "dead_letter_topic": dead_letter_topic,
-            "dead_letter_headers": dead_letter_headers,
-        },
+        cluster_id=cluster_id,
+        letters={"dead_letter_topic": dead_letter_topic, "dead_letter_headers": dead_letter_headers},
         window=(window_batches, window_ms),
         discard_waiting=discard_waiting,
         on_progress=on_progress,
@@ -133,7 +130,8 @@ class ForeachBatch:
         transform: Callable[[DataFrame, int], DataFrame] | None,
         dead_letters: Sink | None,
         job: str | None,
-        settings: dict[str, Any],
+        cluster_id: str | None,
+        letters: dict[str, Any],
         window: tuple[int, int | None],
         discard_waiting: bool,
         on_progress: Callable[[Progress], Any] | None,
@@ -145,7 +143,8 @@ class ForeachBatch:
         self._transform = transform
         self._dead_letters = dead_letters
         self._job = job
-        self._settings = settings
+        self._cluster_id = cluster_id
+        self._letters = letters
         self._window = window
         self._discard_waiting = discard_waiting
         self._on_progress = on_progress
@@ -169,11 +168,14 @@ class ForeachBatch:
             query_id=query_id,
             job=self._job or spark.sparkContext.appName or "spark",
             dead_letters=self._dead_letters,
+            letters=self._letters,
         )
         try:
-            self._report(self._work_on(frame, batch, ledger))
+            progress = self._work_on(frame, batch, ledger)
         finally:
             batch.release()
+            ledger.seen.release()
+        self._report(progress)
 
     def _work_on(self, frame: DataFrame, batch: Batch, ledger: Ledger) -> Progress:
         fingerprint = self._reading.source.fingerprint
@@ -181,7 +183,8 @@ class ForeachBatch:
         if begun.previous_chain not in {None, fingerprint}:
             _log.info("the chain has changed; from batch %d on it is the new one", batch.id)
         plan = self._plan(frame)
-        stages = _Stages(plan, plan.work(job=batch.job, **self._settings), batch, ledger, begun.now_ms)
+        work = plan.work(job=batch.job, cluster_id=self._cluster_id, **self._letters)
+        stages = _Stages(plan, work, batch, ledger, begun.now_ms)
         found = stages.decoded(frame, discard_waiting=self._discard_waiting)
         with ExitStack() as stack:
             if stages.is_traced:

@@ -153,6 +153,7 @@ class _KafkaSink:
             cluster_id=self._cluster(batch),
             partition_counts=self._partitions(batch) if _needs_partitions(chain) else {},
             max_message_bytes=int(self._options.get("kafka.max.request.size", _JAVA_MAX_BYTES)),
+            **batch.letters,
         )
         encoded = plan.encoded(work, batch.encoded.pickled, batch.carrier)
         if batch.dead_letters is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
@@ -105,11 +105,16 @@ def _unpacked(packed: pa.Array, owners: pa.Array, openings: pa.Array) -> dict[st
     }
 
 
-def _named(codec: HeaderIdCodec, found: list[dict[str, Any]]) -> tuple[bytes | None, bytes | None, bool]:
+def _named(codec: HeaderIdCodec, found: str) -> tuple[bytes | None, bytes | None, bool]:
     """Read owner and trail from headers with ids; and whether these cannot be read."""
     try:
-        headers = codec.decode(Headers([(header["key"], header["value"]) for header in found]))
+        headers = codec.decode(Headers([_pair(*header.split(":")) for header in found.split(",")]))
     except WireFormatError:
         return None, None, True
     owner, trail = headers.last(OWNER_HEADER), headers.last(TRAIL_HEADER)
     return (owner or b"")[:MAX_OWNER_BYTES], None if trail is None else trail_opening(trail), False
+
+
+def _pair(name: str, value: str) -> tuple[str, bytes | None]:
+    """Read a header as ``expressions.packed_headers`` writes it."""
+    return bytes.fromhex(name).decode("utf-8", "replace"), None if value == "-" else bytes.fromhex(value)

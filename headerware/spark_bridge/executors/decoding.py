@@ -11,11 +11,11 @@ from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
-from headerware.spark_bridge.executors.slices import is_slice
+from headerware.spark_bridge.executors.slices import NO_POSITION, is_slice
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
-from headerware.spark_bridge.frames.records import read_records
+from headerware.spark_bridge.frames.records import last_offsets, payload_bytes, read_records
 from headerware.spark_bridge.frames.schema import IDENTITY, STATUS, WITH_STATUS, Status
 from headerware.spark_bridge.frames.typed_rows import TypedRows
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Batches = Iterable[pa.RecordBatch]
 
 _WAITING: Final = "a step holds the record back; in Spark only slice may"
-_NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
 
 
 def decode_alone(work: bytes, accumulator: bytes, gathers: bytes) -> Callable[[Batches], Iterator[Any]]:
@@ -44,10 +43,17 @@ def decode_alone(work: bytes, accumulator: bytes, gathers: bytes) -> Callable[[B
 
 
 class Decoding:
-    """One task's rows, from the wire to what an application sees."""
+    """One task's rows, from the wire to what an application sees.
+
+    Args:
+        ready: the chain.
+        tally: counts for the driver.
+        gathers: whether slices are put together later on; the schema then has the columns of statuses.
+    """
 
     def __init__(self, ready: Opened, tally: Tally, *, gathers: bool) -> None:
         self._ready = ready
+        self._identities = ready.identities
         self._tally = tally
         self._gathers = gathers
         self._schema = arrow_schema(ready.work.schema)
@@ -76,20 +82,23 @@ class Decoding:
     def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = read_records(batch)
         rows = Rows(batch, self._schema)
-        alone: Sequence[tuple[int, Record]] = list(enumerate(records))
+        self._count_in(batch, records)
+        alone: Sequence[int] = range(len(records))
         if self._gathers:
-            alone = self._without_slices(rows, alone)
-        for (index, record), outcome in zip(alone, self._outcomes([each for _, each in alone]), strict=True):
-            if outcome.__class__ is Record:
-                rows.add(index, outcome)
-                self._identify(rows, record)
-            else:
-                self._take(rows, index, record, outcome)
+            alone = self._without_slices(rows, records)
+        outcomes = self._outcomes(records if len(alone) == len(records) else [records[at] for at in alone])
+        results = zip(alone, outcomes, strict=True)
+        while (stopped := rows.take(results, self._identities)) is not None:
+            index, outcome = stopped
+            if outcome.__class__ is not Record:
+                self._take(rows, index, records[index], outcome)
+            elif self._identities:
+                self._identify(rows, records[index])
             if rows.size_bytes > FLUSH_BYTES:
                 yield self._flushed(rows, records)
         if len(rows):
             yield self._flushed(rows, records)
-        self._count_in(records)
+        self._identities.clear()
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._ready.session
@@ -103,18 +112,21 @@ class Decoding:
             return
         try:
             found = list(flat(outcome))
+            if not found:
+                raise InterceptorError(_WAITING)
         except HeaderwareError as error:
             self._refuse(rows, index, record, error)
             return
-        if not found:
-            self._refuse(rows, index, record, InterceptorError(_WAITING))
+        identity = self._identities.pop((record.topic, record.partition, record.offset), None)
         for each in found:
             rows.add(index, each)
+            if identity is not None:
+                rows.mark({IDENTITY: identity})
 
     def _refuse(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
         """Let a row fail, as it came; raises where failures are to fail the job."""
         failure = self._failure(error, record)
-        rows.add(index, self._typed.without_objects(record))
+        rows.keep(index, self._typed.without_objects(record))
         rows.mark({"failure": failure})
         if self._says_status:
             rows.mark({STATUS: Status.FAILED})
@@ -124,44 +136,39 @@ class Decoding:
         return self._ready.refused(error, record)
 
     def _identify(self, rows: Rows, record: Record) -> None:
-        identities = self._ready.identities
-        if identities:
-            identity = identities.pop((record.topic, record.partition, record.offset), None)
-            rows.mark({IDENTITY: identity})
+        identity = self._identities.pop((record.topic, record.partition, record.offset), None)
+        rows.mark({IDENTITY: identity})
 
-    def _without_slices(
-        self, rows: Rows, alone: Sequence[tuple[int, Record]]
-    ) -> Sequence[tuple[int, Record]]:
-        kept = []
-        for index, record in alone:
-            if is_slice(record.headers):
-                if self._says_status:
-                    rows.add(index, self._typed.without_objects(record))
-                    rows.mark({STATUS: Status.SLICE, **self._typed.raw(record)})
+    def _without_slices(self, rows: Rows, records: Sequence[Record]) -> list[int]:
+        """Give where the rows are that stand alone; slices go on as they came."""
+        alone = []
+        for index, record in enumerate(records):
+            if not is_slice(record.headers):
+                alone.append(index)
+            elif record.partition is None or record.offset is None:
+                self._refuse(rows, index, record, InterceptorError(NO_POSITION))
             else:
-                kept.append((index, record))
-        return kept
+                rows.keep(index, self._typed.without_objects(record))
+                rows.mark({STATUS: Status.SLICE, **self._typed.raw(record)})
+        return alone
 
     def _flushed(self, rows: Rows, records: Sequence[Record]) -> pa.RecordBatch:
-        typed = self._typed.columns(rows, records, self._failure)
         counts = self._tally.counts
         counts["records_out"] += len(rows)
         counts["bytes_out"] += rows.size_bytes
-        batch = rows.batch({**self._computed, **typed})
+        batch = self._typed.batch(rows, self._computed, records, self._failure)
         rows.clear()
         return batch
 
-    def _count_in(self, records: Sequence[Record]) -> None:
+    def _count_in(self, batch: pa.RecordBatch, records: Sequence[Record]) -> None:
         tally = self._tally
-        tally.counts["records_in"] += len(records)
-        tally.counts["bytes_in"] += sum([len(record.value) for record in records if record.value is not None])
+        tally.counts["records_in"] += batch.num_rows
+        tally.counts["bytes_in"] += payload_bytes(batch)
         if tally.wants_traces:
             tally.note_traces(records)
         if self._gathers:
-            for record in records:
-                if record.offset is not None and record.partition is not None:
-                    place = (record.topic, record.partition)
-                    self._positions[place] = max(record.offset, self._positions.get(place, -1))
+            for place, offset in last_offsets(batch):
+                self._positions[place] = max(offset, self._positions.get(place, -1))
 
     def _reached(self) -> Iterator[pa.RecordBatch]:
         """Say how far each partition was read, for messages that wait in vain."""

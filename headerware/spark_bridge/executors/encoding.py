@@ -7,6 +7,8 @@ import pickle
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.fold import Outcome, flat
 from headerware.core.headers import EMPTY
@@ -19,13 +21,12 @@ from headerware.spark_bridge.executors.tracing import within
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
-from headerware.spark_bridge.frames.records import column, header_lists, milliseconds
-from headerware.spark_bridge.frames.schema import DIGEST, WITH_STATUS
+from headerware.spark_bridge.frames.records import column, header_lists, milliseconds, payload_bytes
+from headerware.spark_bridge.frames.schema import DIGEST, SOURCE, WITH_STATUS
+from headerware.spark_bridge.frames.typed_rows import TypedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import pyarrow as pa
 
     Batches = Iterable[pa.RecordBatch]
 
@@ -59,6 +60,7 @@ class Encoding:
         self._carrier = carrier
         self._schema = arrow_schema(ready.work.schema)
         self._identities = Identities(ready.work.scope)
+        self._columns = TypedRows(frozenset(), self._schema)  # what goes to Kafka is bytes
         self._computed = {
             "topic": output.topics,
             "key": output.keys,
@@ -79,24 +81,26 @@ class Encoding:
 
     def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = _read(batch, self._ready.work.typed)
+        self._tally.counts["records_in"] += batch.num_rows
+        self._tally.counts["bytes_in"] += payload_bytes(batch)
         rows = Rows(batch, self._schema)
         prepared = self._prepared(batch, records)
-        good = [(index, record) for index, record in enumerate(prepared) if isinstance(record, Record)]
+        # Objects have no place in dead letters, nor in the rows that stay behind.
+        plain = list(map(_plain, records)) if self._ready.work.typed else records
         for index, error in enumerate(prepared):
             if isinstance(error, InterceptorError):
-                self._refuse(rows, index, records[index], error)
+                self._refuse(rows, index, plain[index], error)
+        good = [index for index, record in enumerate(prepared) if isinstance(record, Record)]
         with within(self._carrier):
-            outcomes = self._outcomes([record for _, record in good])
-            for (index, record), outcome in zip(good, outcomes, strict=True):
-                if outcome.__class__ is Record:
-                    rows.add(index, outcome)
-                elif outcome is not DROP:
-                    self._take(rows, index, record, outcome)
+            results = zip(good, self._outcomes([prepared[at] for at in good]), strict=True)  # type: ignore[misc]
+            while (stopped := rows.take(results, {})) is not None:
+                index, outcome = stopped
+                if outcome.__class__ is not Record and outcome is not DROP:
+                    self._take(rows, index, plain[index], outcome)
                 if rows.size_bytes > FLUSH_BYTES:
-                    yield self._flushed(rows)
+                    yield self._flushed(rows, plain)
         if len(rows):
-            yield self._flushed(rows)
-        self._tally.counts["records_in"] += len(records)
+            yield self._flushed(rows, plain)
 
     def _prepared(
         self, batch: pa.RecordBatch, records: Sequence[Record]
@@ -128,20 +132,22 @@ class Encoding:
         for each in found:
             rows.add(index, each)
 
-    def _refuse(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
-        self._tally.counts["refused"] += 1
-        plain = _plain(record)
-        failure = self._ready.refused(error, plain)
-        rows.add(index, plain)
+    def _refuse(self, rows: Rows, index: int, plain: Record, error: HeaderwareError) -> None:
+        failure = self._failure(error, plain)
+        rows.keep(index, plain)
         rows.mark({"failure": failure})
 
-    def _flushed(self, rows: Rows) -> pa.RecordBatch:
+    def _failure(self, error: HeaderwareError, plain: Record) -> dict[str, Any]:
+        self._tally.counts["refused"] += 1
+        return self._ready.refused(error, plain)
+
+    def _flushed(self, rows: Rows, plain: Sequence[Record]) -> pa.RecordBatch:
         counts = self._tally.counts
         counts["records_out"] += len(rows)
         counts["bytes_out"] += rows.size_bytes
         if self._identities.scope is not None:
             rows.records = [self._identities.placed(record, self._ready.pick) for record in rows.records]
-        batch = rows.batch(self._computed)
+        batch = self._columns.batch(rows, self._computed, plain, self._failure)
         rows.clear()
         return batch
 
@@ -164,7 +170,7 @@ class Identities:
     def of(self, batch: pa.RecordBatch, records: Sequence[Record]) -> Iterator[Record | InterceptorError]:
         """Give the records with their identities, or why one has none."""
         digests = column(batch, DIGEST)
-        sources = column(batch, "source")
+        sources = _sources(batch)
         for record, digest, source in zip(records, digests, sources, strict=False):
             identity = self._identity(digest, source)
             if identity is None:
@@ -184,7 +190,7 @@ class Identities:
     def _identity(self, digest: bytes | None, source: dict[str, Any] | None) -> Identity | None:
         if digest is not None:
             return Identity(_hashed("key", self.scope), digest=digest)
-        if source is None or source["offset"] is None:
+        if source is None or None in source.values():
             return None
         place = (source["topic"], source["partition"])
         producer = self._producers.get(place)
@@ -199,6 +205,16 @@ class Identities:
         if len(self._seen) > _UNTRACKED:
             del self._seen[next(iter(self._seen))]
         return False
+
+
+def _sources(batch: pa.RecordBatch) -> Iterable[Any]:
+    """Give where rows were read from; a column of a user's own that has this name says nothing of it."""
+    index = batch.schema.get_field_index("source")
+    if index < 0 or batch.schema.get_field_index(DIGEST) >= 0:
+        return repeat(None)
+    column_of = batch.column(index)
+    names = {field.name for field in column_of.type} if pa.types.is_struct(column_of.type) else set()
+    return column_of.to_pylist() if set(SOURCE.names) <= names else repeat(None)
 
 
 def _hashed(*parts: object) -> bytes:
@@ -221,8 +237,15 @@ def _read(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
 
 
 def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[Any]:
-    if name not in typed or (index := batch.schema.get_field_index(name)) < 0:
-        return column(batch, name)
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return repeat(None)
+    if name not in typed:
+        # Text goes as the bytes that it is; Spark lets it be no UTF-8.
+        part = batch.column(index)
+        return part.cast(
+            pa.large_binary() if pa.types.is_large_string(part.type) else pa.binary()
+        ).to_pylist()
     from headerware.spark_bridge.frames.typed import objects  # noqa: PLC0415 - not for frames of bytes
 
     return objects(batch.column(index))

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
-from headerware.core.errors import HeaderwareError, ReassemblyError
-from headerware.core.fold import flat
+from headerware.core.errors import HeaderwareError, InterceptorError, ReassemblyError
+from headerware.core.fold import Outcome, flat
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
+from headerware.spark_bridge.executors.slices import NO_POSITION
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
@@ -37,6 +38,8 @@ Incomplete = Literal["carry", "fail", "leave"]
 """What becomes of messages that are incomplete at the end of a partition's rows."""
 
 _FOREVER_MS: Final = 1 << 62
+_AT_ONCE_MS: Final = 0
+"""A time at which nothing has waited too long, for what was given up for other reasons."""
 _CUT_OFF: Final = (
     "the frame ends before this message does; read on to its last slice, or leave such messages for a later "
     'read with incomplete="leave"'
@@ -145,14 +148,17 @@ class Gluing:
             if status == Status.POSITION:
                 offsets[index] = None
                 self._session.reached(record.topic, record.partition or 0, record.offset or 0)
-                continue
-            here[record.offset] = index
-            self._ready.clock.ms = arrived_ms if arrived_ms is not None else self._terms.batch_ms
-            try:
-                self._take(rows, index, record)
-            except HeaderwareError as error:
-                self._fail(rows, index, record, error)
-                yield from self._fail_siblings(rows, here, records, error)
+            else:
+                here[record.offset] = index
+                self._ready.clock.ms = arrived_ms if arrived_ms is not None else self._terms.batch_ms
+                try:
+                    self._take(rows, index, record)
+                except HeaderwareError as error:
+                    self._fail(rows, index, record, error)
+                    yield from self._fail_siblings(rows, here, records, error)
+            # While the rows are at hand; by the clock nothing expires before the partition's last row.
+            for given_up in self._session.poll(_AT_ONCE_MS):
+                yield from self._fail_siblings(rows, here, records, given_up)
             if rows.size_bytes > FLUSH_BYTES:
                 yield self._flushed(rows, records)
         if len(rows):
@@ -160,18 +166,22 @@ class Gluing:
         self._held.keep(batch, offsets, self._waiting())
 
     def _take(self, rows: Rows, index: int, record: Record) -> None:
+        if record.partition is None or record.offset is None:
+            raise InterceptorError(NO_POSITION)
+        identities = self._ready.identities
+        identities.clear()  # what was noted of a message that a later step refused is nobody else's
         outcome = self._session.consume_outcome(record)
         if outcome is DROP:
             return
-        for each in flat(outcome):
+        # All of it or nothing, as everywhere.
+        for each in list(flat(outcome)):
             rows.add(index, each)
-            identities = self._ready.identities
-            if identities:
-                rows.mark({IDENTITY: identities.popitem()[1]})
+            for identity in identities.values():
+                rows.mark({IDENTITY: identity})
 
     def _fail(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
         failure = self._failure(error, record)
-        rows.add(index, self._typed.without_objects(record))
+        rows.keep(index, self._typed.without_objects(record))
         rows.mark({"failure": failure})
         if self._carries:
             rows.mark({STATUS: Status.FAILED})
@@ -181,10 +191,12 @@ class Gluing:
         return self._ready.refused(error, record)
 
     def _fail_siblings(
-        self, rows: Rows, here: dict[int | None, int], records: list[Record], error: HeaderwareError
+        self, rows: Rows, here: dict[int | None, int], records: list[Record], error: Outcome
     ) -> Iterator[pa.RecordBatch]:
         """Let the slices that were given up with another fail for the same reason."""
-        offsets = getattr(error, "offsets", ())
+        if not isinstance(error, ReassemblyError):
+            return
+        offsets = error.offsets
         for offset in offsets:
             if offset in here:
                 self._fail(rows, here[offset], records[here[offset]], error)
@@ -203,9 +215,9 @@ class Gluing:
             return
         terms = self._terms
         self._ready.clock.ms = terms.batch_ms
-        for error in self._session.poll(terms.batch_ms):
-            if isinstance(error, HeaderwareError):
-                yield from self._fail_held(getattr(error, "offsets", ()), error)
+        for error in self._session.poll(_AT_ONCE_MS if terms.batch_ms is None else terms.batch_ms):
+            if isinstance(error, ReassemblyError):
+                yield from self._fail_held(error.offsets, error)
         if terms.incomplete == "carry":
             yield from self._carried()
         elif terms.incomplete == "fail":
@@ -218,7 +230,7 @@ class Gluing:
         for batch in self._held.take(self._waiting()):
             (record,) = read_records(batch)
             rows = Rows(batch, self._schema)
-            rows.add(0, self._typed.without_objects(record))
+            rows.keep(0, self._typed.without_objects(record))
             arrived_ms = next(iter(column(batch, ARRIVED)))
             arrived_ms = self._terms.batch_ms if arrived_ms is None else arrived_ms
             rows.mark({STATUS: Status.SLICE, ARRIVED: arrived_ms, **self._typed.raw(record)})
@@ -236,10 +248,9 @@ class Gluing:
         self._held.clear()
 
     def _flushed(self, rows: Rows, records: list[Record]) -> pa.RecordBatch:
-        typed = self._typed.columns(rows, records, self._failure)
         self._tally.counts["records_out"] += len(rows)
         self._tally.counts["bytes_out"] += rows.size_bytes
-        batch = rows.batch({**self._computed, **typed})
+        batch = self._typed.batch(rows, self._computed, records, self._failure)
         rows.clear()
         return batch
 

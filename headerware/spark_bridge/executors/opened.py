@@ -20,6 +20,8 @@ from headerware.core.dead_letter import dead_letter
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.order import place_of
+from headerware.interceptors.serialize import Serialize
+from headerware.serdes.serde import PARTS
 from headerware.spark_bridge.executors.partitions import Picker
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.executors.work import Work
 
 _KEPT: Final = 16
+_NO_TOPIC: Final = "unknown"
+"""What a dead letter calls the topic of a row that has none."""
 _opened: Final[OrderedDict[bytes, Opened]] = OrderedDict()
 
 
@@ -66,7 +70,7 @@ class Opened:
     def __init__(self, work: Work) -> None:
         chain = work.source.load(_found)
         steps = [
-            _without_letters(step, name)
+            _without_letters(_serializing(step, name, work.typed), name)
             for step, name in zip(chain, chain.names, strict=True)
             if work.typed or place_of(step) is not Place.SERIALIZE
         ]
@@ -99,8 +103,9 @@ class Opened:
         Raises:
             HeaderwareError: failures are to fail the job.
         """
-        if not isinstance(error, InterceptorError):
-            error = _placed(error, original)
+        error = (
+            error.at("chain", original) if isinstance(error, InterceptorError) else _placed(error, original)
+        )
         if self.work.failures == "fail":
             raise error
         work = self.work
@@ -108,7 +113,7 @@ class Opened:
         topic, names = self._letters.get(error.step or "", usual)
         stage = "ON_CONSUME" if work.side == "consumer" else "ON_SEND"
         letter = dead_letter(
-            original.replace(headers=_named(original.headers)),
+            original.replace(topic=original.topic or _NO_TOPIC, headers=_named(original.headers)),
             error,
             topic=topic,
             names=names,
@@ -167,6 +172,13 @@ def _found(path: str) -> str:
         return path
     shipped: str = SparkFiles.get(os.path.basename(path))  # noqa: PTH119 - as above
     return shipped if os.path.exists(shipped) else path  # noqa: PTH110 - as above
+
+
+def _serializing(step: Any, name: str, typed: frozenset[str]) -> Any:
+    """Leave parts alone whose columns hold bytes."""
+    if not isinstance(step, Serialize):
+        return step
+    return msgspec.structs.replace(step, name=name, **{part: None for part in PARTS if part not in typed})
 
 
 def _without_letters(step: Any, name: str) -> Any:

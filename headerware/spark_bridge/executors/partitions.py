@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     from headerware.core.record import Record
 
-_IDENTITY = "hw.id"
+_HEADER = "hw.id"
+_LOCAL = "dedup"
 
 
 class Picker:
@@ -29,6 +30,15 @@ class Picker:
         """Give the partition, or None for Kafka's partitioner to choose by the key."""
         if record.key is not None:
             return None
-        last = record.headers.last(_IDENTITY)
-        seed = record.value if last is None else last
-        return crc32(seed or b"") % self._counts.get(record.topic, 1)
+        return crc32(_seed(record)) % (self._counts.get(record.topic) or 1)
+
+
+def _seed(record: Record) -> bytes:
+    """Give what is the same in a replay: the identity, or else the value."""
+    # The header may have gone into a packed block of ids; what it was made from stays with the record.
+    identity = record.local.get(_LOCAL) if record.local else None
+    if identity is not None:
+        encoded: bytes = identity.encode()
+        return encoded
+    header = record.headers.last(_HEADER)
+    return (record.value if header is None else header) or b""

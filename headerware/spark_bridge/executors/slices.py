@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 NAMES: Final = frozenset({"hw.slice", "~E", "hw.ids"})
+NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
 
 
 def is_slice(headers: Iterable[tuple[str, bytes | None]]) -> bool:

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headerware.core.record import Record
 from headerware.spark_bridge.frames.records import header_column
 from headerware.spark_bridge.frames.schema import WITH_STATUS
+from headerware.spark_bridge.frames.typed_layout import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from headerware.core.record import Record
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     Computed = Mapping[str, Callable[[Sequence[Record]], pa.Array]]
 
+_UNTOUCHED: Final = frozenset({"headers", "timestamp"})
+"""Columns that a record does not have to the last bit: null or no headers, parts of milliseconds."""
 FLUSH_BYTES: Final = 64 << 20
 """About how many bytes of values go on in one batch; an Arrow column of bytes holds 2 GiB at most."""
 
@@ -27,10 +29,10 @@ class Rows:
         source: the batch that they come from; its other columns are carried along.
         schema: that of the frame that goes on.
 
-    ``add`` keeps the order of the calls.
+    ``add`` and ``keep`` keep the order of the calls.
     """
 
-    __slots__ = ("_schema", "_source", "extras", "indices", "records", "size_bytes")
+    __slots__ = ("_schema", "_source", "extras", "indices", "kept", "records", "size_bytes")
 
     def __init__(self, source: pa.RecordBatch, schema: pa.Schema) -> None:
         self._source = source
@@ -42,6 +44,7 @@ class Rows:
         self.indices: list[int] = []
         self.records: list[Any] = []
         self.extras: dict[str, dict[int, Any]] = {}
+        self.kept: dict[int, None] = {}
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -59,6 +62,51 @@ class Rows:
         value = record.value
         if value.__class__ is bytes:
             self.size_bytes += len(value)
+
+    def take(
+        self, results: Iterator[tuple[int, Any]], identities: Mapping[Any, Any]
+    ) -> tuple[int, Any] | None:
+        """Take rows as long as each is one record, for nearly all are.
+
+        Args:
+            results: pairs of a row of the source and what came of it.
+            identities: those that were found; a row that has one is looked at by the caller.
+
+        Returns:
+            the pair at which the caller is to look: one that is no record and was not taken, or a record that
+            was taken and has an identity or fills the batch; None at the end.
+        """
+        add_index, add_record, size = self.indices.append, self.records.append, self.size_bytes
+        for pair in results:
+            index, record = pair
+            if record.__class__ is not Record:
+                break
+            add_index(index)
+            add_record(record)
+            value = record.value
+            if value.__class__ is bytes:
+                size += len(value)
+            if identities or size > FLUSH_BYTES:
+                break
+        else:
+            pair = None
+        self.size_bytes = size
+        return pair
+
+    def keep(self, index: int, record: Record, row: int = -1) -> None:
+        """Take one more row that goes on as it came.
+
+        Args:
+            index: the row of the source that it comes from.
+            record: its key, value and topic; headers and timestamp are the source's, to the last bit.
+            row: which of the rows that were added it takes the place of; none unless given.
+        """
+        if row < 0:
+            row = len(self.indices)
+            self.add(index, record)
+        else:
+            self.records[row] = record
+        self.kept[row] = None
 
     def mark(self, extras: Mapping[str, Any], row: int = -1) -> None:
         """Give a row values of columns that only some rows have.
@@ -93,13 +141,25 @@ class Rows:
         if field.name in self.extras:
             extras = self.extras[field.name]
             return pa.array([extras.get(row) for row in range(len(self.indices))], field.type)
-        if field.name in computed:
-            return computed[field.name](self.records)
         index = self._source.schema.get_field_index(field.name)
+        if field.name in computed:
+            made = whole(computed[field.name](self.records))
+            return self._as_it_came(made, index) if self.kept and field.name in _UNTOUCHED else made
         if index < 0 or field.name in WITH_STATUS:  # what was said of the row before is no longer so
             return pa.nulls(len(self.indices), field.type)
         column = self._source.column(index)
         return column if taken is None else column.take(taken)
+
+    def _as_it_came(self, made: pa.Array, index: int) -> pa.Array:
+        """Put what the source has into the places of rows that are kept."""
+        if index < 0:
+            return made
+        indices = pa.array([self.indices[row] for row in self.kept], pa.int32())
+        came = self._source.column(index).take(indices).cast(made.type)
+        places = list(range(len(made)))
+        for place, row in enumerate(self.kept, len(made)):
+            places[row] = place
+        return pa.concat_arrays([made, came]).take(pa.array(places, pa.int32()))
 
 
 def keys(records: Sequence[Record]) -> pa.Array:

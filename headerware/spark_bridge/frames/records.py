@@ -7,6 +7,7 @@ from itertools import accumulate, chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record
@@ -15,6 +16,12 @@ from headerware.spark_bridge.frames.schema import RAW
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_BYTES: Final = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -30,7 +37,7 @@ def read_records(batch: pa.RecordBatch) -> list[Record]:
             header_lists(batch.column("headers")),
             column(batch, "partition"),
             milliseconds(batch),
-            column(batch, "timestampType", 0),
+            timestamp_types(batch),
             column(batch, "offset"),
             strict=False,
         )
@@ -58,17 +65,49 @@ def milliseconds(batch: pa.RecordBatch) -> Iterable[int | None]:
     if index < 0:
         return repeat(None)
     stamps = batch.column(index)
-    plain = stamps.cast(pa.timestamp("ms", stamps.type.tz), safe=False)
-    values: list[int | None] = plain.cast(pa.int64()).to_pylist()
+    micros = stamps.cast(pa.timestamp("us", stamps.type.tz)).cast(pa.int64())
+    millis = pc.divide(micros, 1000)
+    # Arrow rounds towards zero; before 1970 that is the wrong way.
+    late = pc.less(micros, pc.multiply(millis, 1000))
+    values: list[int | None] = pc.subtract(millis, late.cast(pa.int64())).to_pylist()
     return values
+
+
+def timestamp_types(batch: pa.RecordBatch) -> Iterable[int]:
+    """Give who set the timestamps, as records number it: Kafka's own numbers begin at -1, for nobody."""
+    index = batch.schema.get_field_index("timestampType")
+    if index < 0:
+        return repeat(0)
+    numbers: list[int] = pc.fill_null(pc.add(batch.column(index), 1), 0).to_pylist()
+    return numbers
+
+
+def payload_bytes(batch: pa.RecordBatch) -> int:
+    """Give how many bytes the values have together."""
+    values = batch.column(batch.schema.get_field_index("value"))
+    return (pc.sum(pc.binary_length(values)).as_py() or 0) if _is_bytes(values.type) else 0
+
+
+def last_offsets(batch: pa.RecordBatch) -> list[tuple[tuple[str, int], int]]:
+    """Give how far each partition was read."""
+    places = ["topic", "partition", "offset"]
+    known = pa.Table.from_batches([batch.select(places)]).drop_null()
+    found = known.group_by(places[:2], use_threads=False).aggregate([("offset", "max")]).to_pylist()
+    return [((row["topic"], row["partition"]), row["offset_max"]) for row in found]
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _BYTES)
 
 
 def header_lists(array: pa.Array) -> list[Any]:
     """Give each row's headers; with a null name among them they are a list, which the chain refuses."""
+    if not len(array):
+        return []
     offsets = array.offsets.to_pylist()
     first = offsets[0]
     names, values = array.values.slice(first, offsets[-1] - first).flatten()
-    pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
+    pairs = list(zip(_texts(names), values.to_pylist(), strict=True))
     new = tuple.__new__
     headers: list[Any] = [
         new(Headers, pairs[begin - first : end - first]) if begin != end else EMPTY
@@ -80,6 +119,15 @@ def header_lists(array: pa.Array) -> list[Any]:
     if names.null_count:
         headers = [list(own) if any(name is None for name, _ in own) else own for own in headers]
     return headers
+
+
+def _texts(array: pa.Array) -> Iterable[str | None]:
+    """Give texts of which there are few, each made once."""
+    encoded = array.dictionary_encode()
+    known = encoded.dictionary.to_pylist()
+    if array.null_count:
+        return [None if index is None else known[index] for index in encoded.indices.to_pylist()]
+    return map(known.__getitem__, encoded.indices.to_pylist())
 
 
 def header_column(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:

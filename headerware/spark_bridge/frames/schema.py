@@ -169,9 +169,14 @@ def struct_of(text: str) -> StructType:
 
 
 def with_columns(schema: StructType, **columns: DataType) -> StructType:
-    """Give a schema with columns replaced in their places, and new ones behind."""
+    """Give a schema with columns replaced in their places, and new ones behind.
+
+    Any column may be null in it: a row that only says how far a partition was read has nothing of the user's.
+    """
     fields = [
-        StructField(field.name, columns.pop(field.name)) if field.name in columns else field
+        StructField(field.name, columns.pop(field.name))
+        if field.name in columns
+        else StructField(field.name, field.dataType, metadata=field.metadata)
         for field in schema.fields
     ]
     return StructType([*fields, *(StructField(name, kind) for name, kind in columns.items())])

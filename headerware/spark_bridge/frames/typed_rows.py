@@ -1,23 +1,27 @@
-"""Typed columns of rows on their way out: a row whose object does not fit its column fails alone."""
+"""Rows on their way out into columns of one type each: a row that does not fit fails alone."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.errors import SerdeError
+import pyarrow as pa
+
+from headerware.core.errors import InterceptorError, SerdeError
 from headerware.spark_bridge.frames.schema import RAW, STATUS, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headerware.core.record import Record
-    from headerware.spark_bridge.frames.output import Rows
+    from headerware.spark_bridge.frames.output import Computed, Rows
+
+    Refused = Callable[[InterceptorError, Record], dict[str, Any]]
+
+_MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class TypedRows:
-    """Turn the objects of rows into columns.
+    """Turn rows into columns, those that hold objects included.
 
     Args:
         typed: the parts (key, value) that hold objects.
@@ -36,11 +40,37 @@ class TypedRows:
         """Give the extra columns of a row that is to be read again, where its own are typed."""
         return {RAW: {"key": record.key, "value": record.value}} if self._types else {}
 
+    def batch(
+        self, rows: Rows, computed: Computed, originals: Sequence[Record], refused: Refused
+    ) -> pa.RecordBatch:
+        """Give rows as a batch; those that do not fit become failures.
+
+        Args:
+            rows: the rows.
+            computed: the columns that are made from the records, but for those that hold objects.
+            originals: the records that they come from, by index.
+            refused: gives the failure of an original, or raises.
+        """
+        computed = {**computed, **self.columns(rows, originals, refused)}
+        try:
+            return rows.batch(computed)
+        except _MISFITS:
+            # Looked for one by one only now, for nearly always all of them fit.
+            plain = {name: make for name, make in computed.items() if name not in self._types}
+            for row, name in list(_misfits(rows.records, plain)):
+                original = originals[rows.indices[row]]
+                error = InterceptorError(
+                    f"the chain gave a {name} that does not fit its column; key and value are bytes, or "
+                    "objects where a step serializes them and the column has a type"
+                ).at("chain", original)
+                self._fail(rows, row, error, original, refused)
+            return rows.batch({**computed, **self.columns(rows, originals, refused)})
+
     def columns(
         self,
         rows: Rows,
         originals: Sequence[Record],
-        refused: Callable[[SerdeError, Record], dict[str, Any]],
+        refused: Refused,
     ) -> dict[str, Callable[[Sequence[Record]], pa.Array]]:
         """Give the typed columns of rows; those that do not fit become failures.
 
@@ -58,7 +88,10 @@ class TypedRows:
             array, problems = column([getattr(record, name) for record in rows.records], kind)
             made[name] = array
             for row, problem in problems.items():
-                self._fail(rows, row, name, problem, originals, refused)
+                original = originals[rows.indices[row]]
+                error = SerdeError(f"the {name} does not fit its column: {problem}")
+                error.part = name  # type: ignore[assignment]  # key or value
+                self._fail(rows, row, error.at("serialize", original), original, refused)
         if "failure" in rows.extras:
             # What failed in one part has null in the other, too.
             failed = rows.extras["failure"]
@@ -69,17 +102,12 @@ class TypedRows:
         self,
         rows: Rows,
         row: int,
-        name: str,
-        problem: str,
-        originals: Sequence[Record],
-        refused: Callable[[SerdeError, Record], dict[str, Any]],
+        error: InterceptorError,
+        original: Record,
+        refused: Refused,
     ) -> None:
-        original = originals[rows.indices[row]]
-        error = SerdeError(f"the {name} does not fit its column: {problem}")
-        error.part = name  # type: ignore[assignment]  # key or value
-        error.at("serialize", original)
         rows.mark({"failure": refused(error, original)}, row)
-        rows.records[row] = self.without_objects(original)
+        rows.keep(rows.indices[row], self.without_objects(original), row)
         if self._says_status:
             rows.mark({STATUS: Status.FAILED}, row)
 
@@ -88,8 +116,19 @@ def _constant(array: pa.Array) -> Callable[[Sequence[Record]], pa.Array]:
     return lambda _: array
 
 
-def _without(array: pa.Array, rows: dict[int, Any]) -> pa.Array:
-    import pyarrow as pa  # noqa: PLC0415 - as the annotations have it
+def _misfits(
+    records: Sequence[Record], computed: Mapping[str, Callable[[Sequence[Record]], pa.Array]]
+) -> Iterator[tuple[int, str]]:
+    """Give the rows that have no place in a column, and the first such column of each."""
+    for row, record in enumerate(records):
+        for name, make in computed.items():
+            try:
+                make([record])
+            except _MISFITS:
+                yield row, name
+                break
 
+
+def _without(array: pa.Array, rows: dict[int, Any]) -> pa.Array:
     places = [None if row in rows else row for row in range(len(array))]
     return array.take(pa.array(places, pa.int64()))

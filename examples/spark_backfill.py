@@ -1,0 +1,157 @@
+"""A topic's whole history, signed with an old key, goes into another topic under a new one: twice, yet once.
+
+    python examples/spark_backfill.py
+    python examples/spark_backfill.py --bootstrap-servers localhost:9092
+
+A batch job verifies each record with the old key and signs it with the new one. It runs twice, as a job that
+failed at its end would. A reader that trusts the new key only then gets every record once; the records of the
+old topic it refuses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+from demo.data import records
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+
+from headerware import Chain, Consumer, HeaderwareError, Producer
+from headerware.interceptors import Compress, Dedup, Sign, Trail
+from headerware.keyring import public_part, with_new_key
+from headerware.keyring.writing import edit_keyring, write_public_keyring
+from headerware.spark_bridge import configure, decode, encode, kafka_source
+from headerware.testing import KafkaBroker
+
+PARTITIONS = 2
+OLD, NEW = "history-2025", "history-2026"
+COLUMNS = ("topic", "key", "value", "headers", "partition")
+
+
+def chain(keyring: Path, key_id: str | None = None) -> Chain:
+    """Give the chain that all have, with the keyring that one has; a reader names no key."""
+    return Chain([Trail(), Dedup(), Compress(), Sign(keyring=str(keyring), key_id=key_id)])
+
+
+def keys(folder: Path, key_id: str) -> tuple[Path, Path]:
+    """Make a key, and give the keyrings of who signs with it and of who verifies."""
+    secret, public = folder / f"{key_id}.json", folder / f"{key_id}.public.json"
+    made = edit_keyring(secret, lambda keyring: with_new_key(keyring, key_id, "ed25519"), create=True)
+    write_public_keyring(public, public_part(made)[0])
+    return secret, public
+
+
+def create(servers: str, topics: tuple[str, ...]) -> None:
+    """Create the topics."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS) for topic in topics]).values():
+        future.result(30)
+
+
+def produce(servers: str, topic: str, secret: Path) -> int:
+    """Be the service of former years, and give how many records it sent."""
+    conf = {"bootstrap.servers": servers, "client.id": "catalogue"}
+    count = 0
+    with Producer(conf, chain=chain(secret, OLD)) as producer:
+        for kind, key, value in records():
+            producer.produce(topic, value, key, headers={"kind": kind})
+            count += 1
+    return count
+
+
+def backfill(spark: SparkSession, servers: str, topics: tuple[str, str], old: Path, new: Path) -> None:
+    """Be the job: verify with the old key's public half, sign with the new key.
+
+    Where a record stood names it, however often the job runs.
+    """
+    source, target = topics
+    to_kafka = {"kafka.bootstrap.servers": servers}
+    history = kafka_source(spark.read, {**to_kafka, "subscribe": source})
+    plain = decode(history, chain(old), job="backfill")
+    place = F.struct("topic", "partition", "offset")
+    moved = plain.withColumn("place", place).withColumn("topic", F.lit(target))
+    wire = encode(moved, chain(new, NEW), identity=["place"], job="backfill")
+    wire.select(*COLUMNS).write.format("kafka").options(**to_kafka).save()
+
+
+def read(servers: str, topic: str, public: Path) -> tuple[Counter[tuple[bytes, bytes]], int]:
+    """Be a reader that trusts one key; give what it got, and how many records it refused."""
+    conf = {"bootstrap.servers": servers, "group.id": f"reader-{topic}", "enable.partition.eof": True}
+    consumer = Consumer({**conf, "auto.offset.reset": "earliest"}, chain=chain(public))
+    consumer.subscribe([topic])
+    found: Counter[tuple[bytes, bytes]] = Counter()
+    refused, ends, deadline = 0, 0, time.monotonic() + 60
+    while ends < PARTITIONS and time.monotonic() < deadline:
+        try:
+            message = consumer.poll(1)
+        except HeaderwareError:
+            refused += 1
+            continue
+        if message is None:
+            continue
+        if message.error() is None:
+            found[message.key(), message.value()] += 1
+        elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
+            ends += 1
+    consumer.close()
+    return found, refused
+
+
+def stored(servers: str, topic: str) -> int:
+    """Give how many records a topic holds, as offsets say."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "count"})
+    places = [confluent_kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
+    offsets = [consumer.get_watermark_offsets(place, timeout=10) for place in places]
+    consumer.close()
+    return sum(high - low for low, high in offsets)
+
+
+@contextlib.contextmanager
+def cluster(servers: str | None) -> Iterator[str]:
+    """Give the brokers' addresses."""
+    if servers is not None:
+        yield servers
+    else:
+        with KafkaBroker() as broker:
+            yield broker.bootstrap_servers
+
+
+@click.command()
+@click.option("--bootstrap-servers", help="Use this cluster instead of starting a broker.")
+def main(bootstrap_servers: str | None) -> None:
+    """Sign a topic's history anew."""
+    builder = SparkSession.builder.appName("backfill").config("spark.ui.showConsoleProgress", "false")
+    spark = configure(builder).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    with tempfile.TemporaryDirectory() as folder, cluster(bootstrap_servers) as servers:
+        (old, old_public), (new, new_public) = keys(Path(folder), OLD), keys(Path(folder), NEW)
+        topics = (f"history-{time.time_ns()}", f"history-signed-anew-{time.time_ns()}")
+        create(servers, topics)
+        count = produce(servers, topics[0], old)
+        for _ in range(2):
+            backfill(spark, servers, topics, old_public, new)
+        spark.stop()
+        twice = stored(servers, topics[1])
+        found, refused = read(servers, topics[1], new_public)
+        of_old, refused_of_old = read(servers, topics[0], new_public)
+    click.echo(f"{count:,} records were signed with {OLD}; after two runs {twice:,} are signed with {NEW}")
+    click.echo(
+        f"a reader that trusts {NEW} only got {found.total():,} of these, each once: {refused} refused"
+    )
+    click.echo(f"of the old topic it got {of_old.total()}, and refused {refused_of_old:,}")
+    expected = Counter((key.encode(), value) for _, key, value in records())
+    if found != expected or twice != 2 * count or refused or of_old or refused_of_old != count:
+        sys.exit("the records did not come through once each, under the new key alone")
+
+
+if __name__ == "__main__":
+    main()

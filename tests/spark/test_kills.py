@@ -1,0 +1,311 @@
+"""Drivers and tasks that are killed amid a batch: nothing is lost, and repeats are only where they may be.
+
+================  ===========================  ==============================  =====================
+killed            where                        on the wire after the restart   the restart's batch
+================  ===========================  ==============================  =====================
+driver            batch begun, not decoded     every record once               replayed
+driver            decoded, ledger not written  every record once               replayed
+driver            ledger's rows written        every record once               replayed
+driver            in the middle of the write   some of the batch twice         replayed
+driver            written, not committed       all of the batch twice          replayed
+driver            ledger committed, not Spark  every record once               skipped
+Python worker     in the middle of the write   some of the task's rows twice   (the task is retried)
+task              fails in the middle of it    some of the task's rows twice   (the task is retried)
+================  ===========================  ==============================  =====================
+
+Readers with ``dedup`` see every record once in all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from headerware import Chain, Record
+from headerware.interceptors import Dedup, Slice
+from headerware.spark_bridge import Progress, foreach_batch, kafka_sink, kafka_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from tests.spark.conftest import Kafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(1200)]
+
+PROGRAM: Final = Path(__file__).parent / "programs" / "stop_at_points.py"
+DEADLINE_S: Final = 400.0
+MAX_BYTES: Final = 2_000
+SLICES: Final = 5
+BATCH: Final = 20
+"""How many offsets are read at a time; the program stops in the batch of number 1."""
+
+DRIVER_POINTS: Final = ("begun", "decoded", "rows", "sink", "written", "committed")
+TASK_POINTS: Final = ("worker", "task")
+POINTS: Final = (*DRIVER_POINTS, *TASK_POINTS)
+QUIET: Final = ("begun", "decoded", "rows", "committed")
+"""Where nothing of the batch is on the wire yet, or it is known that all is."""
+
+SMALL_BEFORE: Final = range(22, 36)
+"""The small messages of batch 1 that stand before the one at which tasks stop."""
+
+
+def name(value: bytes) -> str:
+    return value[:9].decode()
+
+
+def message(kind: str, number: int) -> bytes:
+    title = f"{kind}-{number:03d}".encode()
+    size = 400 if kind == "small" else SLICES * (MAX_BYTES - 500)
+    return title + random.Random(title).randbytes(size)
+
+
+def smalls(begin: int, end: int) -> list[bytes]:
+    return [message("small", number) for number in range(begin, end)]
+
+
+# Numbers are offsets: those of batch 1 end inside of one large message and begin inside of another.
+SENT: Final = (
+    *smalls(0, 18),
+    message("large", 18),
+    *smalls(23, 38),
+    message("large", 38),
+    *smalls(43, 50),
+    message("large", 50),
+    *smalls(55, 60),
+)
+BY_BATCH: Final = (
+    {name(value) for value in SENT[:18]},
+    {name(value) for value in SENT[18:34]},
+    {name(value) for value in SENT[34:]},
+)
+ALL: Final = {name(value): 1 for value in SENT}
+
+
+class Batch(NamedTuple):
+    """What the function for foreachBatch said of a batch."""
+
+    id: int
+    skipped: bool
+    replay: bool
+    waiting: int
+
+
+class Run(NamedTuple):
+    """What came of a query: what stands on the wire, and its batches before the kill and after it."""
+
+    topic: str
+    copies: Counter[str]
+    slices: int
+    before: list[Batch]
+    after: list[Batch]
+
+
+class Driver:
+    """The program, from its start to its end."""
+
+    def __init__(self, kafka: Kafka, source: str, folder: Path) -> None:
+        self._folder = folder
+        self._log = (folder / "log").open("wb")
+        command = [sys.executable, str(PROGRAM), kafka.servers, source, str(folder), str(MAX_BYTES)]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+
+    def wait_for(self, *names: str, until: Callable[[], bool] = lambda: True) -> None:
+        """Wait for files that the program makes, and for a condition."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not all((self._folder / name).exists() for name in names) or not until():
+            assert self._process.poll() is None, (self._folder / "log").read_text(errors="replace")[-3000:]
+            assert time.monotonic() < deadline, f"{names} are not all there, or what was to happen did not"
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+
+    def jvm_ends(self) -> bool:
+        """Wait for the driver's JVM to follow it."""
+        jvm = Path("/proc") / (self._folder / "jvm").read_text()
+        deadline = time.monotonic() + DEADLINE_S
+        while jvm.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return not jvm.exists()
+
+
+def finished(spark: SparkSession, kafka: Kafka, source: str, folder: Path) -> dict[str, list[Batch]]:
+    """Start the queries from their checkpoints, as a driver does after a kill; all at once, to be quick."""
+    chain = Chain([Dedup(), Slice(max_bytes=MAX_BYTES)])
+    reading = {"kafka.bootstrap.servers": kafka.servers, "subscribe": source, "startingOffsets": "earliest"}
+    found: dict[str, list[Batch]] = {point: [] for point in DRIVER_POINTS}
+    queries = []
+    for point, batches in found.items():
+
+        def note(progress: Progress, batches: list[Batch] = batches) -> None:
+            batches.append(Batch(progress.batch, progress.skipped, progress.replay, progress.waiting))
+
+        options = {"kafka.bootstrap.servers": kafka.servers, "topic": f"{source}-{point}"}
+        checkpoint = str(folder / point)
+        function = foreach_batch(
+            chain, kafka_sink(options, chain=chain), checkpoint=checkpoint, on_progress=note
+        )
+        stream = kafka_source(spark.readStream, {**reading, "maxOffsetsPerTrigger": str(BATCH)})
+        writer = stream.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
+        queries.append(writer.trigger(availableNow=True).start())
+    for query in queries:
+        assert query.awaitTermination(DEADLINE_S)
+        assert query.exception() is None
+    return found
+
+
+def batches_of(folder: Path, point: str) -> list[Batch]:
+    return [Batch(*json.loads(line)) for line in (folder / f"{point}.progress").read_text().splitlines()]
+
+
+def titles(records: list[Record]) -> Counter[str]:
+    """Count the messages of a wire by their names; each has exactly one record that begins with it."""
+    values = (record.value or b"" for record in records)
+    return Counter(name(value) for value in values if value.startswith((b"small-", b"large-")))
+
+
+@pytest.fixture(scope="module")
+def jvm_ended() -> list[bool]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def runs(
+    spark: SparkSession, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory, jvm_ended: list[bool]
+) -> dict[str, Run]:
+    """Let all queries come to their points, kill their driver, and finish them in another."""
+    folder = tmp_path_factory.mktemp("kills")
+    source = kafka.topic("kills")
+    for point in POINTS:
+        kafka.topic(f"{source}-{point}", partitions=2)
+    keys = [None if number % 3 == 0 else str(number % 5).encode() for number in range(len(SENT))]
+    sending = Chain([Dedup(), Slice(max_bytes=MAX_BYTES)])
+    kafka.send(sending, *(Record(source, value, key) for value, key in zip(SENT, keys, strict=True)))
+    assert kafka.ends(source) == {0: 3 * BATCH}
+
+    def on_the_wire(point: str) -> int:
+        return sum(kafka.ends(f"{source}-{point}").values())
+
+    driver = Driver(kafka, source, folder)
+    try:
+        for point in TASK_POINTS:
+            driver.wait_for(f"{point}.there", until=lambda point=point: on_the_wire(point) > 18)  # type: ignore[misc]
+            (folder / f"{point}.go").touch()
+        driver.wait_for(
+            *(f"{point}.there" for point in DRIVER_POINTS),
+            *(f"{point}.done" for point in TASK_POINTS),
+            until=lambda: on_the_wire("sink") > 18,
+        )
+    finally:
+        driver.kill()
+    jvm_ended.append(driver.jvm_ends())
+    after = finished(spark, kafka, source, folder)
+    made = {}
+    for point in POINTS:
+        records = kafka.wire(f"{source}-{point}")
+        made[point] = Run(
+            f"{source}-{point}",
+            titles(records),
+            sum("hw.slice" in record.headers for record in records),
+            batches_of(folder, point),
+            after.get(point, []),
+        )
+    return made
+
+
+def once(records: list[Record]) -> bool:
+    """Whether every message came exactly once, and whole."""
+    return Counter(record.value for record in records) == Counter(SENT)
+
+
+class TestKilledDriver:
+    def test_takes_its_jvm_along(self, runs: dict[str, Run], jvm_ended: list[bool]) -> None:
+        assert jvm_ended == [True]
+
+    @pytest.mark.parametrize("point", DRIVER_POINTS)
+    def test_was_in_the_middle_of_messages(self, runs: dict[str, Run], point: str) -> None:
+        assert runs[point].before[0].waiting > 0
+        assert [batch.waiting > 0 for batch in runs[point].after] == [point != "committed", False]
+
+    @pytest.mark.parametrize("point", QUIET)
+    def test_leaves_every_record_once_on_the_wire(self, runs: dict[str, Run], point: str) -> None:
+        assert runs[point].copies == ALL
+        assert runs[point].slices == 3 * SLICES
+
+    def test_after_the_write_leaves_its_batch_twice(self, runs: dict[str, Run]) -> None:
+        assert runs["written"].copies == {key: 2 if key in BY_BATCH[1] else 1 for key in ALL}
+        assert runs["written"].slices == 4 * SLICES
+
+    def test_amid_the_write_leaves_some_of_its_batch_twice(self, runs: dict[str, Run]) -> None:
+        copies = runs["sink"].copies
+        assert set(copies) == set(ALL)
+        repeated = {key for key, count in copies.items() if count == 2}
+        assert repeated
+        assert repeated < BY_BATCH[1]
+        assert {count for key, count in copies.items() if key not in repeated} == {1}
+
+    @pytest.mark.parametrize("point", [point for point in DRIVER_POINTS if point != "committed"])
+    def test_has_the_batch_replayed(self, runs: dict[str, Run], point: str) -> None:
+        found = [(batch.id, batch.skipped, batch.replay) for batch in runs[point].after]
+        assert found == [(1, False, True), (2, False, False)]
+
+    def test_after_the_commit_has_the_batch_skipped(self, runs: dict[str, Run]) -> None:
+        found = [(batch.id, batch.skipped, batch.replay) for batch in runs["committed"].after]
+        assert found == [(1, True, False), (2, False, False)]
+        assert [batch.id for batch in runs["committed"].before] == [0, 1]
+
+
+class TestKilledTask:
+    @pytest.mark.parametrize("point", TASK_POINTS)
+    def test_leaves_some_of_its_rows_twice(self, runs: dict[str, Run], point: str) -> None:
+        copies = runs[point].copies
+        assert set(copies) == set(ALL)
+        repeated = {key for key, count in copies.items() if count == 2}
+        assert repeated
+        assert repeated <= {f"small-{number:03d}" for number in SMALL_BEFORE}
+        assert {count for key, count in copies.items() if key not in repeated} == {1}
+
+    @pytest.mark.parametrize("point", TASK_POINTS)
+    def test_is_retried_within_its_batch(self, runs: dict[str, Run], point: str) -> None:
+        assert [(batch.id, batch.skipped, batch.replay) for batch in runs[point].before] == [
+            (0, False, False),
+            (1, False, False),
+            (2, False, False),
+        ]
+
+
+@pytest.mark.parametrize("point", POINTS)
+class TestReader:
+    def test_with_dedup_in_memory_sees_every_record_once(
+        self, runs: dict[str, Run], kafka: Kafka, point: str
+    ) -> None:
+        found, refused = kafka.read(runs[point].topic, Chain([Dedup(), Slice()]))
+        assert not refused
+        assert once(found)
+
+    def test_with_dedup_in_sqlite_sees_every_record_once_across_its_restart(
+        self, runs: dict[str, Run], kafka: Kafka, point: str, tmp_path: Path
+    ) -> None:
+        chain = Chain([Dedup(store=str(tmp_path / "seen.sqlite")), Slice()])
+        topic = runs[point].topic
+        first, refused = kafka.read(topic, chain, group=topic, count=len(SENT) // 2)
+        rest, refused_later = kafka.read(topic, chain, group=topic)
+        assert not [*refused, *refused_later]
+        assert once([*first, *rest])
+        assert len(first) == len(SENT) // 2
