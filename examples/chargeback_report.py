@@ -67,8 +67,14 @@ def create(servers: str, topics: Sequence[str], group: str) -> None:
     for future in admin.create_topics([NewTopic(topic, PARTITIONS) for topic in topics]).values():
         future.result(30)
     places = [TopicPartition(topic, number, 0) for topic in topics for number in range(PARTITIONS)]
-    for future in admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values():
-        future.result(30)
+    deadline = time.monotonic() + 30
+    while True:  # brokers hear of new topics a moment after they are created
+        (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
+        if all(place.error is None for place in future.result(30).topic_partitions):
+            return
+        if time.monotonic() > deadline:
+            sys.exit("the brokers do not know the new topics after 30 s")
+        time.sleep(0.1)
 
 
 def produce(servers: str, run: str) -> int:

@@ -11,6 +11,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StructType
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
+from headerware.spark_bridge.batches.tables import quoted
 from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.decoding import require_free, require_typed
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from headerware.core.chain import Chain
 
 _ENCODE: Final = "headerware.spark_bridge.executors.encoding:encode"
+_AS_IT_IS: Final = {"ignoreNullFields": "false", "timeZone": "UTC"}
+"""How columns that identify a row are written: nulls, too, and instants whatever the session's time zone."""
 _NO_IDENTITY: Final = (
     "the chain has 'dedup', and the rows no longer say where they were read from (column 'source'); name the "
     "columns that tell one row from every other, the same in a replay: identity=[...]"
@@ -187,6 +190,6 @@ def _identified(frame: DataFrame, identity: Collection[str] | None, occasion: st
             f"there is no column {', '.join(missing) or 'named'}; found: {', '.join(frame.columns)}",
             path="identity",
         )
-    columns = [F.lit(occasion or "").alias("_occasion"), *map(F.col, names)]
-    text = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+    columns = [F.lit(occasion or "").alias("_occasion"), *(F.col(quoted(name)) for name in names)]
+    text = F.to_json(F.struct(*columns), _AS_IT_IS)
     return frame.withColumn(DIGEST, F.unhex(F.substring(F.sha2(text, 256), 1, 32)))

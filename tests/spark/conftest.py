@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,13 @@ from headerware.spark_bridge.session.configure import configure
 from headerware.testing import MissingPartError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
+    from headerware.spark_bridge import Progress
+    from headerware.spark_bridge.batches.batch import Batch
+    from headerware.spark_bridge.batches.sinks import Sink
     from headerware.testing import KafkaBroker
 
 CONF = {
@@ -35,6 +39,7 @@ CONF = {
 
 JVM_ENDS_S = 60
 DEADLINE_S = 60.0
+QUERY_ENDS_S = 240
 
 # pyspark leaves the closing of the sockets that results come through to the garbage collector.
 LEFT_TO_COLLECTOR = r"ignore:unclosed <socket\.socket .*raddr=\('127\.0\.0\.1':ResourceWarning"
@@ -101,12 +106,12 @@ class Kafka:
         return sorted(found, key=lambda record: (record.partition or 0, record.offset or 0))
 
     def read(
-        self, topic: str, chain: Chain, *, group: str | None = None, count: int | None = None
+        self, topics: str | list[str], chain: Chain, *, group: str | None = None, count: int | None = None
     ) -> tuple[list[Record], list[HeaderwareError]]:
-        """Read a topic to its end as a service does, and give the records and what was refused.
+        """Read topics to their ends as a service does, and give the records and what was refused.
 
         Args:
-            topic: the topic, from its beginning, or from what the group has committed.
+            topics: one or more, from their beginnings, or from what the group has committed.
             chain: the service's.
             group: one that commits what it has read, when it ends.
             count: how many records are enough, instead of all.
@@ -121,14 +126,21 @@ class Kafka:
             },
             chain=chain,
         )
+        named = [topics] if isinstance(topics, str) else topics
+        ends = {(topic, number): end for topic in named for number, end in self.ends(topic).items()}
         try:
             # Groups make their members wait; nobody shares these partitions.
-            ends = self.ends(topic)
-            places = [TopicPartition(topic, number) for number in ends]
+            places = [TopicPartition(*place) for place in ends]
             consumer.assign(consumer.committed(places, timeout=DEADLINE_S) if group else places)
-            return _rest(consumer, {place: end for place, end in ends.items() if end}, count)
+            return _rest(consumer, {place for place, end in ends.items() if end}, count)
         finally:
             consumer.close()
+
+    def cut(self, topic: str, chain: Chain, *values: object) -> list[Record]:
+        """Give the records that a service would put on the wire of a topic, without putting them there."""
+        aside = self.topic("aside")
+        self.send(chain, *(Record(aside, value) for value in values))
+        return [record.replace(topic=topic, partition=None) for record in self.wire(aside)]
 
     def ends(self, topic: str) -> dict[int, int]:
         """Give the offset that each partition's next record will get."""
@@ -144,7 +156,7 @@ class Kafka:
 
 
 def _rest(
-    consumer: Consumer, ends: dict[int, int], count: int | None
+    consumer: Consumer, ends: set[tuple[str | None, int | None]], count: int | None
 ) -> tuple[list[Record], list[HeaderwareError]]:
     found: list[Record] = []
     refused: list[HeaderwareError] = []
@@ -158,12 +170,12 @@ def _rest(
             continue
         if message is None:
             continue
-        if message.error() is None:
+        problem = message.error()
+        if problem is None:
             found.append(_record(message))
-        elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
-            ends.pop(message.partition(), None)
         else:
-            raise AssertionError(message.error())
+            assert problem.code() == confluent_kafka.KafkaError._PARTITION_EOF, problem
+            ends.discard((message.topic(), message.partition()))
     return found, refused
 
 
@@ -183,3 +195,87 @@ def _record(message: Any) -> Record:
 def kafka(kafka_broker: KafkaBroker) -> Kafka:
     """Give the shared broker."""
     return Kafka(kafka_broker)
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Have plans interpreted: to compile one for twenty rows takes longer than to run it."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+class Stream:
+    """One query's source and checkpoint; each run works on all that there is, as one batch."""
+
+    def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path, *topics: str) -> None:
+        self.checkpoint = str(folder / "checkpoint")
+        self.progress: list[Progress] = []
+        from headerware.spark_bridge import kafka_source  # noqa: PLC0415 - where there is a session
+
+        options = {"kafka.bootstrap.servers": kafka.servers, "startingOffsets": "earliest"}
+        self._source = kafka_source(spark.readStream, {**options, "subscribe": ",".join(topics)})
+
+    def run(self, chain: Chain, sink: Sink | Callable[[DataFrame, int], Any], **options: Any) -> None:
+        """Run the query to the end of its topics, or raise what it failed with."""
+        from headerware.spark_bridge import foreach_batch  # noqa: PLC0415 - where there is a session
+
+        function = foreach_batch(
+            chain, sink, checkpoint=self.checkpoint, on_progress=self.progress.append, **options
+        )
+        writer = self._source.writeStream.foreachBatch(function).option("checkpointLocation", self.checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(QUERY_ENDS_S)
+        finally:
+            query.stop()
+
+    def undo(self, batch: int) -> None:
+        """Take back the ledger's commit of a batch and Spark's, as after a kill amid its write."""
+        checkpoint = Path(self.checkpoint)
+        (ledger,) = (checkpoint / "headerware").iterdir()
+        (ledger / "committed" / f"{batch:012d}.json").unlink()
+        for name in (f"{batch}", f".{batch}.crc"):
+            (checkpoint / "commits" / name).unlink()
+
+
+class Keeping:
+    """A sink that keeps the rows of each batch, by attempt, and passes them on."""
+
+    def __init__(self, sink: Sink | None = None) -> None:
+        self.attempts: list[list[Row]] = []
+        self.columns: list[str] = []
+        self._sink = sink
+
+    def write(self, frame: DataFrame, batch: Batch) -> None:
+        """Keep the rows in the order of their places."""
+        self.columns = frame.columns
+        self.attempts.append(sorted(frame.collect(), key=lambda row: tuple(row["source"])))
+        if self._sink is not None:
+            self._sink.write(frame, batch)
+
+    def values(self, attempt: int) -> list[bytes]:
+        """Give the values of an attempt."""
+        return [bytes(row["value"]) for row in self.attempts[attempt]]
+
+
+@pytest.fixture(scope="session")
+def new_stream(spark: SparkSession, kafka: Kafka) -> Callable[..., Stream]:
+    """Give a function of folder and topics that makes a stream."""
+    return partial(Stream, spark, kafka)
+
+
+@pytest.fixture
+def stream(new_stream: Callable[..., Stream], tmp_path: Path) -> Callable[[str], Stream]:
+    """Give a function of a topic that makes the test's stream."""
+    return partial(new_stream, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def keeping() -> type[Keeping]:
+    """Give the sink that keeps."""
+    return Keeping

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 
 from headerware import Chain, Consumer, Headers, Producer, load_chain
 from headerware.interceptors import Compress, Sign, Trail, read_trail
@@ -97,7 +98,8 @@ class Sent(NamedTuple):
 
 
 MESSAGES = [
-    Sent(b"small", b"too small to compress", [("a", b"1"), ("a", b"2"), ("n", None), ("e", b""), ("b", b"\xff\0")]),
+    Sent(b"small", b"too small to compress", [("a", b"1"), ("a", b"2"), ("n", None), ("e", b"")]),
+    Sent(b"binary", b"\0\xff", [("b", b"\xff\0")]),
     Sent(b"text", b"compressible, and then small enough; " * 5_000, [("a", None)]),
     Sent(b"noise", noise(5 * SLICE_BYTES), [("a", b"1"), ("a", b"1")]),
     Sent(b"empty", b""),
@@ -107,6 +109,9 @@ MESSAGES = [
     Sent(None, noise(3 * SLICE_BYTES), [("large", b"without a key")]),
     *(Sent(b"%d" % number, noise(2 * SLICE_BYTES)) for number in range(6)),
 ]  # fmt: skip
+LARGE_WITHOUT_KEY = [Sent(None, noise(2 * SLICE_BYTES), [("n", b"%d" % number)]) for number in range(9)]
+SMALL = [message for message in MESSAGES if len(message.value or b"") < 100]
+PREFIXES = ("plain", "packed", "keys")
 
 
 class Services:
@@ -247,7 +252,7 @@ def sent_contents(messages: Iterable[Sent]) -> Counter[Any]:
     return Counter((message.key, message.value, tuple(message.headers)) for message in messages)
 
 
-def trails(headers: Pairs) -> list[tuple[str | None, str | None, str | None]]:
+def trails(headers: Any) -> list[tuple[str | None, str | None, str | None]]:
     """Give by whom a record was read and written, and from and to which topics."""
     return [
         (entry.by_whom, entry.read_from_topic, entry.produced_into_topic)
@@ -270,13 +275,14 @@ def written(services: Services, chain_file: Path) -> Topic:
     return Topic(name, services.read(name, chain))
 
 
-class TestFromServicesToSpark:
-    @pytest.fixture(scope="class")
-    def decoded(self, spark: SparkSession, services: Services, written: Topic, chain_file: Path) -> list[Row]:
-        frame = services.source(spark.read, written.name)
-        mine = frame.selectExpr("*", "concat('o', offset) mine", "map('p', partition) places")
-        return decode(mine, str(chain_file)).collect()
+@pytest.fixture(scope="module")
+def decoded(spark: SparkSession, services: Services, written: Topic, chain_file: Path) -> list[Row]:
+    frame = services.source(spark.read, written.name)
+    mine = frame.selectExpr("*", "concat('o', offset) mine", "map('p', partition) places")
+    return decode(mine, str(chain_file)).collect()
 
+
+class TestFromServicesToSpark:
     def test_a_service_reads_what_the_other_sent(self, written: Topic) -> None:
         assert contents(written.received) == sent_contents(MESSAGES)
 
@@ -309,47 +315,47 @@ class TestFromServicesToSpark:
         assert rows_by_place(rows) == messages_by_place(written.received)
 
 
+@pytest.fixture(scope="module")
+def filled(spark: SparkSession, services: Services, chain_file: Path) -> tuple[str, str]:
+    """Write the messages to two topics; the bridge knows how many partitions the first one has."""
+    counted, uncounted = services.topic("counted"), services.topic("uncounted")
+    rows = [
+        (topic, message.key, message.value, list(message.headers), number)
+        for topic in (counted, uncounted)
+        for number, message in enumerate(MESSAGES + LARGE_WITHOUT_KEY)
+    ]
+    schema = "topic string, key binary, value binary, headers array<struct<key string, value binary>>, n int"
+    wire = encode(
+        spark.createDataFrame(rows, schema),
+        chain_file,
+        identity=["topic", "n"],
+        job="backfill",
+        partition_counts={counted: PARTITIONS},
+    )
+    services.write(wire)
+    return counted, uncounted
+
+
+@pytest.fixture(scope="module")
+def backfilled(services: Services, filled: tuple[str, str], chain_file: Path) -> list[Message]:
+    return services.read(filled[0], load_chain(chain_file))
+
+
 class TestFromSparkToServices:
-    @pytest.fixture(scope="class")
-    def topics(self, spark: SparkSession, services: Services, chain_file: Path) -> tuple[str, str]:
-        """Write the messages to two topics; the bridge knows how many partitions the first one has."""
-        counted, uncounted = services.topic("counted"), services.topic("uncounted")
-        rows = [
-            (topic, message.key, message.value, list(message.headers), number)
-            for topic in (counted, uncounted)
-            for number, message in enumerate(MESSAGES + LARGE_WITHOUT_KEY)
-        ]
-        schema = (
-            "topic string, key binary, value binary, headers array<struct<key string, value binary>>, n int"
-        )
-        wire = encode(
-            spark.createDataFrame(rows, schema),
-            chain_file,
-            identity=["topic", "n"],
-            job="backfill",
-            partition_counts={counted: PARTITIONS},
-        )
-        services.write(wire)
-        return counted, uncounted
-
-    @pytest.fixture(scope="class")
-    def received(self, services: Services, topics: tuple[str, str], chain_file: Path) -> list[Message]:
-        return services.read(topics[0], load_chain(chain_file))
-
-    def test_a_service_that_enforces_signatures_reads_all(self, received: list[Message]) -> None:
-        assert contents(received) == sent_contents(MESSAGES + LARGE_WITHOUT_KEY)
+    def test_a_service_that_enforces_signatures_reads_all(self, backfilled: list[Message]) -> None:
+        assert contents(backfilled) == sent_contents(MESSAGES + LARGE_WITHOUT_KEY)
 
     def test_the_trail_says_which_job_wrote_the_record(
-        self, received: list[Message], topics: tuple[str, str]
+        self, backfilled: list[Message], filled: tuple[str, str]
     ) -> None:
-        name = topics[0]
+        name = filled[0]
         expected = [("everywhere/backfill", None, name), ("everywhere", name, None)]
-        assert all(trails(message.headers() or []) == expected for message in received)
+        assert all(trails(message.headers() or []) == expected for message in backfilled)
 
     def test_every_record_on_the_wire_is_signed_and_has_its_identity(
-        self, services: Services, topics: tuple[str, str]
+        self, services: Services, filled: tuple[str, str]
     ) -> None:
-        names = [Headers(message.headers()).names() for message in services.read(topics[0])]
+        names = [Headers(message.headers()).names() for message in services.read(filled[0])]
         assert all("hw.sig" in each for each in names)
         whole = [each for each in names if each != ("hw.slice", "hw.sig")]
         assert len(whole) == len(MESSAGES + LARGE_WITHOUT_KEY), "later slices carry no more than that"
@@ -357,10 +363,10 @@ class TestFromSparkToServices:
 
     @pytest.mark.parametrize(("index", "used"), [(0, {0, 1, 2}), (1, {0})])
     def test_the_slices_of_a_message_without_a_key_share_a_partition(
-        self, services: Services, topics: tuple[str, str], index: int, used: set[int]
+        self, services: Services, filled: tuple[str, str], index: int, used: set[int]
     ) -> None:
         partitions: dict[bytes, set[int | None]] = {}
-        for message in services.read(topics[index]):
+        for message in services.read(filled[index]):
             stamp = Headers(message.headers()).last("hw.slice")
             if stamp is not None and message.key() is None:
                 slices = partitions.setdefault(SliceHeader.decode(stamp).message_id, set())
@@ -373,8 +379,8 @@ class TestFromSparkToServices:
         self, spark: SparkSession, services: Services, chain_file: Path
     ) -> None:
         topic = services.topic("text")
-        rows = [(topic, f"k{number}", "äöü " * 20, number % PARTITIONS) for number in range(6)]
-        rows.append((topic, None, "x" * 9, None))
+        keyed = [(topic, f"k{number}", "äöü " * 20, number % PARTITIONS) for number in range(6)]
+        rows = [*keyed, (topic, None, "x" * 9, None)]
         frame = spark.createDataFrame(rows, "topic string, key string, value string, partition int")
         services.write(encode(frame, chain_file, identity=["key"]))
         found = {message.key(): message for message in services.read(topic, load_chain(chain_file))}
@@ -385,55 +391,53 @@ class TestFromSparkToServices:
         assert {message.value() for message in found.values()} == {("äöü " * 20).encode()}
 
 
-LARGE_WITHOUT_KEY = [Sent(None, noise(2 * SLICE_BYTES), [("n", b"%d" % number)]) for number in range(9)]
+@pytest.fixture(scope="module")
+def names(services: Services, home: Path) -> dict[str, str]:
+    chain = load_chain(home / "by_topic.toml")
+    names = {prefix: services.topic(prefix) for prefix in PREFIXES}
+    for prefix, name in names.items():
+        services.send(name, SMALL if prefix == "plain" else MESSAGES, chain)
+    services.send(names["plain"], [Sent(b"bare", b"no headers at all")])
+    return names
+
+
+@pytest.fixture(scope="module")
+def decoded_by_topic(
+    spark: SparkSession, services: Services, names: dict[str, str], home: Path
+) -> Iterator[DataFrame]:
+    frame = services.source(spark.read, ",".join(names.values()))
+    decoded = decode(frame, home / "by_topic.toml").cache()
+    yield decoded
+    decoded.unpersist()
 
 
 class TestChainsByTopic:
     """Three topics, each with steps of its own, in one frame; two of them have ids for header names."""
 
-    PREFIXES = ("plain", "packed", "keys")
-
-    @pytest.fixture(scope="class")
-    def names(self, services: Services, home: Path) -> dict[str, str]:
-        chain = load_chain(home / "by_topic.toml")
-        names = {prefix: services.topic(prefix) for prefix in self.PREFIXES}
-        for prefix, name in names.items():
-            services.send(name, SMALL if prefix == "plain" else MESSAGES, chain)
-        services.send(names["plain"], [Sent(b"bare", b"no headers at all")])
-        return names
-
-    @pytest.fixture(scope="class")
-    def decoded(
-        self, spark: SparkSession, services: Services, names: dict[str, str], home: Path
-    ) -> Iterator[DataFrame]:
-        frame = services.source(spark.read, ",".join(names.values()))
-        decoded = decode(frame, home / "by_topic.toml").cache()
-        yield decoded
-        decoded.unpersist()
-
     def test_spark_reads_what_services_read(
-        self, services: Services, names: dict[str, str], decoded: DataFrame, home: Path
+        self, services: Services, names: dict[str, str], decoded_by_topic: DataFrame, home: Path
     ) -> None:
         chain = load_chain(home / "by_topic.toml")
         received = [message for name in names.values() for message in services.read(name, chain)]
-        assert rows_by_place(decoded.collect()) == messages_by_place(received)
+        assert rows_by_place(decoded_by_topic.collect()) == messages_by_place(received)
         assert len(received) == len(SMALL) + 1 + 2 * len(MESSAGES)
 
     def test_services_read_what_spark_writes_on(
-        self, services: Services, names: dict[str, str], decoded: DataFrame, home: Path
+        self, services: Services, names: dict[str, str], decoded_by_topic: DataFrame, home: Path
     ) -> None:
         chain_path = home / "by_topic.toml"
-        copies = {prefix: services.topic(prefix) for prefix in self.PREFIXES}
-        renamed = decoded.replace({names[prefix]: copies[prefix] for prefix in self.PREFIXES}, subset="topic")
-        services.write(
-            encode(renamed, chain_path, partition_counts=dict.fromkeys(copies.values(), PARTITIONS))
-        )
+        copies = {prefix: services.topic(prefix) for prefix in PREFIXES}
+        copy_of = {names[prefix]: copies[prefix] for prefix in PREFIXES}
+        copied = F.create_map(*(F.lit(name) for pair in copy_of.items() for name in pair))
+        renamed = decoded_by_topic.withColumn("topic", copied[F.col("topic")])
+        counts = dict.fromkeys(copies.values(), PARTITIONS)
+        services.write(encode(renamed, chain_path, partition_counts=counts))
         chain = load_chain(chain_path)
         for prefix, copy in copies.items():
             expected = [*SMALL, Sent(b"bare", b"no headers at all")] if prefix == "plain" else MESSAGES
             assert contents(services.read(copy, chain)) == sent_contents(expected), prefix
 
-        plain, packed, keys = (services.read(copies[prefix]) for prefix in self.PREFIXES)
+        plain, packed, keys = (services.read(copies[prefix]) for prefix in PREFIXES)
         assert not names_of(plain) & {"hw.sig", "hw.slice", "hw.ids"}
         assert {"hw.ids"} < names_of(packed)
         assert not names_of(packed) & {"hw.sig", "hw.slice", "hw.trail"}
@@ -445,13 +449,10 @@ class TestChainsByTopic:
         }
 
     def test_the_trail_goes_on_in_a_mirror(
-        self, services: Services, names: dict[str, str], decoded: DataFrame
+        self, services: Services, names: dict[str, str], decoded_by_topic: DataFrame
     ) -> None:
-        row = next(row for row in decoded.collect() if as_bytes(row.key) == b"bare")
+        row = next(row for row in decoded_by_topic.collect() if as_bytes(row.key) == b"bare")
         assert trails(pairs(row)) == [(f"everywhere/{JOB}", names["plain"], None)]
-
-
-SMALL = [message for message in MESSAGES if len(message.value or b"") < 100]
 
 
 def names_of(messages: Iterable[Any]) -> set[str]:

@@ -1,11 +1,11 @@
-"""Rows that a chain refuses: alone and told with their place, or with the job; and chains that cannot open."""
+"""Rows that a chain refuses, alone or with the job, told with their place; and chains that cannot open."""
 
 from __future__ import annotations
 
 import importlib
 import random
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
@@ -72,25 +72,27 @@ def pairs(headers: Iterable[Row]) -> list[tuple[str, bytes | None]]:
     return [(header.key, None if header.value is None else bytes(header.value)) for header in headers]
 
 
+@pytest.fixture(scope="module")
+def tampered(spark: SparkSession, signing: Chain) -> Iterator[DataFrame]:
+    """Give signed records, of which somebody has changed one."""
+    number = spark.range(RECORDS, numPartitions=2)
+    text = F.concat(F.lit("record "), F.col("id").cast("string"))
+    plain = number.select(F.lit(TOPIC).alias("topic"), text.cast("binary").alias("value"), "id")
+    placed = encode(plain, signing).withColumns({"partition": F.lit(0), "offset": F.col("id")}).drop("id")
+    changed = F.when(F.col("offset") == BAD, F.expr("cast('evil' as binary)")).otherwise(F.col("value"))
+    tampered = placed.withColumn("value", changed).withColumn("mine", F.col("offset") * 2).cache()
+    yield tampered
+    tampered.unpersist()
+
+
+@pytest.fixture(scope="module")
+def routed(tampered: DataFrame, signing: Chain) -> Iterator[DataFrame]:
+    routed = decode(tampered, signing, failures="route", dead_letter_topic="{topic}.graves").cache()
+    yield routed
+    routed.unpersist()
+
+
 class TestOneBadRecordAmongMany:
-    @pytest.fixture(scope="class")
-    def tampered(self, spark: SparkSession, signing: Chain) -> Iterator[DataFrame]:
-        """Give signed records, of which somebody has changed one."""
-        number = spark.range(RECORDS, numPartitions=2)
-        text = F.concat(F.lit("record "), F.col("id").cast("string"))
-        plain = number.select(F.lit(TOPIC).alias("topic"), text.cast("binary").alias("value"), "id")
-        placed = encode(plain, signing).withColumns({"partition": F.lit(0), "offset": F.col("id")}).drop("id")
-        changed = F.when(F.col("offset") == BAD, F.expr("cast('evil' as binary)")).otherwise(F.col("value"))
-        tampered = placed.withColumn("value", changed).withColumn("mine", F.col("offset") * 2).cache()
-        yield tampered
-        tampered.unpersist()
-
-    @pytest.fixture(scope="class")
-    def routed(self, tampered: DataFrame, signing: Chain) -> Iterator[DataFrame]:
-        routed = decode(tampered, signing, failures="route", dead_letter_topic="{topic}.graves").cache()
-        yield routed
-        routed.unpersist()
-
     def test_it_fails_alone(self, routed: DataFrame) -> None:
         good, letters = split_failures(routed)
         assert (good.count(), letters.count()) == (RECORDS - 1, 1)
@@ -135,7 +137,7 @@ class TestOneBadRecordAmongMany:
         assert letter is not None
         (before,) = tampered.where(f"offset = {BAD}").collect()
         assert (letter.key(), letter.value()) == (None, b"evil")
-        headers = [pair for pair in letter.headers() or [] if pair[0] != "hw.trail"]
+        headers: list[Any] = [pair for pair in letter.headers() or [] if pair[0] != "hw.trail"]
         original = [pair for pair in pairs(before.headers) if pair[0] != "hw.trail"]
         assert headers[: len(original)] == original
         told = dict(headers[len(original) :])
@@ -146,125 +148,129 @@ class TestOneBadRecordAmongMany:
         assert told["__connect.errors.class.name"] == b"sign"
 
 
+@pytest.fixture(scope="module")
+def by_step(spark: SparkSession, keyring: str) -> list[Row]:
+    strict = Sign(
+        name="strict",
+        topics=(TOPIC,),
+        keyring=keyring,
+        key_id="test",
+        on_error="dead_letter",
+        dead_letter_topic="graves",
+        dead_letter_headers="spring",
+    )
+    lenient = Sign(name="lenient", topics=("!orders",), keyring=keyring, key_id="test", on_error="drop")
+    chain = Chain([strict, lenient])
+    records = [
+        record.replace(value=b"changed") if record.value == b"bad" else record
+        for topic in (TOPIC, "logs")
+        for record in wire(chain, b"good", b"bad", topic=topic)
+    ]
+    return decode(frame_of(spark, records), chain, failures="route").collect()
+
+
 class TestOnError:
     """What a step of the chain says of its failures holds, where failures are routed."""
 
-    @pytest.fixture(scope="class")
-    def rows(self, spark: SparkSession, keyring: str) -> list[Row]:
-        strict = Sign(
-            name="strict",
-            topics=(TOPIC,),
-            keyring=keyring,
-            key_id="test",
-            on_error="dead_letter",
-            dead_letter_topic="graves",
-            dead_letter_headers="spring",
-        )
-        lenient = Sign(name="lenient", topics=("!orders",), keyring=keyring, key_id="test", on_error="drop")
-        chain = Chain([strict, lenient])
-        records = [
-            record.replace(value=b"changed") if record.value == b"bad" else record
-            for topic in (TOPIC, "logs")
-            for record in wire(chain, b"good", b"bad", topic=topic)
-        ]
-        return decode(frame_of(spark, records), chain, failures="route").collect()
-
-    def test_what_is_to_be_dropped_is_gone(self, rows: list[Row]) -> None:
-        assert [(row.topic, bytes(row.value)) for row in rows if row.failure is None] == [
+    def test_what_is_to_be_dropped_is_gone(self, by_step: list[Row]) -> None:
+        assert [(row.topic, bytes(row.value)) for row in by_step if row.failure is None] == [
             (TOPIC, b"good"),
             ("logs", b"good"),
         ]
-        assert [row.topic for row in rows if row.failure is not None] == [TOPIC]
+        assert [row.topic for row in by_step if row.failure is not None] == [TOPIC]
 
-    def test_what_is_to_be_buried_has_its_own_place_and_names(self, rows: list[Row]) -> None:
-        (failure,) = (row.failure for row in rows if row.failure is not None)
+    def test_what_is_to_be_buried_has_its_own_place_and_names(self, by_step: list[Row]) -> None:
+        (failure,) = (row.failure for row in by_step if row.failure is not None)
         assert (failure.step, failure.topic) == ("strict", "graves")
         told = dict(pairs(failure.headers))
         assert told["kafka_dlt-original-topic"] == TOPIC.encode()
         assert told["kafka_dlt-original-offset"] == (1).to_bytes(8, "big")
 
 
+@pytest.fixture(scope="module")
+def slicing(keyring: str) -> Chain:
+    return Chain([Slice(max_bytes=2_000), Sign(keyring=keyring, key_id="test")])
+
+
+@pytest.fixture(scope="module")
+def sliced(slicing: Chain) -> list[Record]:
+    """Give a message that is whole, one that somebody has changed, and one that is cut off."""
+    sliced = wire(slicing, noise(4_000), noise(4_100), b"small", noise(4_200))
+    assert len(sliced) == 10, "each large message is three slices"
+    sliced[4] = sliced[4].replace(value=b"changed")
+    return sliced[:-1]
+
+
+@pytest.fixture(scope="module")
+def glued(spark: SparkSession, slicing: Chain, sliced: list[Record]) -> list[Row]:
+    glued = decode(frame_of(spark, sliced), slicing, failures="route").collect()
+    return sorted(glued, key=lambda row: row.offset)
+
+
 class TestSlices:
-    @pytest.fixture(scope="class")
-    def chain(self, keyring: str) -> Chain:
-        return Chain([Slice(max_bytes=2_000), Sign(keyring=keyring, key_id="test")])
-
-    @pytest.fixture(scope="class")
-    def records(self, chain: Chain) -> list[Record]:
-        """Give a message that is whole, one that somebody has changed, and one that is cut off."""
-        records = wire(chain, noise(4_000), noise(4_100), b"small", noise(4_200))
-        assert len(records) == 10, "each large message is three slices"
-        changed = bytes(1_000)
-        records[4] = records[4].replace(value=changed)
-        return records[:-1]
-
-    @pytest.fixture(scope="class")
-    def rows(self, spark: SparkSession, chain: Chain, records: list[Record]) -> list[Row]:
-        rows = decode(frame_of(spark, records), chain, failures="route").collect()
-        return sorted(rows, key=lambda row: row.offset)
-
-    def test_messages_that_are_whole_are_one_row(self, rows: list[Row]) -> None:
-        good = [(row.offset, len(row.value)) for row in rows if row.failure is None]
+    def test_messages_that_are_whole_are_one_row(self, glued: list[Row]) -> None:
+        good = [(row.offset, len(row.value)) for row in glued if row.failure is None]
         assert good == [(2, 4_000), (6, 5)]
 
-    def test_every_slice_of_the_others_fails_as_it_came(self, rows: list[Row], records: list[Record]) -> None:
-        bad = [row for row in rows if row.failure is not None]
+    def test_every_slice_of_the_others_fails_as_it_came(self, glued: list[Row], sliced: list[Record]) -> None:
+        bad = [row for row in glued if row.failure is not None]
         assert [row.offset for row in bad] == [3, 4, 5, 7, 8]
         for row in bad:
-            assert bytes(row.value) == records[row.offset].value
-            assert pairs(row.headers) == list(records[row.offset].headers)
+            assert bytes(row.value) == sliced[row.offset].value
+            assert pairs(row.headers) == list(sliced[row.offset].headers)
 
-    def test_each_says_what_was_wrong(self, rows: list[Row]) -> None:
-        errors = {row.offset: row.failure.error for row in rows if row.failure is not None}
+    def test_each_says_what_was_wrong(self, glued: list[Row]) -> None:
+        errors = {row.offset: row.failure.error for row in glued if row.failure is not None}
         assert errors == dict.fromkeys((3, 5, 7, 8), "ReassemblyError") | {4: "SignatureError"}
-        (cut_off,) = (row.failure.reason for row in rows if row.offset == 8)
+        (cut_off,) = (row.failure.reason for row in glued if row.offset == 8)
         assert 'incomplete="leave"' in cut_off
 
     def test_a_cut_off_message_fails_the_job(
-        self, spark: SparkSession, chain: Chain, records: list[Record]
+        self, spark: SparkSession, slicing: Chain, sliced: list[Record]
     ) -> None:
-        frame = frame_of(spark, [*records[:3], *records[6:]])
+        frame = frame_of(spark, [*sliced[:3], *sliced[6:]])
         with pytest.raises(PySparkException, match="the frame ends before this message does"):
-            decode(frame, chain).collect()
+            decode(frame, slicing).collect()
 
     def test_a_cut_off_message_can_be_left_to_a_later_read(
-        self, spark: SparkSession, chain: Chain, records: list[Record]
+        self, spark: SparkSession, slicing: Chain, sliced: list[Record]
     ) -> None:
-        frame = frame_of(spark, [*records[:3], *records[6:]])
-        rows = decode(frame, chain, incomplete="leave").collect()
-        assert sorted((row.offset, len(row.value)) for row in rows) == [(2, 4_000), (6, 5)]
+        frame = frame_of(spark, [*sliced[:3], *sliced[6:]])
+        glued = decode(frame, slicing, incomplete="leave").collect()
+        assert sorted((row.offset, len(row.value)) for row in glued) == [(2, 4_000), (6, 5)]
+
+
+@pytest.fixture(scope="module")
+def encoded(spark: SparkSession) -> list[Row]:
+    """Encode rows of which none but the first and the last can be sent."""
+    sent = [
+        (TOPIC, b"good", [("a", b"1")]),
+        (TOPIC, bytes(5_000), []),
+        (TOPIC, b"named", [(None, b"1")]),
+        (TOPIC, b"forged", [("hw.slice", b"1")]),
+        (None, b"nowhere", []),
+        (TOPIC, None, None),
+    ]
+    frame = spark.createDataFrame(sent, f"topic string, value binary, {HEADERS}").coalesce(1)
+    chain = Chain([Slice(max_bytes=2_000, max_message_bytes=4_000)])
+    return encode(frame, chain, failures="route").collect()
 
 
 class TestEncoding:
-    @pytest.fixture(scope="class")
-    def rows(self, spark: SparkSession) -> list[Row]:
-        """Encode rows of which none but the first and the last can be sent."""
-        sent = [
-            (TOPIC, b"good", [("a", b"1")]),
-            (TOPIC, bytes(5_000), []),
-            (TOPIC, b"named", [(None, b"1")]),
-            (TOPIC, b"forged", [("hw.slice", b"1")]),
-            (None, b"nowhere", []),
-            (TOPIC, None, None),
-        ]
-        frame = spark.createDataFrame(sent, f"topic string, value binary, {HEADERS}").coalesce(1)
-        chain = Chain([Slice(max_bytes=2_000, max_message_bytes=4_000)])
-        return encode(frame, chain, failures="route").collect()
-
-    def test_the_others_go_on(self, rows: list[Row]) -> None:
-        good = [(row.value, pairs(row.headers)) for row in rows if row.failure is None]
+    def test_the_others_go_on(self, encoded: list[Row]) -> None:
+        good = [(row.value, pairs(row.headers)) for row in encoded if row.failure is None]
         assert good == [(b"good", [("a", b"1")]), (None, [])]
 
-    def test_each_says_why_it_cannot_be_sent(self, rows: list[Row]) -> None:
-        reasons = {bytes(row.value): row.failure.reason for row in rows if row.failure is not None}
+    def test_each_says_why_it_cannot_be_sent(self, encoded: list[Row]) -> None:
+        reasons = {bytes(row.value): row.failure.reason for row in encoded if row.failure is not None}
         assert "max_message_bytes is 4000" in reasons.pop(bytes(5_000))
         assert set(reasons) == {b"named", b"forged", b"nowhere"}
         assert "hw.slice" in reasons[b"forged"]
         assert "topic" in reasons[b"nowhere"]
         assert "key" in reasons[b"named"] or "name" in reasons[b"named"]
 
-    def test_they_stay_as_they_came(self, rows: list[Row]) -> None:
-        (forged,) = (row for row in rows if row.value == b"forged")
+    def test_they_stay_as_they_came(self, encoded: list[Row]) -> None:
+        (forged,) = (row for row in encoded if row.value == b"forged")
         assert pairs(forged.headers) == [("hw.slice", b"1")]
         assert forged.failure.topic == f"{TOPIC}.dead-letter"
         assert bytes(forged.failure.value) == b"forged"
@@ -305,7 +311,7 @@ class TestChainsThatCannotOpenThere:
         install_plug_in(tmp_path)
         monkeypatch.syspath_prepend(str(tmp_path))
         module = importlib.import_module("headerware_driver_only")
-        with pytest.raises(PySparkException, match="no module 'headerware_driver_only', .* Ship it by"):
+        with pytest.raises(PySparkException, match=r"no module 'headerware_driver_only', .* Ship it by"):
             decode(frame, Chain([module.DriverOnly()])).collect()
 
     def test_what_is_nowhere_is_said_before_anything_runs(self, frame: DataFrame) -> None:

@@ -5,34 +5,20 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError
 from headerware.spark_bridge.batches.batch import Batch, Counter, Progress
 from headerware.spark_bridge.batches.ledger import Ledger
 from headerware.spark_bridge.batches.sinks import Sink, sink_of
-from headerware.spark_bridge.batches.span import batch_span, is_traced
+from headerware.spark_bridge.batches.stages import Found, Stages
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
-from headerware.spark_bridge.decoding import DecodePlan, with_status
-from headerware.spark_bridge.executors.gluing import Terms
-from headerware.spark_bridge.executors.work import Work
+from headerware.spark_bridge.decoding import DecodePlan
 from headerware.spark_bridge.failures import split_failures
-from headerware.spark_bridge.frames.schema import (
-    ARRIVED,
-    IDENTITY,
-    RAW,
-    SOURCE,
-    STATUS,
-    Status,
-    check_read,
-    struct_of,
-    with_columns,
-)
+from headerware.spark_bridge.frames.schema import ARRIVED, IDENTITY, RAW, STATUS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -184,7 +170,7 @@ class ForeachBatch:
             _log.info("the chain has changed; from batch %d on it is the new one", batch.id)
         plan = self._plan(frame)
         work = plan.work(job=batch.job, cluster_id=self._cluster_id, **self._letters)
-        stages = _Stages(plan, work, batch, ledger, begun.now_ms)
+        stages = Stages(plan, work, batch, ledger, begun.now_ms)
         found = stages.decoded(frame, discard_waiting=self._discard_waiting)
         with ExitStack() as stack:
             if stages.is_traced:
@@ -200,7 +186,7 @@ class ForeachBatch:
             encoded=_shown(batch.encoded),
         )
 
-    def _write(self, found: _Found, batch: Batch, stages: _Stages) -> None:
+    def _write(self, found: Found, batch: Batch, stages: Stages) -> None:
         clean = found.frame
         if self._dead_letters is not None:
             clean, letters = split_failures(clean)
@@ -238,111 +224,6 @@ class ForeachBatch:
         self.progress = progress
         if self._on_progress is not None:
             self._on_progress(progress)
-
-
-class _Found(NamedTuple):
-    """A decoded batch: all its rows but those that wait, and what is known of it."""
-
-    frame: DataFrame
-    records: int = 0
-    waiting: int = 0
-    refused: int | None = None
-    """None where nobody has counted yet."""
-    topics: tuple[str, ...] = ()
-
-
-class _Stages:
-    """The stages of one batch's decoding."""
-
-    def __init__(self, plan: DecodePlan, work: Work, batch: Batch, ledger: Ledger, now_ms: int) -> None:
-        self._plan = plan
-        self._batch = batch
-        self._ledger = ledger
-        self._now_ms = now_ms
-        self.counter = Counter(batch.spark)
-        self.is_traced = is_traced()
-        schema = with_status(with_columns(plan.schema, source=SOURCE), typed=bool(plan.typed))
-        self._work = work.replace(schema=schema.json())
-
-    def decoded(self, frame: DataFrame, *, discard_waiting: bool) -> _Found:
-        """Decode a batch; slices of messages that are not whole yet are left in the ledger."""
-        check_read(frame, needs_position=True)
-        read = frame.withColumn("source", F.struct("topic", "partition", "offset"))
-        alone = self._plan.alone(read, self._work, self.counter.pickled, gathers=self._plan.gathers)
-        carried = self._carried(discard_waiting=discard_waiting)
-        if not self._reads_twice:
-            return _Found(alone)
-        counts = self._counted(self._batch.cache(alone))
-        found = _Found(
-            alone.where(_is(None, Status.FAILED)),
-            records=sum(counts.values()) - _count(counts, Status.POSITION),
-            refused=_count(counts, Status.FAILED),
-            topics=tuple(topic for _, topic in counts),
-        )
-        if carried is None and not _count(counts, Status.SLICE):
-            return found
-        return self._glued(alone, carried, found)
-
-    def unrepeated(self, frame: DataFrame) -> DataFrame:
-        """Leave out what this batch or an earlier one has had already."""
-        if not self._plan.dedups:
-            return frame
-        fresh = self._ledger.seen.fresh(frame, self._batch.id, IDENTITY)
-        self._ledger.seen.record(self._batch.id, fresh, IDENTITY)
-        return fresh
-
-    def span(self, found: _Found) -> AbstractContextManager[dict[str, str]]:
-        """Make the batch's span, with links to the traces of its records."""
-        attributes = {"messaging.batch.message_count": found.records, "spark.batch.id": self._batch.id}
-        return batch_span(found.topics, self.counter.counts.get("traces", ()), attributes)
-
-    @property
-    def _reads_twice(self) -> bool:
-        plan = self._plan
-        return plan.gathers or plan.dedups or self.is_traced or self._batch.dead_letters is not None
-
-    def _counted(self, alone: DataFrame) -> dict[tuple[Status | None, str], int]:
-        """Count rows by status and topic, which also computes and keeps them."""
-        rows = alone.groupBy(STATUS, "topic").count().collect()
-        return {(None if row[0] is None else Status(row[0]), row[1]): row[2] for row in rows}
-
-    def _carried(self, *, discard_waiting: bool) -> DataFrame | None:
-        schema = struct_of(self._work.schema)
-        if self._plan.gathers:
-            return self._ledger.carried(self._batch.id, like=schema)
-        if self._ledger.carried(self._batch.id) is None:
-            return None
-        if not discard_waiting:
-            raise ConfigError(
-                "slices wait in the ledger, and the chain has no 'slice' now; put it back until they are "
-                "through, or pass discard_waiting=True to forget them",
-                path="chain",
-            )
-        self._ledger.leave(self._batch.id, self._batch.spark.createDataFrame([], schema))
-        return None
-
-    def _glued(self, alone: DataFrame, carried: DataFrame | None, found: _Found) -> _Found:
-        parts = alone.where(_is(Status.SLICE, Status.POSITION))
-        parts = parts if carried is None else parts.unionByName(carried)
-        terms = Terms(batch_ms=self._now_ms, incomplete="carry")
-        glued = self._batch.cache(self._plan.glued(parts, self._work, terms, self.counter.pickled))
-        counts = self._counted(glued)
-        self._ledger.leave(self._batch.id, glued.where(_is(Status.SLICE)))
-        return found._replace(
-            frame=found.frame.unionByName(glued.where(_is(None, Status.FAILED))),
-            waiting=_count(counts, Status.SLICE),
-            refused=(found.refused or 0) + _count(counts, Status.FAILED),
-        )
-
-
-def _is(*statuses: Status | None) -> Any:
-    column = F.col(STATUS)
-    condition = column.isin([int(status) for status in statuses if status is not None])
-    return column.isNull() | condition if None in statuses else condition
-
-
-def _count(counts: dict[tuple[Status | None, str], int], status: Status) -> int:
-    return sum(count for (found, _), count in counts.items() if found is status)
 
 
 def _shown(counter: Counter) -> dict[str, Any]:

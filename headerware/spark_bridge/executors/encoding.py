@@ -242,10 +242,10 @@ def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[A
         return repeat(None)
     if name not in typed:
         # Text goes as the bytes that it is; Spark lets it be no UTF-8.
-        part = batch.column(index)
-        return part.cast(
-            pa.large_binary() if pa.types.is_large_string(part.type) else pa.binary()
-        ).to_pylist()
+        text = batch.column(index)
+        as_bytes = pa.large_binary() if pa.types.is_large_string(text.type) else pa.binary()
+        found: list[bytes | None] = text.cast(as_bytes).to_pylist()
+        return found
     from headerware.spark_bridge.frames.typed import objects  # noqa: PLC0415 - not for frames of bytes
 
     return objects(batch.column(index))

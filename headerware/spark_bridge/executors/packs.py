@@ -6,12 +6,13 @@ later versions of the code, over frames that may have got other columns since.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 def packed(batch: pa.RecordBatch) -> bytes:
@@ -27,6 +28,25 @@ def unpacked(pack: bytes | pa.Buffer) -> Iterator[pa.RecordBatch]:
     """Give the rows of a pack."""
     with pa.ipc.open_stream(pack) as reader:
         yield from reader
+
+
+def joined(packs: Iterable[bytes], limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Give the rows of packs in few batches, of about a size; packs of other schemas begin others.
+
+    Args:
+        packs: the packs, taken one at a time.
+        limit_bytes: the size, in bytes.
+    """
+    group: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in chain.from_iterable(map(unpacked, packs)):
+        if group and (size_bytes > limit_bytes or not batch.schema.equals(group[0].schema)):
+            yield from _one(group)
+            group, size_bytes = [], 0
+        group.append(batch)
+        size_bytes += batch.nbytes
+    if group:
+        yield from _one(group)
 
 
 def pieces(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -48,3 +68,8 @@ def alike(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     columns = [batch.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    joint: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joint

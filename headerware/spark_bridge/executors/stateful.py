@@ -20,15 +20,14 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from headerware.core.errors import ReassemblyError
 from headerware.core.record import Record
 from headerware.spark_bridge.executors.decoding import Decoding
 from headerware.spark_bridge.executors.gluing import Gluing, Terms
 from headerware.spark_bridge.executors.opened import opened
-from headerware.spark_bridge.executors.packs import alike, packed, pieces, unpacked
+from headerware.spark_bridge.executors.packs import alike, joined, packed, pieces, unpacked
 from headerware.spark_bridge.executors.progress import Tally
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
-from headerware.spark_bridge.frames.output import bare_rows
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, bare_rows
 from headerware.spark_bridge.frames.records import column
 from headerware.spark_bridge.frames.schema import ARRIVED, RAW, STATUS, Status
 
@@ -65,7 +64,6 @@ _PLACED: Final = pa.schema([
     ("rows", pa.binary()),
 ])  # fmt: skip
 _INNER: Final = frozenset({STATUS, ARRIVED, RAW})
-_NO_PLACE: Final = "a slice without its partition and offset; messages are put together by them"
 
 
 def pack(work: bytes, limit_bytes: bytes) -> Callable[[Batches], Iterator[Any]]:
@@ -201,8 +199,6 @@ def _packs(batch: pa.RecordBatch, limit_bytes: int) -> pa.RecordBatch:
         if status not in {Status.SLICE, Status.POSITION}:
             finished.append(row)
             continue
-        if partition is None or offset is None:
-            raise ReassemblyError(_NO_PLACE, topic=topic, partition=partition, offset=offset)
         rows = packed(batch.slice(row, 1)) if status == Status.SLICE else None
         placed.append((topic, partition, offset, status, rows))
     placed += (_placed(piece) for piece in pieces(_finished(batch, finished), limit_bytes))
@@ -232,8 +228,7 @@ def _kept(batch: pa.RecordBatch) -> dict[int, int]:
 
 def _in_order(packs: dict[int, bytes], position: Record, schema: str) -> Iterator[pa.RecordBatch]:
     """Give slices by offset, and then how far their partition was read, unless nothing was."""
-    for offset in sorted(packs):
-        yield from unpacked(packs.pop(offset))
+    yield from joined((packs.pop(offset) for offset in sorted(packs)), FLUSH_BYTES)
     if position.offset is not None and position.offset >= 0:
         yield bare_rows(arrow_schema(schema), [position], {STATUS: Status.POSITION})
 

@@ -143,7 +143,8 @@ for key, value in {
     builder.config(key, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-(folder / "jvm").write_text(str(spark.sparkContext._gateway.proc.pid))
+gateway: Any = spark.sparkContext._gateway
+(folder / "jvm").write_text(str(gateway.proc.pid))
 queries = {point: started(spark, point) for point in (*TASK_POINTS, *DRIVER_POINTS)}
 for point in TASK_POINTS:
     queries[point].awaitTermination()

@@ -12,6 +12,7 @@ from headerware.ops.chargeback.prices import Prices, Rates
 from headerware.ops.chargeback.report.amounts import count_text, money_text
 from headerware.ops.chargeback.report.markup import Html, element, joined
 from headerware.ops.chargeback.sizes import FORMULA
+from headerware.registry.header_names import printable
 
 _LISTED: Final = 200
 _UNFOLDED: Final = 8
@@ -117,4 +118,4 @@ def _unknown_line(each: UnknownReads) -> Html:
         what = "read an unknown number of records (it was new, or went back)"
     else:
         what = f"passed over {count_text(each.offsets, 'offset')} of records that this job did not see"
-    return joined(element("b", each.topic), f": group {each.group} {what}")
+    return joined(element("b", each.topic), f": group {printable(each.group)} {what}")

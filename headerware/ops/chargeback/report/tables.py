@@ -15,6 +15,7 @@ from headerware.ops.chargeback.report.markup import Html, element, joined
 from headerware.ops.chargeback.report.periods import Periods
 from headerware.ops.chargeback.report.ranked import Ranking, Row
 from headerware.ops.chargeback.shares import rounded, total
+from headerware.registry.header_names import printable
 
 _NEAR: Final = Decimal("0.8")
 
@@ -108,11 +109,13 @@ def _ranked(rows: Sequence[Row], layout: Layout, caption: str, currency: str, lo
 
 
 def _ranked_row(row: Row, layout: Layout, longest: int) -> Html:
-    name, kind = row.name, None
+    kind = None
     if row.count > 1:
         name, kind = f"{count_text(row.count)} others", "rest"
     elif row.name is None:
         name, kind = f"unattributed: no {layout.noun} is named", "nobody"
+    else:
+        name = printable(row.name)  # groups are named by anyone, too
     bar = traffic_bar(row.traffic, longest) if row.count == 1 else None
     head = element("th", element("span", name, class_="name"), bar, layout.below(row), scope="row")
     unread = layout.unread is None or row.name in layout.unread

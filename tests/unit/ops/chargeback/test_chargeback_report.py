@@ -137,6 +137,16 @@ class TestReport:
         assert not [name for name, _ in found.attributes if name.startswith("on")]
         assert found.text.count(HOSTILE) > 10
 
+    def test_shows_what_does_not_print(self) -> None:
+        group = "a\N{RIGHT-TO-LEFT OVERRIDE}b"
+        read = Usage(hour=HOUR, topic="t", direction="out", group=group, records=1, bytes=1, source="offsets")
+        lost = Usage(
+            hour=HOUR, topic="t", direction="out", group=group, records=1, bytes=None, source="unknown"
+        )
+        text = page([read, lost]).text
+        assert group not in text
+        assert text.count(r"a\u202eb") == 2
+
     def test_shows_what_is_unattributed(self) -> None:
         found = page([came(owner=None), came("shop", size=3 * GIB)])
         assert "unattributed: no owner is named" in found.text

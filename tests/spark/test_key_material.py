@@ -1,0 +1,138 @@
+"""Key material stays where it is: no plan, event log, function or file of Spark's has it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROGRAM = Path(__file__).parent / "programs" / "with_keys.py"
+SECONDS = 200
+FORMS = ("path", "mapping")
+# No header tells this one: it only goes into digests.
+SCOPE = "9f8a1c-the-scope-of-identities-that-the-environment-fills-in"
+CHAIN = """
+[[interceptors]]
+type = "trail"
+service = "a-service-by-whose-name-one-finds-the-configuration"
+
+[[interceptors]]
+type = "dedup"
+id_from_key = true
+producer = "${env:IDENTITY_SCOPE}"
+
+[[interceptors]]
+type = "slice"
+max_bytes = 2_000
+
+[[interceptors]]
+type = "sign"
+keyring = "keys.json"
+key_id = "test"
+require = "enforce"
+"""
+MARK = b"a-service-by-whose-name-one-finds-the-configuration"
+PATTERN = b"${env:IDENTITY_SCOPE}"
+
+
+class Ran(NamedTuple):
+    """What a run of the program left behind, and what must not be in there."""
+
+    folder: Path
+    secrets: dict[str, bytes]
+
+    def read(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+    def files(self, name: str) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in (self.folder / name).rglob("*") if path.is_file()}
+
+    def found_in(self, content: bytes) -> list[str]:
+        return [form for form, secret in self.secrets.items() if secret in content]
+
+
+@pytest.fixture(scope="module")
+def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Run the program once; the run's own session comes first, so that what is missing here is skipped."""
+    folder = tmp_path_factory.mktemp("keys")
+    keyring = folder / "keys.json"
+    edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+    (folder / "chain.toml").write_text(CHAIN)
+    environment = {**os.environ, "IDENTITY_SCOPE": SCOPE, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(folder)],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Ran(folder, {**forms_of(secret_of(keyring)), "environment": SCOPE.encode()})
+
+
+def secret_of(keyring: Path) -> bytes:
+    (key,) = json.loads(keyring.read_text())["keys"]
+    return base64.b64decode(key["secret"])
+
+
+def forms_of(secret: bytes) -> dict[str, bytes]:
+    """Give the ways in which a secret might be written."""
+    return {
+        "raw": secret,
+        "hex": secret.hex().encode(),
+        "upper-case hex": secret.hex().upper().encode(),
+        "base64": base64.b64encode(secret).rstrip(b"="),
+        "url-safe base64": base64.urlsafe_b64encode(secret).rstrip(b"="),
+        "repr": repr(secret)[2:-1].encode(),
+    }
+
+
+class TestKeyMaterial:
+    def test_the_search_would_find_it(self, ran: Ran) -> None:
+        assert ran.found_in(ran.read("keys.json"))
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_is_not_in_the_plan(self, ran: Ran, form: str) -> None:
+        plans = ran.read(f"plans-{form}")
+        assert plans.count(b"MapInArrow") >= 3
+        assert ran.found_in(plans) == []
+
+    def test_is_not_in_the_event_log(self, ran: Ran) -> None:
+        logs = ran.files("events")
+        text = b"".join(logs.values())
+        assert b"SparkListenerSQLExecutionStart" in text
+        assert b"SignatureError" in text, "the job that failed is in it, too"
+        assert ran.found_in(text) == []
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_is_not_in_the_function_that_is_shipped(self, ran: Ran, form: str) -> None:
+        function = ran.read(f"function-{form}")
+        assert MARK in function, "the configuration is"
+        assert PATTERN in function, "as it was written"
+        assert ran.found_in(function) == []
+
+    def test_is_in_no_broadcast_and_no_other_file_of_the_session(self, ran: Ran) -> None:
+        files = ran.files("kept")
+        broadcasts = [content for content in files.values() if MARK in content]
+        assert len(broadcasts) >= len(FORMS), "functions went through broadcasts, which lay in files"
+        assert {path: found for path, content in files.items() if (found := ran.found_in(content))} == {}
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_is_not_in_what_a_failed_job_says(self, ran: Ran, form: str) -> None:
+        error = ran.read(f"error-{form}")
+        assert b"SignatureError" in error
+        assert ran.found_in(error) == []

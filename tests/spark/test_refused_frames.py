@@ -1,0 +1,225 @@
+"""What decode and encode say before anything runs, and frames that are odd and fine."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headerware import Chain, ConfigError, Headers, Record
+from headerware.core.context import Context
+from headerware.interceptors import Compress, Dedup, Serialize, Slice, Trail
+from headerware.serdes import Json
+from headerware.spark_bridge import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+TOPIC = "orders"
+HEADERS = "headers array<struct<key string, value binary>>"
+READ = f"key binary, value binary, topic string, partition int, offset long, {HEADERS}"
+LEAST = f"topic string, value binary, {HEADERS}"
+ALONE = Chain([Trail(service="spark"), Compress()])
+noise = random.Random(7).randbytes
+
+
+def empty(spark: SparkSession, schema: str) -> DataFrame:
+    return spark.createDataFrame([], schema)
+
+
+def frame_of(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
+    """Give records as the connector gives them; their offsets are their places in the list."""
+    rows = [
+        (each.key, each.value, each.topic, 0, offset, list(each.headers))
+        for offset, each in enumerate(records)
+    ]
+    return spark.createDataFrame(rows, READ)
+
+
+def pairs(row: Row) -> list[tuple[str, bytes | None]]:
+    return [(header.key, None if header.value is None else bytes(header.value)) for header in row.headers]
+
+
+class TestFramesToDecode:
+    @pytest.mark.parametrize(
+        ("schema", "says"),
+        [
+            ("topic string, value binary", r"column headers: there is none; .*includeHeaders"),
+            (f"value binary, {HEADERS}", "column topic: there is none; .*Found: value, headers"),
+            (f"topic string, {HEADERS}", "column value: there is none"),
+            (f"topic string, value string, {HEADERS}", "column value: expected binary, found string"),
+            (f"{LEAST}, key string", "column key: expected binary, found string"),
+            (f"{LEAST}, partition long", "column partition: expected int, found bigint"),
+            (f"{LEAST}, offset int", "column offset: expected bigint, found int"),
+            (f"{LEAST}, timestamp long", "column timestamp: expected timestamp, found bigint"),
+            (f"{LEAST}, timestampType string", "column timestampType: expected int, found string"),
+            ("topic string, value binary, headers map<string, binary>", "column headers: expected array"),
+            (
+                "topic string, value binary, headers array<struct<key string, value string>>",
+                "column headers: expected array<struct<key:string,value:binary>>",
+            ),
+            (
+                "topic string, value binary, headers array<struct<value binary, key string>>",
+                "column headers: expected array<struct<key:string,value:binary>>",
+            ),
+            (f"{LEAST}, failure string", "column failure: the bridge has a column of this name"),
+            (f"{LEAST}, source string", "column source: the bridge has a column of this name"),
+            (f"{LEAST}, Failure string", "column Failure: the bridge has a column of this name"),
+            (f"{LEAST}, _hw_status int", "column _hw_status: the bridge has a column of this name"),
+        ],
+    )
+    def test_what_cannot_be_decoded_is_refused(self, spark: SparkSession, schema: str, says: str) -> None:
+        with pytest.raises(ConfigError, match=says):
+            decode(empty(spark, schema), ALONE)
+
+    def test_columns_that_stand_there_twice_are_refused(self, spark: SparkSession) -> None:
+        doubled = empty(spark, LEAST).selectExpr("*", "value")
+        with pytest.raises(ConfigError, match="column value: there are several of this name"):
+            decode(doubled, ALONE)
+
+    @pytest.mark.parametrize("step", [Slice(), Dedup()])
+    @pytest.mark.parametrize("missing", ["partition", "offset"])
+    def test_slices_and_repeats_need_their_places(
+        self, spark: SparkSession, step: Slice | Dedup, missing: str
+    ) -> None:
+        frame = empty(spark, READ).drop(missing)
+        with pytest.raises(ConfigError, match=f"column {missing}: there is none; slices and repeats"):
+            decode(frame, Chain([step]))
+
+    def test_what_the_connector_alone_gives_is_not_needed(self, spark: SparkSession) -> None:
+        assert decode(empty(spark, LEAST), ALONE).columns == ["topic", "value", "headers"]
+
+    @pytest.mark.parametrize("step", [Slice(), Dedup()])
+    def test_a_stream_whose_rows_need_others_is_refused(
+        self, spark: SparkSession, tmp_path: Path, step: Slice | Dedup
+    ) -> None:
+        stream = spark.readStream.schema(READ).parquet(str(tmp_path))
+        assert decode(stream, ALONE).isStreaming
+        with pytest.raises(ConfigError, match=rf"chain: the chain has '{step.type}'.*foreach_batch\(\)"):
+            decode(stream, Chain([step]))
+
+
+class TestFramesToEncode:
+    @pytest.mark.parametrize(
+        ("schema", "says"),
+        [
+            ("value binary", "column topic: there is none"),
+            ("topic string", "column value: there is none"),
+            ("topic string, value int", "column value: expected binary or string, found int"),
+            ("topic string, value string, key int", "column key: expected binary or string, found int"),
+            ("topic string, value string, partition string", "column partition: expected int, found string"),
+            ("topic string, value string, headers string", "column headers: expected array"),
+            ("topic string, value string, failure int", "column failure: the bridge has a column"),
+        ],
+    )
+    def test_what_cannot_be_encoded_is_refused(self, spark: SparkSession, schema: str, says: str) -> None:
+        with pytest.raises(ConfigError, match=says):
+            encode(empty(spark, schema), ALONE)
+
+    @pytest.mark.parametrize(
+        ("identity", "says"),
+        [
+            (None, r"identity: the chain has 'dedup'.*identity=\[\.\.\.\]"),
+            (["n", "absent"], "identity: there is no column absent; found: topic, value, n"),
+            ([], "identity: there is no column named"),
+        ],
+    )
+    def test_rows_without_an_identity_are_refused(
+        self, spark: SparkSession, identity: list[str] | None, says: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=says):
+            encode(empty(spark, "topic string, value string, n int"), Chain([Dedup()]), identity=identity)
+
+
+class TestChains:
+    @pytest.mark.parametrize("chain", [None, 7, [Trail()], {"trail"}])
+    def test_what_is_no_chain_is_refused(self, spark: SparkSession, chain: Any) -> None:
+        with pytest.raises(ConfigError, match="chain: expected a Chain, a mapping, or a path to TOML"):
+            decode(empty(spark, LEAST), chain)
+
+    def test_a_file_that_is_not_there_is_named(self, spark: SparkSession, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read"):
+            decode(empty(spark, LEAST), tmp_path / "absent.toml")
+
+    def test_a_wrong_option_is_named(self, spark: SparkSession) -> None:
+        with pytest.raises(ConfigError, match=r"interceptors\.trail\.servise"):
+            encode(empty(spark, LEAST), {"interceptors": "trail", "interceptors.trail.servise": "x"})
+
+
+ODD = [
+    Record(TOPIC, b"v", b"k", Headers([("a", None), ("a", b""), ("", b"1")])),
+    Record(TOPIC, b"", b"", Headers()),
+    Record(TOPIC, None, None, Headers([("hw.compress", b"\x01")])),
+]
+
+
+class TestEmptyChain:
+    def test_rows_pass_as_they_are(self, spark: SparkSession) -> None:
+        frame = frame_of(spark, ODD)
+        assert decode(frame, Chain([])).collect() == frame.collect()
+
+    def test_disabled_chains_do_the_same(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        frame = frame_of(spark, ODD)
+        both = encode(decode(frame, Chain([Compress(), Slice()])), {"interceptors": "compress,slice"})
+        expected = [row.asDict() | {"partition": None} for row in frame.collect()]
+        assert [row.asDict() for row in both.collect()] == expected
+
+    def test_disabled_chains_still_serialize(
+        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        frame = spark.sql("select 'orders' topic, named_struct('id', 1) value")
+        (row,) = encode(frame, Chain([Serialize(value=Json()), Compress(min_bytes=0)])).collect()
+        assert bytes(row.value) == b'{"id":1}'
+        assert [header.key for header in row.headers] == ["content-type"]
+
+
+class TestNullHeaders:
+    def test_are_no_headers(self, spark: SparkSession) -> None:
+        rows = [(TOPIC, b"v", None), (TOPIC, b"w", [("a", None)])]
+        decoded = decode(spark.createDataFrame(rows, LEAST), Chain([Compress()])).collect()
+        assert [(bytes(row.value), pairs(row)) for row in decoded] == [(b"v", []), (b"w", [("a", None)])]
+
+
+class TestRepeats:
+    def test_each_record_comes_once_from_its_first_place(self, spark: SparkSession) -> None:
+        chain = Chain([Dedup(), Slice(max_bytes=2_000)])
+        with chain.open(Context(side="producer")) as session:
+            sent = session.send([Record(TOPIC, noise(size), b"k") for size in (10, 4_000, 20)])
+        bare = Record(TOPIC, b"without an identity", b"k")
+        records = [*sent, bare, *reversed(sent), *sent, bare]
+        rows = sorted(decode(frame_of(spark, records), chain).collect(), key=lambda row: row.offset)
+        assert len(sent) == 5, "the large one is three slices"
+        found = [(row.offset, len(row.value)) for row in rows]
+        assert found == [(0, 10), (3, 4_000), (4, 20), (5, len(bare.value)), (16, len(bare.value))]
+        assert rows[0].__fields__ == ["key", "value", "topic", "partition", "offset", "headers"]
+
+
+class TestIdentities:
+    @pytest.fixture
+    def time_zone(self, spark: SparkSession) -> Iterator[Callable[[str], None]]:
+        """Give a function that sets the session's time zone; it goes back to what it was."""
+        key = "spark.sql.session.timeZone"
+        before = str(spark.conf.get(key))
+        yield lambda name: spark.conf.set(key, name)
+        spark.conf.set(key, before)
+
+    def test_columns_name_a_row_in_every_session_alike(
+        self, spark: SparkSession, time_zone: Callable[[str], None]
+    ) -> None:
+        found = []
+        for zone in ("UTC", "Asia/Kathmandu"):
+            time_zone(zone)
+            frame = spark.sql(
+                "select 'orders' topic, 'v' value, timestamp_micros(id) at, "
+                "if(id = 1, null, encode('k', 'utf-8')) `dotted.key` from range(3)"
+            )
+            wire = encode(frame, Chain([Dedup()]), identity=["at", "dotted.key"], job="nightly")
+            found.append([dict(pairs(row))["hw.id"] for row in wire.collect()])
+        assert found[0] == found[1]
+        assert len(set(found[0])) == 3

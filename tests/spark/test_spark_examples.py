@@ -1,0 +1,116 @@
+"""The Spark examples as a user runs them, alone and by spark-submit; and what the page on Spark shows."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+import pytest
+
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
+from headerware.spark_bridge import decode, encode, foreach_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from headerware.testing import KafkaBroker
+
+ROOT: Final = Path(__file__).parents[2]
+EXAMPLES: Final = ROOT / "examples"
+PAGE: Final = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+SUBMIT: Final = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+DEADLINE_S: Final = 400.0
+FENCED: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def ended(folder: Path, *command: str) -> str:
+    """Run a command elsewhere than in the clone, and give what it printed."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check_stream(shown: str) -> None:
+    """Check what the example of a stream says at its end."""
+    assert "the first service sent 3,378 messages; 2 were altered" in shown
+    assert "the second service read 3,378 messages; dead letters: 2" in shown
+    assert shown.count("does not fit the record") == 2
+    # One trail from service to service, which names the job and its batch.
+    assert re.search(r" catalogue +produced into .*\n.* by-state/by-state#\d+ +read from ", shown), shown
+    assert re.search(r" search +read from ", shown), shown
+    assert len(re.findall(r"^batch \d+: ", shown, re.MULTILINE)) > 1
+
+
+@pytest.mark.broker
+class TestForeachBatch:
+    @pytest.mark.timeout(DEADLINE_S)
+    def test_runs_alone(self, tmp_path: Path) -> None:
+        check_stream(ended(tmp_path, sys.executable, str(EXAMPLES / "spark_foreach_batch.py")))
+
+    @pytest.mark.timeout(DEADLINE_S)
+    def test_runs_by_spark_submit_as_the_page_says(self, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+        (line,) = re.findall(r"^ {4}(spark-submit .*/spark_foreach_batch\.py)$", PAGE, re.MULTILINE)
+        _, *options, _ = line.replace(":4.0.0", f":{pyspark.__version__}").split()
+        python = ["--conf", f"spark.pyspark.python={sys.executable}"]
+        there = ["--bootstrap-servers", kafka_broker.bootstrap_servers]
+        example = str(EXAMPLES / "spark_foreach_batch.py")
+        check_stream(ended(tmp_path, str(SUBMIT), *options, *python, example, *there))
+
+
+@pytest.mark.broker
+class TestBackfill:
+    @pytest.mark.timeout(DEADLINE_S)
+    def test_signs_a_history_anew(self, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+        there = ["--bootstrap-servers", kafka_broker.bootstrap_servers]
+        shown = ended(tmp_path, sys.executable, str(EXAMPLES / "spark_backfill.py"), *there)
+        (found,) = re.findall(
+            r"^([\d,]+) records were signed with history-2025; after two runs ([\d,]+)", shown
+        )
+        once, twice = (int(number.replace(",", "")) for number in found)
+        assert twice == 2 * once
+        assert f"trusts history-2026 only got {found[0]} of these, and refused 0" in shown
+        assert f"of the old topic it got 0, and refused {found[0]}" in shown
+
+
+class TestPage:
+    @pytest.mark.parametrize("function", [decode, encode, foreach_batch], ids=lambda found: found.__name__)
+    def test_lists_all_options(self, function: Callable[..., Any]) -> None:
+        table = PAGE.partition(f"| `{function.__name__}(")[2].partition("\n\n")[0]
+        first = [row.split("|")[1] for row in table.splitlines()[2:]]
+        listed = {name for cell in first for name in re.findall(r"`([\w*]+)`", cell)}
+        options = {
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        assert {name for name in options if not any(fnmatch(name, each) for each in listed)} == set()
+        assert {each for each in listed if not any(fnmatch(name, each) for name in options)} == set()
+
+    def test_frame_there_and_back_shows_what_it_says(
+        self, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        section = PAGE.partition("## A frame, there and back")[2]
+        found = FENCED.search(section)
+        assert found is not None
+        keyring = tmp_path / "keys.json"
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "orders-2026", "ed25519"), create=True)
+        # The workers of the shared session have another working directory than a user's program.
+        program = found[1].replace('"keys.json"', repr(str(keyring)))
+        namespace: dict[str, Any] = {"spark": spark}
+        exec(compile(program, "docs/spark.md", "exec"), namespace)  # noqa: S102 - our own
+        shown = re.findall(r"^print\(.*\)  # (.*)$", program, re.MULTILINE)
+        assert capsys.readouterr().out.splitlines() == shown
+        assert len(shown) > 1
