@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.frames.avro_types import avro_type
     from headerware.spark_bridge.frames.json_types import json_type
     from headerware.spark_bridge.session.configure import configure
+    from headerware.spark_bridge.stateful import decode_stateful
 
 __all__ = [
     "KafkaAdmin",
@@ -25,6 +26,7 @@ __all__ = [
     "avro_type",
     "configure",
     "decode",
+    "decode_stateful",
     "encode",
     "foreach_batch",
     "json_type",
@@ -40,6 +42,7 @@ _HOMES: Final = {
     "avro_type": "frames.avro_types",
     "configure": "session.configure",
     "decode": "decoding",
+    "decode_stateful": "stateful",
     "encode": "encoding",
     "foreach_batch": "batches.foreach",
     "json_type": "frames.json_types",

@@ -135,6 +135,7 @@ class DecodePlan:
         self._step = "slice" if self.gathers else "dedup"
         check_read(frame, needs_position=self.gathers or self.dedups)
         require_free(frame, OWN)
+        require_mappable(frame)
         given = {"value": value, "key": key}
         types = {name: _type(kind, name) for name, kind in given.items() if kind is not None}
         require_typed(chain, types)
@@ -229,6 +230,20 @@ def require_free(frame: DataFrame, names: Collection[str]) -> None:
     taken = sorted(name for name in frame.columns if name.lower() in ours)
     if taken:
         raise ConfigError("the bridge has a column of this name; rename yours", path=f"column {taken[0]}")
+
+
+def require_mappable(frame: DataFrame) -> None:
+    """Refuse a frame with a column that pyspark's ``mapInArrow`` takes for a field of another.
+
+    Raises:
+        ConfigError: which.
+    """
+    dotted = [name for name in frame.columns if "." in name or "`" in name]
+    if dotted:
+        raise ConfigError(
+            "pyspark cannot hand a column to Python that has a dot or a backtick in its name; rename it",
+            path=f"column {dotted[0]}",
+        )
 
 
 def require_typed(chain: Chain, types: Collection[str]) -> None:

@@ -11,10 +11,9 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StructType
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
-from headerware.spark_bridge.batches.tables import quoted
 from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source
 from headerware.spark_bridge.classic import require_classic
-from headerware.spark_bridge.decoding import require_free, require_typed
+from headerware.spark_bridge.decoding import require_free, require_mappable, require_typed
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.executors.work import Failures, Work
 from headerware.spark_bridge.frames.schema import (
@@ -32,8 +31,14 @@ if TYPE_CHECKING:
     from headerware.core.chain import Chain
 
 _ENCODE: Final = "headerware.spark_bridge.executors.encoding:encode"
-_AS_IT_IS: Final = {"ignoreNullFields": "false", "timeZone": "UTC"}
-"""How columns that identify a row are written: nulls, too, and instants whatever the session's time zone."""
+_IN_FULL: Final = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How columns that identify a row are written: nulls, too, and instants to the microsecond, whatever the
+session's time zone. Left to itself Spark writes milliseconds, so that two rows might be taken for one."""
 _NO_IDENTITY: Final = (
     "the chain has 'dedup', and the rows no longer say where they were read from (column 'source'); name the "
     "columns that tell one row from every other, the same in a replay: identity=[...]"
@@ -125,6 +130,7 @@ class EncodePlan:
         self._typed = _typed(frame, chain)
         check_written(frame, typed=self._typed)
         require_free(frame, {"failure", DIGEST})
+        require_mappable(frame)
         self._frame = frame
         if self.dedups:
             self._frame = _identified(frame, identity, occasion)
@@ -190,6 +196,6 @@ def _identified(frame: DataFrame, identity: Collection[str] | None, occasion: st
             f"there is no column {', '.join(missing) or 'named'}; found: {', '.join(frame.columns)}",
             path="identity",
         )
-    columns = [F.lit(occasion or "").alias("_occasion"), *(F.col(quoted(name)) for name in names)]
-    text = F.to_json(F.struct(*columns), _AS_IT_IS)
+    columns = [F.lit(occasion or "").alias("_occasion"), *map(F.col, names)]
+    text = F.to_json(F.struct(*columns), _IN_FULL)
     return frame.withColumn(DIGEST, F.unhex(F.substring(F.sha2(text, 256), 1, 32)))

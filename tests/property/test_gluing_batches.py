@@ -94,13 +94,13 @@ def row_of(piece: Record, partition: int, offset: int) -> Row:
     }
 
 
-def parts(draw: st.DrawFn, items: list[Any]) -> list[list[Any]]:
+def parts(draw: Any, items: list[Any]) -> list[list[Any]]:
     """Cut a list at random places."""
     places = draw(st.lists(st.integers(0, len(items)), max_size=3).map(sorted))
     return [items[begin:end] for begin, end in pairwise([0, *places, len(items)])]
 
 
-def micro_batch(draw: st.DrawFn, rows: list[Row], number: int) -> list[Row]:
+def micro_batch(draw: Any, rows: list[Row], number: int) -> list[Row]:
     """Glue one micro-batch: its partitions in random tasks, each task's rows in random Arrow batches."""
     found: list[Row] = []
     tasks = draw(st.sampled_from([[[0, 1, 2]], [[0], [1, 2]], [[2], [1], [0]]]))

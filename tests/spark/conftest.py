@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from headerware import Chain, Consumer, Headers, HeaderwareError, Producer, Record
 from headerware.spark_bridge.session.configure import configure
@@ -135,6 +136,10 @@ class Kafka:
             return _rest(consumer, {place for place, end in ends.items() if end}, count)
         finally:
             consumer.close()
+
+    def cluster_id(self) -> str | None:
+        """Give the cluster's id, as the broker tells it."""
+        return AdminClient({"bootstrap.servers": self.servers}).list_topics(timeout=DEADLINE_S).cluster_id
 
     def cut(self, topic: str, chain: Chain, *values: object) -> list[Record]:
         """Give the records that a service would put on the wire of a topic, without putting them there."""

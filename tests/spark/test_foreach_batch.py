@@ -272,14 +272,18 @@ class TestSlicesOnTheWire:
 
 
 class TestSignatures:
-    def test_name_the_cluster(self, rich: Rich, kafka: Kafka, keys: str) -> None:
-        other = Chain([
-            *list(rich.chain)[:-1],
-            Sign(keyring=keys, require="enforce", cluster="another-cluster"),
-        ])  # fmt: skip
-        found, refused = kafka.read(f"{rich.payments}-out", other)
-        assert not found
-        assert {type(error) for error in refused} == {SignatureError}
+    def test_are_for_the_cluster_that_is_written_to(self, rich: Rich, kafka: Kafka, keys: str) -> None:
+        chains = {
+            cluster: Chain([*list(rich.chain)[:-1], Sign(keyring=keys, cluster=cluster)])
+            for cluster in (kafka.cluster_id(), "another-cluster")
+        }
+        (found, refused), (found_elsewhere, refused_elsewhere) = (
+            kafka.read(f"{rich.payments}-out", chain) for chain in chains.values()
+        )
+        assert len(found) == 3
+        assert not refused
+        assert not found_elsewhere
+        assert {type(error) for error in refused_elsewhere} == {SignatureError}
 
 
 class TestProgress:

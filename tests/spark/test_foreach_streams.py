@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from headerware import Chain, Record
+from headerware import Chain, Headers, Record
 from headerware.core.errors import ConfigError
 from headerware.interceptors import Dedup, Serialize, Slice, Trail
 from headerware.interceptors.trail_entries import read_trail
@@ -74,6 +74,17 @@ class TestIncompleteMessages:
         assert query.progress[0].decoded["refused"] == 2
         assert kept.values(0) == [record.value for record in later]
         assert [letter.value for letter in kafka.wire(letters)] == [piece.value for piece in slices[:2]]
+
+
+class TestDeadLetters:
+    def test_that_are_refused_themselves_fail_the_query(
+        self, keeping: type[Keeping], stream: Callable[[str], Stream], kafka: Kafka
+    ) -> None:
+        topic = kafka.topic("refused")
+        kafka.send(None, Record(topic, b"a", headers=Headers([("hw.slice", b"no slice")])))
+        dead = kafka_sink({"kafka.bootstrap.servers": kafka.servers}, chain=Chain([Trail()]))
+        with pytest.raises(StreamingQueryException, match=r"hw\.slice"):
+            stream(topic).run(CUTTING, keeping(), dead_letters=dead)
 
 
 class TestChangedChain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
+from headerware.spark_bridge.chain_source import chain_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,3 +138,21 @@ class TestKeyMaterial:
         error = ran.read(f"error-{form}")
         assert b"SignatureError" in error
         assert ran.found_in(error) == []
+
+
+class TestSwitchedOff:
+    """HEADERWARE_DISABLED leaves the steps that serialize, and they may have secrets, too."""
+
+    def test_what_is_left_goes_as_it_was_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        monkeypatch.setenv("IDENTITY_SCOPE", SCOPE)
+        option = "interceptors.serialize.value"
+        source, chain = chain_source({
+            "interceptors": "serialize,trail",
+            f"{option}.type": "json",
+            f"{option}.content_type": f"application/{PATTERN.decode()}",
+        })  # fmt: skip
+        assert chain.names == ("serialize",)
+        pickled = pickle.dumps(source)
+        assert PATTERN in pickled
+        assert SCOPE.encode() not in pickled

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -117,6 +118,14 @@ class Run(NamedTuple):
     after: list[Batch]
 
 
+class Killed(NamedTuple):
+    """What a killed driver left: the topic that it read, its checkpoints and notes."""
+
+    source: str
+    folder: Path
+    jvm_ended: bool
+
+
 class Driver:
     """The program, from its start to its end."""
 
@@ -142,15 +151,24 @@ class Driver:
 
     def jvm_ends(self) -> bool:
         """Wait for the driver's JVM to follow it."""
-        jvm = Path("/proc") / (self._folder / "jvm").read_text()
+        pid = int((self._folder / "jvm").read_text())
         deadline = time.monotonic() + DEADLINE_S
-        while jvm.exists() and time.monotonic() < deadline:
+        while is_running(pid) and time.monotonic() < deadline:
             time.sleep(0.1)
-        return not jvm.exists()
+        return not is_running(pid)
 
 
-def finished(spark: SparkSession, kafka: Kafka, source: str, folder: Path) -> dict[str, list[Batch]]:
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def finished(spark: SparkSession, kafka: Kafka, killed: Killed) -> dict[str, list[Batch]]:
     """Start the queries from their checkpoints, as a driver does after a kill; all at once, to be quick."""
+    source, folder, _ = killed
     chain = Chain([Dedup(), Slice(max_bytes=MAX_BYTES)])
     reading = {"kafka.bootstrap.servers": kafka.servers, "subscribe": source, "startingOffsets": "earliest"}
     found: dict[str, list[Batch]] = {point: [] for point in DRIVER_POINTS}
@@ -185,15 +203,8 @@ def titles(records: list[Record]) -> Counter[str]:
 
 
 @pytest.fixture(scope="module")
-def jvm_ended() -> list[bool]:
-    return []
-
-
-@pytest.fixture(scope="module")
-def runs(
-    spark: SparkSession, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory, jvm_ended: list[bool]
-) -> dict[str, Run]:
-    """Let all queries come to their points, kill their driver, and finish them in another."""
+def killed(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """Let all queries come to their points, and kill their driver."""
     folder = tmp_path_factory.mktemp("kills")
     source = kafka.topic("kills")
     for point in POINTS:
@@ -203,34 +214,39 @@ def runs(
     kafka.send(sending, *(Record(source, value, key) for value, key in zip(SENT, keys, strict=True)))
     assert kafka.ends(source) == {0: 3 * BATCH}
 
-    def on_the_wire(point: str) -> int:
-        return sum(kafka.ends(f"{source}-{point}").values())
+    def is_amid_the_write(point: str) -> bool:
+        return sum(kafka.ends(f"{source}-{point}").values()) > len(BY_BATCH[0])
 
     driver = Driver(kafka, source, folder)
     try:
         for point in TASK_POINTS:
-            driver.wait_for(f"{point}.there", until=lambda point=point: on_the_wire(point) > 18)  # type: ignore[misc]
+            driver.wait_for(f"{point}.there", until=partial(is_amid_the_write, point))
             (folder / f"{point}.go").touch()
-        driver.wait_for(
-            *(f"{point}.there" for point in DRIVER_POINTS),
-            *(f"{point}.done" for point in TASK_POINTS),
-            until=lambda: on_the_wire("sink") > 18,
-        )
+        names = [f"{point}.there" for point in DRIVER_POINTS] + [f"{point}.done" for point in TASK_POINTS]
+        driver.wait_for(*names, until=partial(is_amid_the_write, "sink"))
     finally:
         driver.kill()
-    jvm_ended.append(driver.jvm_ends())
-    after = finished(spark, kafka, source, folder)
-    made = {}
-    for point in POINTS:
-        records = kafka.wire(f"{source}-{point}")
-        made[point] = Run(
-            f"{source}-{point}",
-            titles(records),
-            sum("hw.slice" in record.headers for record in records),
-            batches_of(folder, point),
+    return Killed(source, folder, driver.jvm_ends())
+
+
+@pytest.fixture(scope="module")
+def runs(spark: SparkSession, kafka: Kafka, killed: Killed) -> dict[str, Run]:
+    """Finish the queries from their checkpoints, and look at what came of them."""
+    before = {point: batches_of(killed.folder, point) for point in POINTS}
+    after = finished(spark, kafka, killed)
+    topics = {point: f"{killed.source}-{point}" for point in POINTS}
+    records, _ = kafka.read(list(topics.values()), Chain([]))
+    wires = {point: [each for each in records if each.topic == topics[point]] for point in POINTS}
+    return {
+        point: Run(
+            topics[point],
+            titles(wire),
+            sum("hw.slice" in record.headers for record in wire),
+            before[point],
             after.get(point, []),
         )
-    return made
+        for point, wire in wires.items()
+    }
 
 
 def once(runs: dict[str, Run], records: list[Record]) -> dict[str, bool]:
@@ -243,8 +259,8 @@ def once(runs: dict[str, Run], records: list[Record]) -> dict[str, bool]:
 
 
 class TestKilledDriver:
-    def test_takes_its_jvm_along(self, runs: dict[str, Run], jvm_ended: list[bool]) -> None:
-        assert jvm_ended == [True]
+    def test_takes_its_jvm_along(self, killed: Killed) -> None:
+        assert killed.jvm_ended
 
     @pytest.mark.parametrize("point", DRIVER_POINTS)
     def test_was_in_the_middle_of_messages(self, runs: dict[str, Run], point: str) -> None:
@@ -316,8 +332,3 @@ class TestReader:
         assert not [*refused, *refused_later]
         assert once(runs, [*first, *rest]) == dict.fromkeys(POINTS, True)
         assert len(first) == half
-
-    def test_without_dedup_sees_what_is_on_the_wire(self, runs: dict[str, Run], kafka: Kafka) -> None:
-        # So that the other two show something: the window of the first is too small to know anything.
-        found, _ = kafka.read(runs["written"].topic, Chain([Dedup(window=1, max_identities=2), Slice()]))
-        assert Counter(name(record.value) for record in found) == runs["written"].copies

@@ -69,6 +69,7 @@ class TestFramesToDecode:
             (f"{LEAST}, failure string", "column failure: the bridge has a column of this name"),
             (f"{LEAST}, source string", "column source: the bridge has a column of this name"),
             (f"{LEAST}, Failure string", "column Failure: the bridge has a column of this name"),
+            (f"{LEAST}, `dotted.name` int", "column dotted.name: .*rename it"),
             (f"{LEAST}, _hw_status int", "column _hw_status: the bridge has a column of this name"),
         ],
     )
@@ -113,6 +114,7 @@ class TestFramesToEncode:
             ("topic string, value string, key int", "column key: expected binary or string, found int"),
             ("topic string, value string, partition string", "column partition: expected int, found string"),
             ("topic string, value string, headers string", "column headers: expected array"),
+            ("topic string, value string, `dotted.name` int", "column dotted.name: .*rename it"),
             ("topic string, value string, failure int", "column failure: the bridge has a column"),
         ],
     )
@@ -209,17 +211,18 @@ class TestIdentities:
         yield lambda name: spark.conf.set(key, name)
         spark.conf.set(key, before)
 
-    def test_columns_name_a_row_in_every_session_alike(
-        self, spark: SparkSession, time_zone: Callable[[str], None]
+    @pytest.mark.parametrize("column", ["at", "noted"])
+    def test_instants_name_a_row_to_the_microsecond_in_every_time_zone(
+        self, spark: SparkSession, time_zone: Callable[[str], None], column: str
     ) -> None:
         found = []
         for zone in ("UTC", "Asia/Kathmandu"):
             time_zone(zone)
             frame = spark.sql(
-                "select 'orders' topic, 'v' value, timestamp_micros(id) at, "
-                "if(id = 1, null, encode('k', 'utf-8')) `dotted.key` from range(3)"
+                "select 'orders' topic, 'v' value, null `a key`, timestamp_micros(id) at, "
+                "to_timestamp_ntz(concat('2026-01-01 00:00:00.00000', id)) noted from range(3)"
             )
-            wire = encode(frame, Chain([Dedup()]), identity=["at", "dotted.key"], job="nightly")
+            wire = encode(frame, Chain([Dedup()]), identity=[column, "a key"], job="nightly")
             found.append([dict(pairs(row))["hw.id"] for row in wire.collect()])
         assert found[0] == found[1]
         assert len(set(found[0])) == 3

@@ -32,14 +32,23 @@ SUBMIT: Final = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 DEADLINE_S: Final = 400.0
 FENCED: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+LAZY: Final = """\
+import runpy, sys
+sys.path.insert(0, sys.argv[1].rpartition("/")[0])
+main = runpy.run_path(sys.argv.pop(1))["main"]
+main.callback.__globals__["backfill"] = lambda *_: None
+main()
+"""
+"""A backfill whose job writes nothing."""
 
-def ended(folder: Path, *command: str) -> str:
+
+def ended(folder: Path, *command: str, code: int = 0) -> str:
     """Run a command elsewhere than in the clone, and give what it printed."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
     done = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -83,6 +92,12 @@ class TestBackfill:
         assert twice == 2 * once
         assert f"trusts history-2026 only got {found[0]} of these, and refused 0" in shown
         assert f"of the old topic it got 0, and refused {found[0]}" in shown
+
+    @pytest.mark.timeout(DEADLINE_S)
+    def test_ends_with_1_where_records_are_missing(self, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+        command = [sys.executable, "-c", LAZY, str(EXAMPLES / "spark_backfill.py")]
+        shown = ended(tmp_path, *command, "--bootstrap-servers", kafka_broker.bootstrap_servers, code=1)
+        assert "after two runs 0 are signed with history-2026" in shown
 
 
 class TestPage:

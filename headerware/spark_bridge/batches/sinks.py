@@ -180,7 +180,11 @@ class _KafkaSink:
     def _partitions(self, batch: Batch) -> Mapping[str, int]:
         if self._counts is not None:
             return self._counts
-        return self._ask(batch).partition_counts()
+        try:
+            return self._ask(batch).partition_counts(None if self._topic is None else [self._topic])
+        except AdminError as error:  # such as for a topic that the first record will make
+            _log.warning("messages in slices without a key go to partition 0: %s", error)
+            return {}
 
     def _ask(self, batch: Batch) -> KafkaAdmin:
         if self._admin is None:

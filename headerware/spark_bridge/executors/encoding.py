@@ -21,7 +21,13 @@ from headerware.spark_bridge.executors.tracing import within
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
-from headerware.spark_bridge.frames.records import column, header_lists, milliseconds, payload_bytes
+from headerware.spark_bridge.frames.records import (
+    collector_paused,
+    column,
+    header_lists,
+    milliseconds,
+    payload_bytes,
+)
 from headerware.spark_bridge.frames.schema import DIGEST, SOURCE, WITH_STATUS
 from headerware.spark_bridge.frames.typed_rows import TypedRows
 
@@ -225,6 +231,7 @@ def _hashed(*parts: object) -> bytes:
     return digest.digest()[:16]
 
 
+@collector_paused()
 def _read(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
     length = batch.num_rows
     found = batch.schema.get_field_index("headers")

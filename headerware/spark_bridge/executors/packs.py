@@ -30,7 +30,7 @@ def unpacked(pack: bytes | pa.Buffer) -> Iterator[pa.RecordBatch]:
         yield from reader
 
 
-def joined(packs: Iterable[bytes], limit_bytes: int) -> Iterator[pa.RecordBatch]:
+def joined(packs: Iterable[bytes | pa.Buffer], limit_bytes: int) -> Iterator[pa.RecordBatch]:
     """Give the rows of packs in few batches, of about a size; packs of other schemas begin others.
 
     Args:

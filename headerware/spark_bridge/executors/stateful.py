@@ -24,7 +24,7 @@ from headerware.core.record import Record
 from headerware.spark_bridge.executors.decoding import Decoding
 from headerware.spark_bridge.executors.gluing import Gluing, Terms
 from headerware.spark_bridge.executors.opened import opened
-from headerware.spark_bridge.executors.packs import alike, joined, packed, pieces, unpacked
+from headerware.spark_bridge.executors.packs import alike, joined, packed, pieces
 from headerware.spark_bridge.executors.progress import Tally
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, bare_rows
@@ -236,8 +236,7 @@ def _in_order(packs: dict[int, bytes], position: Record, schema: str) -> Iterato
 def _unpacked(batches: Batches) -> Iterator[pa.RecordBatch]:
     schema = None
     for batch in batches:
-        for pack_of_rows in batch.column("rows"):
-            for found in unpacked(pack_of_rows.as_buffer()):
-                # Spark writes a task's batches as one stream, whose schema is that of the first.
-                schema = found.schema if schema is None else schema
-                yield alike(found, schema)
+        for found in joined((rows.as_buffer() for rows in batch.column("rows")), FLUSH_BYTES):
+            # Spark writes a task's batches as one stream, whose schema is that of the first.
+            schema = found.schema if schema is None else schema
+            yield alike(found, schema)

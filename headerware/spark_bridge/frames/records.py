@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +27,22 @@ _BYTES: Final = (
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from looking again and again at objects that are made to stay for a batch.
+
+    Nothing of them is garbage, and looking costs more than making them.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@collector_paused()
 def read_records(batch: pa.RecordBatch) -> list[Record]:
     """Give the rows of a frame that was read from Kafka, as records."""
     length = batch.num_rows
@@ -107,7 +125,7 @@ def header_lists(array: pa.Array) -> list[Any]:
     offsets = array.offsets.to_pylist()
     first = offsets[0]
     names, values = array.values.slice(first, offsets[-1] - first).flatten()
-    pairs = list(zip(_texts(names), values.to_pylist(), strict=True))
+    pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
     new = tuple.__new__
     headers: list[Any] = [
         new(Headers, pairs[begin - first : end - first]) if begin != end else EMPTY
@@ -119,15 +137,6 @@ def header_lists(array: pa.Array) -> list[Any]:
     if names.null_count:
         headers = [list(own) if any(name is None for name, _ in own) else own for own in headers]
     return headers
-
-
-def _texts(array: pa.Array) -> Iterable[str | None]:
-    """Give texts of which there are few, each made once."""
-    encoded = array.dictionary_encode()
-    known = encoded.dictionary.to_pylist()
-    if array.null_count:
-        return [None if index is None else known[index] for index in encoded.indices.to_pylist()]
-    return map(known.__getitem__, encoded.indices.to_pylist())
 
 
 def header_column(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:

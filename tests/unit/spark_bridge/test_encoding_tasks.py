@@ -27,7 +27,7 @@ from headerware.spark_bridge.chain_source import ChainSource
 from headerware.spark_bridge.executors.encoding import encode
 from headerware.spark_bridge.executors.opened import opened
 from headerware.spark_bridge.executors.work import Work
-from headerware.spark_bridge.frames.records import header_column, header_lists
+from headerware.spark_bridge.frames.records import header_lists
 from headerware.spark_bridge.frames.schema import FAILURE, HEADERS, with_columns
 
 if TYPE_CHECKING:

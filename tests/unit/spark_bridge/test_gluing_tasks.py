@@ -186,7 +186,7 @@ class TestGluing:
         work = work_of()
         first, second = cut(message(), message())
         batches = [batch_of([row_of(piece)]) for piece in placed([*first, *second])]
-        running = glue(pickle.dumps(work), pickle.dumps(None), pickle.dumps(CARRY))(iter(batches))
+        running: Any = glue(pickle.dumps(work), pickle.dumps(None), pickle.dumps(CARRY))(iter(batches))
         assert next(running).num_rows == 1
         running.close()
         assert_forgotten(work)

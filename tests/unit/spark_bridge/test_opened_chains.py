@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
 
 
+@pytest.fixture(autouse=True)
+def _worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Spark's files where they are in a worker."""
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+
+
 class Closing:
     """Tell when it was opened and closed."""
 
@@ -86,21 +93,19 @@ class TestTrailOfJobs:
         assert self.seen(work_of(Trail(service="shop"))) == "shop/job"
 
     def test_names_the_batch_that_the_task_is_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(TaskContext, "_taskContext", None)
         task = TaskContext()
-        monkeypatch.setattr(TaskContext, "_taskContext", task)
         for batch in ("4", "5"):
             task._localProperties = {"streaming.sql.batchId": batch}
             assert self.seen(work_of(Trail(service="shop"))) == f"shop/job#{batch}"
 
 
 class TestFilesOfOptions:
-    def test_shipped_ones_are_found_by_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
-        monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    def test_shipped_ones_are_found_by_name(self, tmp_path: Path) -> None:
         edit_keyring(tmp_path / "keys.json", lambda keys: with_new_key(keys, "k", "hmac-sha256"), create=True)
         step = Sign(keyring="/nowhere/keys.json", key_id="k", require="enforce")
         session = opened(work_of(step)).session
-        with pytest.raises(SignatureError, match="no signature|not signed|unsigned|hw.sig"):
+        with pytest.raises(SignatureError, match=r"hw\.sig"):
             session.consume([Record("t", b"v")])
 
     def test_variables_are_filled_in_where_it_is_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:

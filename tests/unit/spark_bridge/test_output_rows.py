@@ -16,12 +16,13 @@ from headerware.spark_bridge.frames.schema import FAILURE, STATUS, Status, with_
 
 WIRE = {"topic": output.topics, "value": output.values, "headers": output.headers}
 STRICT = pa.list_(pa.field("element", pa.int32(), nullable=False))
+PAIR = pa.struct([("a", pa.int32()), ("b", pa.string())])
 OWN: dict[str, pa.Array] = {
     "number": pa.array([1, None, 3], pa.int64()),
     "text": pa.array(["é", None, ""], pa.string()),
     "price": pa.array([Decimal("1.50"), None, Decimal(0)], pa.decimal128(9, 2)),
     "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int32())),
-    "struct": pa.array([{"a": 1, "b": None}, None, {"a": None, "b": "x"}], pa.struct([("a", pa.int32()), ("b", pa.string())])),
+    "struct": pa.array([{"a": 1, "b": None}, None, {"a": None, "b": "x"}], PAIR),
     "strict": pa.array([[1, 2], None, []], STRICT),
     "when": pa.array([0, None, -1], pa.int64()).cast(pa.timestamp("us", "Asia/Tokyo")),
     "nothing": pa.nulls(3),
