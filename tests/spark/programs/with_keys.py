@@ -29,6 +29,8 @@ SETTINGS = {
     "spark.eventLog.logStageExecutorMetrics": "true",
     "spark.python.worker.reuse": "true",
     "spark.sql.shuffle.partitions": "1",
+    # Files stay until the session stops.
+    "spark.cleaner.referenceTracking": "false",
     # Every function goes through a broadcast, and nothing is hidden by compression.
     "spark.broadcast.UDFCompressionThreshold": "16",
     "spark.broadcast.compress": "false",
