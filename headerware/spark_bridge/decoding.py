@@ -205,7 +205,8 @@ class DecodePlan:
         same = Window.partitionBy(F.coalesce(IDENTITY, place.cast("binary")))
         first = same.orderBy("topic", "partition", "offset")
         rank = "_hw_rank"
-        ranked = frame.withColumn(rank, F.row_number().over(first))
+        # Rows of one place are all kept: a hook may have made several of one record.
+        ranked = frame.withColumn(rank, F.rank().over(first))
         return ranked.where(F.col(rank) == 1).drop(rank, IDENTITY)
 
 

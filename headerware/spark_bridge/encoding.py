@@ -20,7 +20,9 @@ from headerware.spark_bridge.frames.schema import (
     DIGEST,
     FAILURE,
     HEADERS,
+    SOURCE,
     check_written,
+    same_type,
     struct_of,
     with_columns,
 )
@@ -72,7 +74,7 @@ def encode(
             column ``failure``: see :func:`split_failures`.
         identity: with ``dedup`` in the chain: the columns that tell a row from every other, and are the
             same when the work is done again. Rows of a micro-batch need none as long as they keep
-            their column ``source``.
+            their column ``source``, nor does a ``dedup`` that has ``id_from`` or ``id_from_key``.
         job: what trails call this work, and the scope of identities; Spark's application name unless given.
         cluster_id: the id of the cluster that is written to, for signatures; None leaves it open.
         partition_counts: how many partitions topics have. A message in slices whose key does not decide
@@ -126,13 +128,13 @@ class EncodePlan:
         require_classic(frame)
         self._source = source
         self._failures = failures
-        self.dedups: Final = any(place_of(step) is Place.DEDUP for step in chain)
+        self._names_rows = _names_rows(chain, identity)
         self._typed = _typed(frame, chain)
         check_written(frame, typed=self._typed)
         require_free(frame, {"failure", DIGEST})
         require_mappable(frame)
         self._frame = frame
-        if self.dedups:
+        if self._names_rows:
             self._frame = _identified(frame, identity, occasion)
         if "offset" in frame.columns or "partition" not in frame.columns:
             self._frame = self._frame.withColumn("partition", F.lit(None).cast("int"))
@@ -149,7 +151,7 @@ class EncodePlan:
             source=self._source,
             side="producer",
             job=name,
-            scope=(scope or name) if self.dedups else None,
+            scope=(scope or name) if self._names_rows else None,
             failures=self._failures,
             typed=self._typed,
             schema=self.schema.json(),
@@ -183,10 +185,21 @@ def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:
     return frozenset(parts)
 
 
+def _names_rows(chain: Chain, identity: Collection[str] | None) -> bool:
+    """Whether rows are given identities here; ``dedup`` makes them itself where it is told what from."""
+    dedups = [step for step in chain if _dedups(step)]
+    own = [getattr(step, "id_from", ()) or getattr(step, "id_from_key", False) for step in dedups]
+    return bool(own) and (identity is not None or not all(own))
+
+
+def _dedups(step: object) -> bool:
+    return place_of(step) is Place.DEDUP
+
+
 def _identified(frame: DataFrame, identity: Collection[str] | None, occasion: str | None) -> DataFrame:
     """Add the digest of the columns that identify a row."""
     if identity is None:
-        if "source" not in frame.columns:
+        if "source" not in frame.columns or not same_type(frame.schema["source"].dataType, SOURCE):
             raise ConfigError(_NO_IDENTITY, path="identity")
         return frame
     names = [identity] if isinstance(identity, str) else list(identity)

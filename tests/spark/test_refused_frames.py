@@ -226,3 +226,11 @@ class TestIdentities:
             found.append([dict(pairs(row))["hw.id"] for row in wire.collect()])
         assert found[0] == found[1]
         assert len(set(found[0])) == 3
+
+    def test_dedup_names_rows_itself_as_in_a_service(self, spark: SparkSession) -> None:
+        chain = Chain([Dedup(id_from=("order-id",))])
+        records = [Record("orders", b"v", headers=Headers([("order-id", text)])) for text in (b"1", b"2")]
+        wire = encode(frame_of(spark, records).drop("partition", "offset"), chain)
+        with chain.open() as session:
+            sent = session.send(records)
+        assert [pairs(row) for row in wire.collect()] == [list(record.headers) for record in sent]

@@ -151,7 +151,7 @@ class Encoding:
         counts = self._tally.counts
         counts["records_out"] += len(rows)
         counts["bytes_out"] += rows.size_bytes
-        if self._identities.scope is not None:
+        if self._ready.dedups:
             rows.records = [self._identities.placed(record, self._ready.pick) for record in rows.records]
         batch = self._columns.batch(rows, self._computed, plain, self._failure)
         rows.clear()

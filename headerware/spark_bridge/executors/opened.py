@@ -75,6 +75,8 @@ class Opened:
             if work.typed or place_of(step) is not Place.SERIALIZE
         ]
         self.work: Final = work
+        self.dedups: Final = any(place_of(step) is Place.DEDUP for step in steps)
+        """Whether records get identities."""
         self.clock: Final = Clock()
         self.identities: Final[dict[tuple[Any, ...], bytes]] = {}
         """What ``dedup`` found, by place; whoever reads it empties it."""
@@ -134,7 +136,7 @@ class Opened:
         work = self.work
         return Context(
             side=work.side,
-            client_id=work.job,
+            client_id="spark",
             group_id=work.group_id,
             now_ms=self.clock,
             cluster_id=lambda: work.cluster_id,

@@ -132,7 +132,7 @@ def _check(frame: DataFrame, expected: Mapping[str, tuple[DataType, ...]], optio
     _require_columns(frame, expected.keys() - optional)
     for field in frame.schema.fields:
         types = expected.get(field.name)
-        if types is not None and not any(_same(field.dataType, each) for each in types):
+        if types is not None and not any(same_type(field.dataType, each) for each in types):
             wanted = " or ".join(each.simpleString() for each in types)
             raise ConfigError(
                 f"expected {wanted}, found {field.dataType.simpleString()}", path=f"column {field.name}"
@@ -150,15 +150,15 @@ def _require_columns(frame: DataFrame, names: frozenset[str] | set[str]) -> None
         raise ConfigError("there are several of this name; rename all but one", path=f"column {doubled[0]}")
 
 
-def _same(found: DataType, expected: DataType) -> bool:
+def same_type(found: DataType, expected: DataType) -> bool:
     """Whether two types are the same, whatever may be null."""
     if isinstance(expected, ArrayType):
-        return isinstance(found, ArrayType) and _same(found.elementType, expected.elementType)
+        return isinstance(found, ArrayType) and same_type(found.elementType, expected.elementType)
     if isinstance(expected, StructType):
         return (
             isinstance(found, StructType)
             and found.names == expected.names
-            and all(_same(a.dataType, b.dataType) for a, b in zip(found, expected, strict=True))
+            and all(same_type(a.dataType, b.dataType) for a, b in zip(found, expected, strict=True))
         )
     return type(found) is type(expected)
 

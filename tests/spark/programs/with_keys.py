@@ -59,11 +59,8 @@ def run(spark: SparkSession, folder: Path, form: str, chain: str | dict[str, str
         F.col("id").cast("string").alias("key"),
         F.expr("cast(repeat('value ', 500) as binary)").alias("value"),
     )
-    wire = encode(plain, chain, identity=["key"]).withColumns({
-        "key": F.col("key").cast("binary"),
-        "partition": F.lit(0),
-        "offset": F.monotonically_increasing_id(),
-    })  # fmt: skip
+    places = {"partition": F.lit(0), "offset": F.monotonically_increasing_id()}
+    wire = encode(plain, chain, identity=["key"]).withColumns(places)
     stored = str(folder / f"wire-{form}")
     wire.write.parquet(stored)
     read = spark.read.parquet(stored)

@@ -15,8 +15,8 @@ class TestRequirements:
     def test_are_those_of_the_spark_extra(self) -> None:
         extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
         assert {wanted(requirement).replace(".0,", ",") for requirement in REQUIREMENTS} == {
-            text.replace(".0,", ",") for text in extras["spark"]
-        }
+            text.replace(".0,", ",") for text in extras["spark"] if not text.startswith("protobuf")
+        }  # without protobuf, which decode_stateful alone needs
 
 
 class TestCheck:
