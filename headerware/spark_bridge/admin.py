@@ -25,7 +25,12 @@ _LONGEST_REQUEST_MS = 30_000  # Kafka's own default
 
 
 class AdminError(HeaderwareError):
-    """A question that the cluster did not answer, in time or at all."""
+    """A question that the cluster did not answer, in time or at all.
+
+    ``cause`` is the class of Java's exception, such as ``UnknownTopicOrPartitionException``.
+    """
+
+    cause: str = ""
 
 
 class KafkaAdmin:
@@ -151,8 +156,10 @@ class KafkaAdmin:
         try:
             return call()
         except Py4JJavaError as error:
-            message = f"Kafka at {self._servers}: {problem}: {_cause(error)}"
-            raise AdminError(message) from error
+            name, said = _cause(error)
+            failure = AdminError(f"Kafka at {self._servers}: {problem}: {name}: {said}")
+            failure.cause = name
+            raise failure from error
 
     def _map(self, pairs: Mapping[Any, Any]) -> Any:
         made = self._jvm.java.util.HashMap()
@@ -195,9 +202,9 @@ def _milliseconds(settings: Mapping[str, str], key: str, default: int) -> int:
         raise ConfigError(message, path=_PREFIX + key) from error
 
 
-def _cause(error: Any) -> str:
-    """Name the exception at the bottom of a Java exception, and its message."""
+def _cause(error: Any) -> tuple[str, str]:
+    """Give the class of the exception at the bottom of a Java exception, and its message."""
     java = error.java_exception
     while (deeper := java.getCause()) is not None:
         java = deeper
-    return f"{java.getClass().getSimpleName()}: {java.getMessage()}"
+    return java.getClass().getSimpleName(), java.getMessage()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("headerware.spark_bridge")
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
 _JAVA_MAX_BYTES: Final = 1_048_576
+_UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
+"""Such as for a topic that the first record will make."""
 
 
 class Sink(Protocol):
@@ -182,7 +184,9 @@ class _KafkaSink:
             return self._counts
         try:
             return self._ask(batch).partition_counts(None if self._topic is None else [self._topic])
-        except AdminError as error:  # such as for a topic that the first record will make
+        except AdminError as error:
+            if error.cause != _UNKNOWN_TOPIC:  # a replay must come to the same partitions
+                raise
             _log.warning("messages in slices without a key go to partition 0: %s", error)
             return {}
 

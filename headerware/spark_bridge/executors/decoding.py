@@ -153,10 +153,8 @@ class Decoding:
         return alone
 
     def _flushed(self, rows: Rows, records: Sequence[Record]) -> pa.RecordBatch:
-        counts = self._tally.counts
-        counts["records_out"] += len(rows)
-        counts["bytes_out"] += rows.size_bytes
         batch = self._typed.batch(rows, self._computed, records, self._failure)
+        self._tally.count_out(rows)
         rows.clear()
         return batch
 

@@ -148,12 +148,10 @@ class Encoding:
         return self._ready.refused(error, plain)
 
     def _flushed(self, rows: Rows, plain: Sequence[Record]) -> pa.RecordBatch:
-        counts = self._tally.counts
-        counts["records_out"] += len(rows)
-        counts["bytes_out"] += rows.size_bytes
         if self._ready.dedups:
             rows.records = [self._identities.placed(record, self._ready.pick) for record in rows.records]
         batch = self._columns.batch(rows, self._computed, plain, self._failure)
+        self._tally.count_out(rows)
         rows.clear()
         return batch
 

@@ -248,9 +248,8 @@ class Gluing:
         self._held.clear()
 
     def _flushed(self, rows: Rows, records: list[Record]) -> pa.RecordBatch:
-        self._tally.counts["records_out"] += len(rows)
-        self._tally.counts["bytes_out"] += rows.size_bytes
         batch = self._typed.batch(rows, self._computed, records, self._failure)
+        self._tally.count_out(rows)
         rows.clear()
         return batch
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from headerware.core.record import Record
     from headerware.core.session import Session
+    from headerware.spark_bridge.frames.output import Rows
 
 Counts = dict[str, Any]
 """``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``, ``refused``; ``steps``: counters by
@@ -81,6 +82,12 @@ class Tally:
             for name, value in record.headers:
                 if name == "traceparent" and value is not None and len(value) <= _TRACEPARENT_BYTES:
                     self.traces.append(value.decode("ascii", "replace"))
+
+    def count_out(self, rows: Rows) -> None:
+        """Count the rows of a batch that goes on, without those that were refused or wait."""
+        records, size_bytes = rows.done()
+        self.counts["records_out"] += records
+        self.counts["bytes_out"] += size_bytes
 
     def report(self) -> None:
         """Add the task's counts to the driver's."""

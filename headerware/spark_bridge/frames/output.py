@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headerware.core.record import Record
-from headerware.spark_bridge.frames.records import header_column
+from headerware.spark_bridge.frames.records import collector_paused, header_column
 from headerware.spark_bridge.frames.schema import WITH_STATUS
 from headerware.spark_bridge.frames.typed_layout import whole
 
@@ -63,6 +63,7 @@ class Rows:
         if value.__class__ is bytes:
             self.size_bytes += len(value)
 
+    @collector_paused()
     def take(
         self, results: Iterator[tuple[int, Any]], identities: Mapping[Any, Any]
     ) -> tuple[int, Any] | None:
@@ -118,6 +119,12 @@ class Rows:
         at = row if row >= 0 else len(self.indices) - 1
         for name, value in extras.items():
             self.extras.setdefault(name, {})[at] = value
+
+    def done(self) -> tuple[int, int]:
+        """Count the rows that do not go on as they came, and the bytes of their values."""
+        kept = (self.records[row].value for row in self.kept)
+        kept_bytes = sum(len(value) for value in kept if value.__class__ is bytes)
+        return len(self.indices) - len(self.kept), self.size_bytes - kept_bytes
 
     def batch(self, computed: Computed) -> pa.RecordBatch:
         """Give the rows as a batch.
