@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -80,11 +80,11 @@ class Batch:
         self.id = id
         self.query_id = query_id
         self.job = job
-        self.dead_letters = dead_letters
+        self.dead_letters: Any = dead_letters
         self.letters: Mapping[str, Any] = letters or {}
         self.carrier: dict[str, str] = {}
         """The trace context of the batch, as headers have it."""
-        self.encoded = Counter(spark)
+        self.encoded: Final = Counter(spark)
         self._cached: list[DataFrame] = []
 
     def cache(self, frame: DataFrame) -> DataFrame:

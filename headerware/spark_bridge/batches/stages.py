@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
@@ -59,8 +59,8 @@ class Stages:
         self._batch = batch
         self._ledger = ledger
         self._now_ms = now_ms
-        self.counter = Counter(batch.spark)
-        self.is_traced = is_traced()
+        self.counter: Final = Counter(batch.spark)
+        self.is_traced: Final[bool] = is_traced()
         schema = with_status(with_columns(plan.schema, source=SOURCE), typed=bool(plan.typed))
         self._work = work.replace(schema=schema.json())
 

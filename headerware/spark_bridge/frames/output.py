@@ -37,14 +37,19 @@ class Rows:
     def __init__(self, source: pa.RecordBatch, schema: pa.Schema) -> None:
         self._source = source
         self._schema = schema
+        self.indices: list[int]
+        self.records: list[Any]
+        self.extras: dict[str, dict[int, Any]]
+        self.kept: dict[int, None]
+        self.size_bytes: int
         self.clear()
 
     def clear(self) -> None:
         """Forget the rows, once they have gone on."""
-        self.indices: list[int] = []
-        self.records: list[Any] = []
-        self.extras: dict[str, dict[int, Any]] = {}
-        self.kept: dict[int, None] = {}
+        self.indices = []
+        self.records = []
+        self.extras = {}
+        self.kept = {}
         self.size_bytes = 0
 
     def __len__(self) -> int:
