@@ -18,24 +18,29 @@ from headerware.testing import KafkaBroker
 JOB = Path(__file__).parent / "spark_job.py"
 ROWS = 400_000
 MANY = 10_000_000
+BARE = "mapInArrow with bare zstd and hmac.digest on values alone"
+PAIRED = {
+    "A/A": ("A/A: Spark, bare primitives", "", BARE),
+    "decode": ("Spark decode, trail + zstd + HMAC", "at least 0.7", BARE),
+    "encode": ("Spark encode, trail + zstd + HMAC", "at least 0.7", BARE),
+    "by hand": (
+        "Spark decode, against the same by hand",
+        "",
+        "a mapInArrow that does the same",
+    ),
+}
+"""By job: the row's name, its bar, and what it is compared with."""
 
 
 def rows(*, pairs: int, many: int = MANY) -> Iterator[Row]:
     """Measure decode and encode from Parquet with the broker stopped, then writing on a broker of its own."""
     with tempfile.TemporaryDirectory() as folder:
         prepared = _job("prepare", folder=folder, rows=ROWS)
-        for name in ("A/A", "decode", "encode"):
-            found = _job(name, folder=folder, pairs=pairs)
-            yield Row(
-                "A/A: Spark, bare primitives" if name == "A/A" else f"Spark {name}, trail + zstd + HMAC",
-                found["ours"],
-                found["reference"],
-                "records/s",
-                found["ratio"],
-                "" if name == "A/A" else "at least 0.7",
-                f"mapInArrow with bare zstd and hmac.digest; {prepared['bytes']}-byte values from Parquet, "
-                f"2 cores, {pairs} pairs of {ROWS:,}",
-            )
+        size = f"{prepared['bytes']}-byte values from Parquet, 2 cores, {pairs} pairs of {ROWS:,}"
+        for job, (name, bar, against) in PAIRED.items():
+            found = _job(job, folder=folder, pairs=pairs)
+            note = f"against {against}; {size}"
+            yield Row(name, found["ours"], found["reference"], "records/s", found["ratio"], bar, note)
         yield _cores(folder, pairs)
         yield _memory(folder, many)
         with KafkaBroker() as broker:
