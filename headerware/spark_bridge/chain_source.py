@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +25,9 @@ from headerware.core.client_chain import is_disabled, what_is_left
 from headerware.core.config import FILE, from_file, from_flat
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
-from headerware.core.hooks import label
+from headerware.core.hooks import Place, Stage, label
 from headerware.core.options import with_files
+from headerware.core.order import place_of, stage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -152,3 +153,28 @@ def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:
     raise ConfigError(
         f"expected a Chain, a mapping, or a path to TOML, found {type(chain).__name__}", path="chain"
     )
+
+
+def require_typed(chain: Chain, types: Collection[str]) -> None:
+    """Refuse types without a step that gives objects, and steps that need objects without types.
+
+    Raises:
+        ConfigError: which, and what to do.
+    """
+    serializes = has_step(chain, Place.SERIALIZE)
+    if types and not serializes:
+        raise ConfigError(
+            "the chain has no 'serialize' step, so that this column holds bytes; add one, or drop the type",
+            path=next(iter(types)),
+        )
+    needing = [name for name, step in zip(chain.names, chain, strict=True) if stage_of(step) is Stage.OBJECTS]
+    if needing and serializes and not types:
+        raise ConfigError(
+            f"{needing[0]!r} works on objects; give the type of the column, as in value=avro_type(schema)",
+            path="value",
+        )
+
+
+def has_step(chain: Chain, place: Place) -> bool:
+    """Whether a chain has a step at a place."""
+    return any(place_of(step) is place for step in chain)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructType
+from pyspark.sql.types import BinaryType, DataType, StructType
 from pyspark.sql.window import Window
 
 from headerware.core.errors import ConfigError
-from headerware.core.hooks import Place, Stage
-from headerware.core.order import place_of, stage_of
-from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source
+from headerware.core.hooks import Place
+from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source, has_step, require_typed
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.gluing import Terms
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.executors.slices import slice_condition
 from headerware.spark_bridge.executors.work import Failures, Work
+from headerware.spark_bridge.frames.checks import check_read, require_free, require_mappable
 from headerware.spark_bridge.frames.schema import (
-    ARRIVED,
     FAILURE,
     IDENTITY,
     OWN,
-    PARTS,
-    RAW,
-    STATUS,
-    check_read,
     struct_of,
     with_columns,
 )
@@ -130,8 +124,8 @@ class DecodePlan:
         self._frame = frame
         self._source = source
         self._failures = failures
-        self.gathers: Final = _has(chain, Place.SLICE)
-        self.dedups: Final = _has(chain, Place.DEDUP)
+        self.gathers: Final = has_step(chain, Place.SLICE)
+        self.dedups: Final = has_step(chain, Place.DEDUP)
         self._step = "slice" if self.gathers else "dedup"
         check_read(frame, needs_position=self.gathers or self.dedups)
         require_free(frame, OWN)
@@ -208,67 +202,6 @@ class DecodePlan:
         # Rows of one place are all kept: a hook may have made several of one record.
         ranked = frame.withColumn(rank, F.rank().over(first))
         return ranked.where(F.col(rank) == 1).drop(rank, IDENTITY)
-
-
-def with_status(schema: StructType, *, typed: bool) -> StructType:
-    """Give a schema with the columns in which the executors say what became of rows.
-
-    Args:
-        schema: that of the rows.
-        typed: whether key or value are, so that slices need another place for what they are.
-    """
-    raw = {RAW: PARTS} if typed else {}
-    return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()}, **raw)
-
-
-def require_free(frame: DataFrame, names: Collection[str]) -> None:
-    """Refuse a frame that has columns of our names, in any case, for Spark does not tell them apart.
-
-    Raises:
-        ConfigError: which.
-    """
-    ours = {name.lower() for name in names}
-    taken = sorted(name for name in frame.columns if name.lower() in ours)
-    if taken:
-        raise ConfigError("the bridge has a column of this name; rename yours", path=f"column {taken[0]}")
-
-
-def require_mappable(frame: DataFrame) -> None:
-    """Refuse a frame with a column that pyspark's ``mapInArrow`` takes for a field of another.
-
-    Raises:
-        ConfigError: which.
-    """
-    dotted = [name for name in frame.columns if "." in name or "`" in name]
-    if dotted:
-        raise ConfigError(
-            "pyspark cannot hand a column to Python that has a dot or a backtick in its name; rename it",
-            path=f"column {dotted[0]}",
-        )
-
-
-def require_typed(chain: Chain, types: Collection[str]) -> None:
-    """Refuse types without a step that gives objects, and steps that need objects without types.
-
-    Raises:
-        ConfigError: which, and what to do.
-    """
-    serializes = _has(chain, Place.SERIALIZE)
-    if types and not serializes:
-        raise ConfigError(
-            "the chain has no 'serialize' step, so that this column holds bytes; add one, or drop the type",
-            path=next(iter(types)),
-        )
-    needing = [name for name, step in zip(chain.names, chain, strict=True) if stage_of(step) is Stage.OBJECTS]
-    if needing and serializes and not types:
-        raise ConfigError(
-            f"{needing[0]!r} works on objects; give the type of the column, as in value=avro_type(schema)",
-            path="value",
-        )
-
-
-def _has(chain: Chain, place: Place) -> bool:
-    return any(place_of(step) is place for step in chain)
 
 
 def _type(kind: DataType | str, name: str) -> DataType:

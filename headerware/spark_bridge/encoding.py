@@ -11,17 +11,16 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StructType
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
-from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source
+from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source, require_typed
 from headerware.spark_bridge.classic import require_classic
-from headerware.spark_bridge.decoding import require_free, require_mappable, require_typed
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.executors.work import Failures, Work
+from headerware.spark_bridge.frames.checks import check_written, require_free, require_mappable
 from headerware.spark_bridge.frames.schema import (
     DIGEST,
     FAILURE,
     HEADERS,
     SOURCE,
-    check_written,
     same_type,
     struct_of,
     with_columns,

@@ -11,10 +11,11 @@ from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
-from headerware.spark_bridge.decoding import DecodePlan, with_status
+from headerware.spark_bridge.decoding import DecodePlan
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.executors.stateful import PACKS, PLACED_PACKS, Reassembly
 from headerware.spark_bridge.executors.work import Failures
+from headerware.spark_bridge.frames.schema import with_status
 from headerware.testing.errors import MissingPartError
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ type = "compact"
 PROGRAM = """
 import json, os, sys
 from pyspark.sql import SparkSession
-from headerware.spark_bridge.connector import require_connector
+from headerware.spark_bridge.session.connector import require_connector
 from headerware.spark_bridge.decoding import decode
 from headerware.spark_bridge.encoding import encode
 from headerware.spark_bridge.session.configure import configure

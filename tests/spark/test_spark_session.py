@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 
-from headerware.spark_bridge.connector import kafka_source, require_connector
 from headerware.spark_bridge.session.configure import configure
+from headerware.spark_bridge.session.connector import kafka_source, require_connector
 from headerware.spark_bridge.session.connector_jars import package
 from headerware.spark_bridge.session.settings import builder_settings, spark_home
 
@@ -31,7 +31,7 @@ PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
 from headerware import HeaderwareError
-from headerware.spark_bridge.connector import require_connector
+from headerware.spark_bridge.session.connector import require_connector
 from headerware.spark_bridge.session.configure import configure
 
 try:

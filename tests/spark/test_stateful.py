@@ -21,10 +21,10 @@ from headerware.core.record import Record
 from headerware.interceptors import Compress, Dedup, Serialize, Slice, Trail
 from headerware.spark_bridge import decode, kafka_source
 from headerware.spark_bridge.chain_source import chain_source
-from headerware.spark_bridge.decoding import DecodePlan, with_status
+from headerware.spark_bridge.decoding import DecodePlan
 from headerware.spark_bridge.executors.packs import joined, packed, pieces, unpacked
 from headerware.spark_bridge.executors.stateful import pack
-from headerware.spark_bridge.frames.schema import Status
+from headerware.spark_bridge.frames.schema import Status, with_status
 from headerware.spark_bridge.stateful import decode_stateful
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from headerware.core.errors import ConfigError
 from headerware.spark_bridge.batches.batch import Counter
 from headerware.spark_bridge.batches.span import batch_span, is_traced
-from headerware.spark_bridge.decoding import with_status
 from headerware.spark_bridge.executors.gluing import Terms
+from headerware.spark_bridge.frames.checks import check_read
 from headerware.spark_bridge.frames.schema import (
     IDENTITY,
     SOURCE,
     STATUS,
     Status,
-    check_read,
     struct_of,
     with_columns,
+    with_status,
 )
 
 if TYPE_CHECKING:

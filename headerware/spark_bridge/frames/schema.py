@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -15,15 +15,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
-
-from headerware.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 FAILURE: Final = StructType([
@@ -44,33 +36,6 @@ SOURCE: Final = StructType([
     StructField("offset", LongType()),
 ])  # fmt: skip
 """Where a row was read from."""
-
-_TEXT: Final = (BinaryType(), StringType())
-_READ: Final[Mapping[str, tuple[DataType, ...]]] = {
-    "topic": (StringType(),),
-    "key": (BinaryType(),),
-    "value": (BinaryType(),),
-    "headers": (HEADERS,),
-    "partition": (IntegerType(),),
-    "offset": (LongType(),),
-    "timestamp": (TimestampType(),),
-    "timestampType": (IntegerType(),),
-}
-_OPTIONAL: Final = frozenset({"key", "partition", "offset", "timestamp", "timestampType"})
-_WRITTEN: Final[Mapping[str, tuple[DataType, ...]]] = {
-    "topic": (StringType(),),
-    "key": _TEXT,
-    "value": _TEXT,
-    "headers": (HEADERS,),
-    "partition": (IntegerType(),),
-    "timestamp": (TimestampType(),),
-}
-_OPTIONAL_TO_WRITE: Final = frozenset({"key", "headers", "partition", "timestamp"})
-_HINTS: Final = {
-    "headers": 'read the topic with .option("includeHeaders", "true"), or with kafka_source()',
-    "partition": "slices and repeats are told by where they were read, so keep partition and offset",
-    "offset": "slices and repeats are told by where they were read, so keep partition and offset",
-}
 STATUS: Final = "_hw_status"
 """The column in which the executors say what became of a row; see :class:`Status`."""
 ARRIVED: Final = "_hw_arrived_ms"
@@ -98,56 +63,6 @@ WITH_STATUS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
 """Columns that the executors fill in for the rows that have any."""
 OWN: Final = frozenset({"failure", "source", RAW, IDENTITY, STATUS, ARRIVED})
 """Columns that the bridge adds; a user's may not be called so."""
-
-
-def check_read(frame: DataFrame, *, needs_position: bool) -> None:
-    """Refuse a frame that cannot be decoded.
-
-    Args:
-        frame: the frame.
-        needs_position: whether the chain must know partition and offset.
-
-    Raises:
-        ConfigError: which column is missing, doubled or of another type, and what to do.
-    """
-    needed = {"partition", "offset"} if needs_position else set()
-    _check(frame, _READ, _OPTIONAL - needed)
-
-
-def check_written(frame: DataFrame, *, typed: frozenset[str]) -> None:
-    """Refuse a frame that cannot be encoded.
-
-    Args:
-        frame: the frame.
-        typed: the columns (key, value) that a serializer of the chain takes in any type.
-
-    Raises:
-        ConfigError: which column is missing, doubled or of another type, and what to do.
-    """
-    _check(frame, {name: types for name, types in _WRITTEN.items() if name not in typed}, _OPTIONAL_TO_WRITE)
-    _require_columns(frame, typed - _OPTIONAL_TO_WRITE)
-
-
-def _check(frame: DataFrame, expected: Mapping[str, tuple[DataType, ...]], optional: frozenset[str]) -> None:
-    _require_columns(frame, expected.keys() - optional)
-    for field in frame.schema.fields:
-        types = expected.get(field.name)
-        if types is not None and not any(same_type(field.dataType, each) for each in types):
-            wanted = " or ".join(each.simpleString() for each in types)
-            raise ConfigError(
-                f"expected {wanted}, found {field.dataType.simpleString()}", path=f"column {field.name}"
-            )
-
-
-def _require_columns(frame: DataFrame, names: frozenset[str] | set[str]) -> None:
-    found = frame.columns
-    for name in sorted(names):
-        if name not in found:
-            hint = _HINTS.get(name, "the bridge takes frames as Spark's Kafka connector gives them")
-            raise ConfigError(f"there is none; {hint}. Found: {', '.join(found)}", path=f"column {name}")
-    doubled = sorted({name for name in found if found.count(name) > 1})
-    if doubled:
-        raise ConfigError("there are several of this name; rename all but one", path=f"column {doubled[0]}")
 
 
 def same_type(found: DataType, expected: DataType) -> bool:
@@ -180,3 +95,14 @@ def with_columns(schema: StructType, **columns: DataType) -> StructType:
         for field in schema.fields
     ]
     return StructType([*fields, *(StructField(name, kind) for name, kind in columns.items())])
+
+
+def with_status(schema: StructType, *, typed: bool) -> StructType:
+    """Give a schema with the columns in which the executors say what became of rows.
+
+    Args:
+        schema: that of the rows.
+        typed: whether key or value are, so that slices need another place for what they are.
+    """
+    raw = {RAW: PARTS} if typed else {}
+    return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()}, **raw)

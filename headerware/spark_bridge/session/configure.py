@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from headerware.core.errors import ConfigError
 from headerware.spark_bridge.classic import refuse_remote
-from headerware.spark_bridge.connector import check_connector
+from headerware.spark_bridge.session.connector import check_connector
 from headerware.spark_bridge.session.connector_jars import (
     CONNECTOR,
     JARS_FOLDER,

@@ -30,7 +30,6 @@ from headerware.serdes.avro.serde import Avro
 from headerware.serdes.formats.plain import Json
 from headerware.serdes.stores.folder import FolderSchemas
 from headerware.spark_bridge.chain_source import ChainSource
-from headerware.spark_bridge.decoding import with_status
 from headerware.spark_bridge.executors.decoding import decode_alone
 from headerware.spark_bridge.executors.opened import opened
 from headerware.spark_bridge.executors.work import Work
@@ -45,6 +44,7 @@ from headerware.spark_bridge.frames.schema import (
     STATUS,
     Status,
     with_columns,
+    with_status,
 )
 
 if TYPE_CHECKING:

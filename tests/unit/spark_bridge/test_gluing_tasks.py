@@ -18,7 +18,6 @@ from headerware.interceptors.slice_wire import HEADER
 from headerware.interceptors.trail_entries import read_trail
 from headerware.serdes.formats.plain import Json
 from headerware.spark_bridge.chain_source import ChainSource
-from headerware.spark_bridge.decoding import with_status
 from headerware.spark_bridge.executors.gluing import Terms, glue
 from headerware.spark_bridge.executors.opened import opened
 from headerware.spark_bridge.executors.work import Work
@@ -32,6 +31,7 @@ from headerware.spark_bridge.frames.schema import (
     STATUS,
     Status,
     with_columns,
+    with_status,
 )
 
 if TYPE_CHECKING:
