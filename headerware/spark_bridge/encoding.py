@@ -91,11 +91,11 @@ def encode(
         plan.work(
             job=job,
             cluster_id=cluster_id,
-            partition_counts=dict(partition_counts or {}),
             max_message_bytes=max_message_bytes,
             dead_letter_topic=dead_letter_topic,
             dead_letter_headers=dead_letter_headers,
-        )
+        ),
+        partition_counts=partition_counts,
     )
 
 
@@ -158,7 +158,11 @@ class EncodePlan:
         )
 
     def encoded(
-        self, work: Work, accumulator: bytes | None = None, carrier: Mapping[str, str] | None = None
+        self,
+        work: Work,
+        accumulator: bytes | None = None,
+        carrier: Mapping[str, str] | None = None,
+        partition_counts: Mapping[str, int] | None = None,
     ) -> DataFrame:
         """Give the encoded frame.
 
@@ -166,8 +170,9 @@ class EncodePlan:
             work: what the executors are told.
             accumulator: a pickled accumulator for their counts, or None.
             carrier: the trace context of the batch, as headers have it.
+            partition_counts: how many partitions topics have, as far as that is known.
         """
-        mapped = shipped(_ENCODE, work, accumulator, dict(carrier or {}))
+        mapped = shipped(_ENCODE, work, accumulator, dict(carrier or {}), dict(partition_counts or {}))
         return self._frame.mapInArrow(mapped, struct_of(work.schema))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -53,6 +53,17 @@ class Counter:
         """What was counted so far."""
         return dict(self._accumulator.value)
 
+    def clear(self) -> None:
+        """Begin again at 0."""
+        self._accumulator.value = {}
+
+
+class Counters(NamedTuple):
+    """The counters of a query: of what is decoded, and of what is encoded."""
+
+    decoded: Counter
+    encoded: Counter
+
 
 class Batch:
     """What a sink knows of the batch that it writes.
@@ -64,6 +75,7 @@ class Batch:
         job: what trails call the work.
         dead_letters: where rows go that a chain refuses; None where they fail the query.
         letters: what dead letters are like: ``dead_letter_topic`` and ``dead_letter_headers``.
+        counters: what the executors count with.
     """
 
     def __init__(
@@ -75,6 +87,7 @@ class Batch:
         job: str,
         dead_letters: Any = None,
         letters: Mapping[str, Any] | None = None,
+        counters: Counters,
     ) -> None:
         self.spark = spark
         self.id = id
@@ -84,7 +97,8 @@ class Batch:
         self.letters: Mapping[str, Any] = letters or {}
         self.carrier: dict[str, str] = {}
         """The trace context of the batch, as headers have it."""
-        self.encoded: Final = Counter(spark)
+        self.decoded: Final = counters.decoded
+        self.encoded: Final = counters.encoded
         self._cached: list[DataFrame] = []
 
     def cache(self, frame: DataFrame) -> DataFrame:

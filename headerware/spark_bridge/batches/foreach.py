@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError
-from headerware.spark_bridge.batches.batch import Batch, Counter, Progress
+from headerware.spark_bridge.batches.batch import Batch, Counter, Counters, Progress
 from headerware.spark_bridge.batches.ledger import Ledger
 from headerware.spark_bridge.batches.sinks import Sink, sink_of
 from headerware.spark_bridge.batches.stages import Found, Stages
@@ -77,6 +77,17 @@ def foreach_batch(
         ConfigError: what is wrong with the chain or the sinks.
     """
     source, loaded = chain_source(chain)
+    if not os.fspath(checkpoint):
+        raise ConfigError("expected a folder, found an empty text", path="checkpoint")
+    if window_batches < 0 or (window_ms or 0) < 0:
+        wrong = "window_batches" if window_batches < 0 else "window_ms"
+        raise ConfigError("expected 0 or more", path=wrong)
+    if getattr(dead_letters, "has_chain", False):
+        raise ConfigError(
+            "a dead letter goes as it came, with headers that a chain refuses; give a kafka_sink without "
+            "a chain",
+            path="dead_letters",
+        )
     return ForeachBatch(
         _Reading(source, loaded, value, key),
         sink_of(sink, "sink"),
@@ -135,6 +146,7 @@ class ForeachBatch:
         self._discard_waiting = discard_waiting
         self._on_progress = on_progress
         self._ledger: tuple[str, Ledger] | None = None
+        self._counters: tuple[Any, Counters] | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Work on one batch; what is raised fails the query, which then replays the batch."""
@@ -155,6 +167,7 @@ class ForeachBatch:
             job=self._job or spark.sparkContext.appName or "spark",
             dead_letters=self._dead_letters,
             letters=self._letters,
+            counters=self._begun(spark),
         )
         try:
             progress = self._work_on(frame, batch, ledger)
@@ -182,7 +195,7 @@ class ForeachBatch:
             query_id=batch.query_id,
             replay=begun.replay,
             waiting=found.waiting,
-            decoded=_shown(stages.counter),
+            decoded=_shown(batch.decoded),
             encoded=_shown(batch.encoded),
         )
 
@@ -212,6 +225,15 @@ class ForeachBatch:
         return DecodePlan(
             frame, reading.source, reading.chain, value=reading.value, key=reading.key, failures=failures
         )
+
+    def _begun(self, spark: SparkSession) -> Counters:
+        """Give the query's counters, at 0; pyspark keeps every accumulator for ever, so there are two."""
+        context = spark.sparkContext
+        if self._counters is None or self._counters[0] is not context:
+            self._counters = (context, Counters(Counter(spark), Counter(spark)))
+        for counter in self._counters[1]:
+            counter.clear()
+        return self._counters[1]
 
     def _opened(self, spark: SparkSession, query_id: str) -> Ledger:
         if self._ledger is None or self._ledger[0] != query_id:

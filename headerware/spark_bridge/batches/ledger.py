@@ -117,13 +117,12 @@ class Ledger:
         """Tell whether a batch was done before, so that it is to be skipped.
 
         Raises:
-            LedgerError: where later batches were done, and of this one nothing is known: the checkpoint is
-                older than its ledger.
+            LedgerError: where later batches were done: the checkpoint is older than its ledger.
         """
         done = self._done()
         if not done or batch > done[-1]:
             return False
-        if batch in done:
+        if batch == done[-1]:  # Spark replays its latest batch, and no other
             return True
         raise LedgerError(
             f"{self._storage.path()}: expected a batch after {done[-1]}, the last that was committed, found "

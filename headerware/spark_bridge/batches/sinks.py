@@ -53,7 +53,7 @@ def kafka_sink(
         chain: the chain; None writes rows as they are.
         identity: with ``dedup`` in the chain: the columns that tell a row from every other of its batch,
             and are the same in a replay. None takes the place where it was read, in its column ``source``.
-        cluster_id: the cluster's id, for signatures; None asks the cluster.
+        cluster_id: the cluster's id, for signatures; None asks the cluster, and empty text leaves it open.
         partition_counts: how many partitions topics have, for messages in slices without a key; None asks
             the cluster.
 
@@ -127,6 +127,7 @@ class _KafkaSink:
             raise ConfigError("this option has no default; give it", path="kafka.bootstrap.servers")
         self._options = options
         self._topic = options.get("topic")
+        self.has_chain: Final = chain is not None
         self._chain = None if chain is None else chain_source(chain)
         self._identity = identity
         self._cluster_id = cluster_id
@@ -153,11 +154,11 @@ class _KafkaSink:
             job=batch.job,
             scope=batch.query_id,
             cluster_id=self._cluster(batch),
-            partition_counts=self._partitions(batch) if _needs_partitions(chain) else {},
             max_message_bytes=int(self._options.get("kafka.max.request.size", _JAVA_MAX_BYTES)),
             **batch.letters,
         )
-        encoded = plan.encoded(work, batch.encoded.pickled, batch.carrier)
+        counts = self._partitions(batch) if _needs_partitions(chain) else {}
+        encoded = plan.encoded(work, batch.encoded.pickled, batch.carrier, counts)
         if batch.dead_letters is None:
             self._save(encoded)
             return
@@ -171,12 +172,8 @@ class _KafkaSink:
         frame.select(*columns).write.format("kafka").options(**self._options).save()
 
     def _cluster(self, batch: Batch) -> str | None:
-        if self._cluster_id is None:
-            try:
-                self._cluster_id = self._ask(batch).cluster_id()
-            except AdminError as error:
-                _log.warning("signatures will not name the cluster: %s", error)
-                self._cluster_id = ""
+        if self._cluster_id is None:  # a failure fails the batch: a signature without it holds in any cluster
+            self._cluster_id = self._ask(batch).cluster_id()
         return self._cluster_id or None
 
     def _partitions(self, batch: Batch) -> Mapping[str, int]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.errors import ConfigError
-from headerware.spark_bridge.batches.batch import Counter
 from headerware.spark_bridge.batches.span import batch_span, is_traced
 from headerware.spark_bridge.executors.gluing import Terms
 from headerware.spark_bridge.frames.checks import check_read
@@ -59,7 +58,7 @@ class Stages:
         self._batch = batch
         self._ledger = ledger
         self._now_ms = now_ms
-        self.counter: Final = Counter(batch.spark)
+        self.counter: Final = batch.decoded
         self.is_traced: Final[bool] = is_traced()
         schema = with_status(with_columns(plan.schema, source=SOURCE), typed=bool(plan.typed))
         self._work = work.replace(schema=schema.json())

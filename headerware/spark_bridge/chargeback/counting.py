@@ -1,8 +1,12 @@
 """Count usage from a frame of the Kafka connector, in one pass over its records.
 
-What is sent to the Python workers of each record is its topic, hour, size and the few bytes that name its
-owner and producer. Reads by committed offsets are counted in the same pass: each record becomes a row for
+What is sent to the Python workers of each record is its topic, partition, hour, size and the few bytes that
+name its owner and producer, and its message if it is a slice. Reads by committed offsets are counted in the same pass: each record becomes a row for
 having come in, and one for each group that read it.
+
+A message that was cut names its owner and producer in its first slice only. Slices are summed by their
+message, and take the names over from there: after the sums, when what is no slice is as few rows as the
+result has.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from headerware.spark_bridge.chargeback.expressions import (
     owner_value,
     packed_headers,
     size_bytes,
+    slice_value,
     trail_value,
 )
 from headerware.spark_bridge.chargeback.naming import COUNTED, counted
@@ -35,6 +40,9 @@ _OUT: Final = """
         found -> struct('out' AS direction, found.group AS group, found.hour AS hour))
 """
 _RANGE: Final = "struct<group: string, begin: bigint, end: bigint, hour: bigint>"
+_SUMS: Final = ("records", "bytes", "malformed")
+_BY: Final = ("hour", "topic", "owner", "producer", "direction", "group")
+_MESSAGE: Final = ("topic", "partition", "message")
 _RANGES: Final = f"topic string, partition int, ranges array<{_RANGE}>"
 
 
@@ -49,6 +57,9 @@ def usage(
 
     Reads of a group and topic that audit counts are taken from there, the others from committed offsets;
     what neither tells is unknown, and has rows that say so. Without either the frame has no outgoing rows.
+
+    Slices of a message have the owner and producer that its first slice names, if the frame holds it; a
+    message is told by topic, message id and, where the frame has that column, partition.
 
     Args:
         frame: records as they are on the wire, as the Kafka connector gives them with ``includeHeaders``;
@@ -76,14 +87,17 @@ def usage(
 
 def _slim(frame: DataFrame, *, positions: bool) -> DataFrame:
     """Give of each record what names and sizes are read from, and no more."""
-    kept = ["partition", "offset"] if positions else []
+    place = ["partition"] if dict(frame.dtypes).get("partition") == "int" else [_null("partition", "int")]
+    kept = ["offset"] if positions else []
     slim = frame.select(
         "topic",
+        *place,
         *kept,
         hour_number().alias("hour"),
         size_bytes().alias("bytes"),
         owner_value().alias("owner"),
         trail_value().alias("trail"),
+        slice_value().alias("slice"),
         packed_headers().alias("packed"),
     )
     return slim.withColumn("opening", opening_of("trail")).drop("trail")
@@ -99,7 +113,16 @@ def _with_reads(slim: DataFrame, ranges: Sequence[ReadRange]) -> DataFrame:
         slim = slim.join(by_place, ["topic", "partition"], "left")
         moved = sql.expr(f"concat(array({_IN}), coalesce({_OUT}, array()))")
     return slim.withColumn("moved", sql.explode(moved)).select(
-        "topic", "moved.hour", "moved.direction", "moved.group", "bytes", "owner", "opening", "packed"
+        "topic",
+        "partition",
+        "moved.hour",
+        "moved.direction",
+        "moved.group",
+        "bytes",
+        "owner",
+        "opening",
+        "slice",
+        "packed",
     )
 
 
@@ -107,13 +130,37 @@ def _counted(moved: DataFrame) -> DataFrame:
     """Give sums by name, of which the workers have made the most."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
-    rows = moved.mapInArrow(counted, COUNTED)
-    by = ("hour", "topic", "owner", "producer", "direction", "group")
-    sums = rows.groupBy(*by).agg(*(sql.sum(name).alias(name) for name in ("records", "bytes", "malformed")))
+    by_message = _summed(moved.mapInArrow(counted, COUNTED), *_BY, "partition", "message", "first")
+    sums = _summed(_carried_over(by_message), *_BY)
     hour = sql.timestamp_seconds(sql.col("hour") * HOUR_SECONDS)
     source = sql.when(sql.col("direction") == "in", "records").otherwise("offsets")
-    return sums.withColumns({"hour": hour, "source": source}).select(
-        *by, "records", "bytes", "malformed", "source"
+    return sums.withColumns({"hour": hour, "source": source}).select(*_BY, *_SUMS, "source")
+
+
+def _summed(rows: DataFrame, *by: str) -> DataFrame:
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return rows.groupBy(*by).agg(*(sql.sum(name).alias(name) for name in _SUMS))
+
+
+def _carried_over(sums: DataFrame) -> DataFrame:
+    """Give the slices of each message the names that its first slice has.
+
+    They go before names of a slice's own: a relay that knows no slices adds its trail to each.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    # What is no slice has no message: one task for all of it, were it not spread by its names.
+    spread = sql.when(sql.col("message").isNull(), sql.xxhash64(*_BY))
+    message = Window.partitionBy(*_MESSAGE, spread)
+    # The least, so that it is the same each time should there be several.
+    names = sql.min(sql.when(sql.col("first"), sql.struct("owner", "producer"))).over(message)
+    return sums.withColumn("names", names).withColumns(
+        {
+            name: sql.coalesce(sql.when(~sql.col("first"), sql.col(f"names.{name}")), sql.col(name))
+            for name in ("owner", "producer")
+        }
     )
 
 
@@ -158,7 +205,7 @@ def _with_audit(found: DataFrame, audit: DataFrame) -> DataFrame:
     return others.select(found.columns).unionByName(sums)
 
 
-def _null(name: str) -> Column:
+def _null(name: str, kind: str = "string") -> Column:
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
-    return sql.lit(None).cast("string").alias(name)
+    return sql.lit(None).cast(kind).alias(name)

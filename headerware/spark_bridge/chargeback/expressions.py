@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headerware.interceptors.slice_wire import HEADER as SLICE_HEADER
+from headerware.interceptors.slice_wire import HEADER_BYTES as SLICE_HEADER_BYTES
 from headerware.interceptors.trail_entries import TRAIL_HEADER
 from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OWNER_HEADER
 from headerware.ops.chargeback.sizes import HEADER_BYTES, RECORD_BYTES
@@ -67,6 +69,13 @@ def trail_value() -> Column:
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(_last(TRAIL_HEADER))
+
+
+def slice_value() -> Column:
+    """Give the value of a slice's header, cut to one byte more than it has; null for what is no slice."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(f"substring({_last(SLICE_HEADER)}, 1, {SLICE_HEADER_BYTES + 1})")
 
 
 def opening_of(trail: str) -> Column:

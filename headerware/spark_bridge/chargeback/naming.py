@@ -6,12 +6,14 @@ is read once a batch, whatever the number of records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
+from headerware.interceptors.slice_wire import HEADER as SLICE_HEADER
+from headerware.interceptors.slice_wire import SliceHeader
 from headerware.interceptors.trail_entries import TRAIL_HEADER
 from headerware.ops.chargeback.names import (
     MAX_OWNER_BYTES,
@@ -28,11 +30,16 @@ if TYPE_CHECKING:
 
 COUNTED: Final = (
     "hour bigint, topic string, owner string, producer string, direction string, group string, "
-    "records bigint, bytes bigint, malformed bigint"
+    "records bigint, bytes bigint, malformed bigint, partition int, message binary, first boolean"
 )
-"""The schema of what :func:`counted` gives; hours are numbers since the epoch."""
+"""The schema of what :func:`counted` gives; hours are numbers since the epoch.
 
-_BY: Final = ("hour", "topic", "direction", "group", "owner", "opening", "broken")
+``partition`` and ``message``, its id, are null for what is no slice; ``first`` tells the slice of index 0.
+"""
+
+_AS_IT_IS: Final = ("hour", "topic", "direction", "group", "partition", "message", "first")
+_BY: Final = (*_AS_IT_IS, "owner", "opening", "broken")
+_NAMED: Final = ("owner", "opening", "slice")
 _REMEMBERED: Final = 10_000
 
 _owner_name = lru_cache(_REMEMBERED)(owner_name)
@@ -43,7 +50,7 @@ def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Sum batches by what they are to be counted by.
 
     Args:
-        batches: columns ``hour, topic, direction, group, bytes, owner, opening, packed``.
+        batches: columns ``hour, topic, partition, direction, group, bytes, owner, opening, slice, packed``.
     """
     for batch in batches:
         if batch.num_rows:
@@ -58,7 +65,8 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     packed = columns.pop("packed")
     columns["broken"] = pa.array([False] * batch.num_rows)
     if packed.null_count < len(packed):
-        columns.update(_unpacked(packed, columns["owner"], columns["opening"]))
+        columns.update(_unpacked(packed, columns))
+    columns.update(_messages(columns.pop("slice"), columns["partition"]))
     grouped = pa.table(columns).group_by(list(_BY), use_threads=False)
     sums = grouped.aggregate([("bytes", "sum"), ([], "count_all")])
     owners = [_owner_name(value) for value in sums.column("owner").to_pylist()]
@@ -71,48 +79,68 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     ]
     table = pa.table(
         {
-            "hour": sums.column("hour"),
-            "topic": sums.column("topic"),
             "owner": pa.array(owners, text),
             "producer": pa.array([producer.name for producer in producers], text),
-            "direction": sums.column("direction"),
-            "group": sums.column("group"),
             "records": sums.column("count_all"),
             "bytes": sums.column("bytes_sum"),
             "malformed": pa.array(malformed, pa.int64()),
+            **{name: sums.column(name) for name in _AS_IT_IS},
         }
     )
     yield from table.to_batches()
 
 
-def _unpacked(packed: pa.Array, owners: pa.Array, openings: pa.Array) -> dict[str, pa.Array]:
-    """Give the columns again with what packed blocks hold."""
+def _messages(slices: pa.Array, partitions: pa.Array) -> dict[str, pa.Array]:
+    """Give which message each slice is of, and whether it is the first; nulls for what is no slice."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if slices.null_count == len(slices):
+        none = pa.array([False] * len(slices))
+        return {"partition": pa.nulls(len(slices), partitions.type), "message": slices, "first": none}
+    found = [None if value is None else _slice_header(value) for value in slices.to_pylist()]
+    places = [
+        None if header is None else place for header, place in zip(found, partitions.to_pylist(), strict=True)
+    ]
+    return {
+        "partition": pa.array(places, partitions.type),
+        "message": pa.array([header and header.message_id for header in found], slices.type),
+        "first": pa.array([header is not None and header.index == 0 for header in found], pa.bool_()),
+    }
+
+
+def _slice_header(value: bytes) -> SliceHeader | None:
+    """Read a slice's header; what cannot be read is no slice."""
+    try:
+        return SliceHeader.unpack(value)
+    except WireFormatError:
+        return None
+
+
+def _unpacked(packed: pa.Array, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """Give columns again with what packed blocks hold."""
     import pyarrow as pa  # noqa: PLC0415
 
     names = default_names()
     codec = HeaderIdCodec(names.id_of, names.name_of)
+    kept = (columns[name].to_pylist() for name in _NAMED)
     rows = [
-        (owner, opening, False) if headers is None else _named(codec, headers)
-        for headers, owner, opening in zip(
-            packed.to_pylist(), owners.to_pylist(), openings.to_pylist(), strict=True
-        )
+        (*values, False) if headers is None else _named(codec, headers)
+        for headers, *values in zip(packed.to_pylist(), *kept, strict=True)
     ]
-    own, opened, broken = zip(*rows, strict=True)
-    return {
-        "owner": pa.array(own, pa.binary()),
-        "opening": pa.array(opened, pa.binary()),
-        "broken": pa.array(broken, pa.bool_()),
-    }
+    *named, broken = zip(*rows, strict=True)
+    arrays = {name: pa.array(values, columns[name].type) for name, values in zip(_NAMED, named, strict=True)}
+    return {**arrays, "broken": pa.array(broken, pa.bool_())}
 
 
-def _named(codec: HeaderIdCodec, found: str) -> tuple[bytes | None, bytes | None, bool]:
-    """Read owner and trail from headers with ids; and whether these cannot be read."""
+def _named(codec: HeaderIdCodec, found: str) -> tuple[bytes | None, bytes | None, bytes | None, bool]:
+    """Read owner, trail and slice from headers with ids; and whether these cannot be read."""
     try:
         headers = codec.decode(Headers([_pair(*header.split(":")) for header in found.split(",")]))
     except WireFormatError:
-        return None, None, True
+        return None, None, None, True
     owner, trail = headers.last(OWNER_HEADER), headers.last(TRAIL_HEADER)
-    return (owner or b"")[:MAX_OWNER_BYTES], None if trail is None else trail_opening(trail), False
+    opening = None if trail is None else trail_opening(trail)
+    return (owner or b"")[:MAX_OWNER_BYTES], opening, headers.last(SLICE_HEADER), False
 
 
 def _pair(name: str, value: str) -> tuple[str, bytes | None]:

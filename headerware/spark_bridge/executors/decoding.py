@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.fold import Outcome, flat
@@ -11,7 +11,7 @@ from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
-from headerware.spark_bridge.executors.slices import NO_POSITION, is_slice
+from headerware.spark_bridge.executors.slices import NO_POSITION, WAITING, is_slice
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Batches = Iterable[pa.RecordBatch]
-
-_WAITING: Final = "a step holds the record back; in Spark only slice may"
 
 
 def decode_alone(work: bytes, accumulator: bytes, gathers: bytes) -> Callable[[Batches], Iterator[Any]]:
@@ -113,7 +111,7 @@ class Decoding:
         try:
             found = list(flat(outcome))
             if not found:
-                raise InterceptorError(_WAITING)
+                raise InterceptorError(WAITING)
         except HeaderwareError as error:
             self._refuse(rows, index, record, error)
             return

@@ -7,9 +7,10 @@ import pickle
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
 
-from headerware.core.errors import HeaderwareError, InterceptorError
+from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
 from headerware.core.fold import Outcome, flat
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import DROP
@@ -17,6 +18,7 @@ from headerware.core.record import Record
 from headerware.interceptors import Identity
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
+from headerware.spark_bridge.executors.slices import WAITING
 from headerware.spark_bridge.executors.tracing import within
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
@@ -34,6 +36,8 @@ from headerware.spark_bridge.frames.typed_rows import TypedRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from headerware.spark_bridge.executors.partitions import Picker
+
     Batches = Iterable[pa.RecordBatch]
 
 _UNTRACKED: Final = 65_536
@@ -44,15 +48,19 @@ _ALIKE: Final = (
 _NO_SOURCE: Final = "the row does not say where it was read from, and no columns were named as its identity"
 
 
-def encode(work: bytes, accumulator: bytes, carrier: bytes) -> Callable[[Batches], Iterator[Any]]:
+def encode(
+    work: bytes, accumulator: bytes, carrier: bytes, counts: bytes
+) -> Callable[[Batches], Iterator[Any]]:
     """Begin a task that encodes rows; see :func:`headerware.spark_bridge.encode`.
 
     Args:
         work: a pickled :class:`Work`.
         accumulator: for :class:`Tally`, pickled twice; or a pickled None.
         carrier: a pickled mapping with the trace context of the batch.
+        counts: a pickled mapping: how many partitions topics have.
     """
     ready = opened(work)
+    ready.pick.counts = pickle.loads(counts)  # noqa: S301 - Spark's own channel
     tally = Tally(ready.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
     return Encoding(ready, tally, pickle.loads(carrier))  # noqa: S301 - as above
 
@@ -91,7 +99,6 @@ class Encoding:
         self._tally.counts["bytes_in"] += payload_bytes(batch)
         rows = Rows(batch, self._schema)
         prepared = self._prepared(batch, records)
-        # Objects have no place in dead letters, nor in the rows that stay behind.
         plain = list(map(_plain, records)) if self._ready.work.typed else records
         for index, error in enumerate(prepared):
             if isinstance(error, InterceptorError):
@@ -132,6 +139,8 @@ class Encoding:
         try:
             # All of a message or nothing: an error at its last slice takes the first ones along.
             found = list(flat(outcome))
+            if not found:
+                raise InterceptorError(WAITING)
         except HeaderwareError as error:
             self._refuse(rows, index, record, error)
             return
@@ -168,7 +177,7 @@ class Identities:
 
     def __init__(self, scope: str | None) -> None:
         self.scope = scope
-        self._producers: dict[tuple[str, int], bytes] = {}
+        self._producers: dict[tuple[Any, ...], bytes] = {}
         self._seen: dict[bytes, None] = {}
 
     def of(self, batch: pa.RecordBatch, records: Sequence[Record]) -> Iterator[Record | InterceptorError]:
@@ -176,7 +185,11 @@ class Identities:
         digests = column(batch, DIGEST)
         sources = _sources(batch)
         for record, digest, source in zip(records, digests, sources, strict=False):
-            identity = self._identity(digest, source)
+            try:
+                identity = self._identity(record.topic, digest, source)
+            except WireFormatError as error:  # such as for an offset below 0
+                yield InterceptorError(str(error), step="dedup", topic=record.topic)
+                continue
             if identity is None:
                 yield InterceptorError(_NO_SOURCE, step="dedup", topic=record.topic)
             elif self._is_known(identity.encode()):
@@ -185,22 +198,28 @@ class Identities:
                 yield record.with_local("dedup", identity)
 
     @staticmethod
-    def placed(record: Record, pick: Callable[[Record], int | None]) -> Record:
+    def placed(record: Record, pick: Picker) -> Record:
         """Give a record without a key a partition, so that a replay finds its way to the same reader."""
-        if record.partition is None and record.key is None and record.value is not None:
-            return record.replace(partition=pick(record))
-        return record
+        if record.partition is not None or record.key is not None or record.value is None:
+            return record
+        # Where the number of partitions is not known, it is Kafka that spreads them.
+        return record.replace(partition=pick(record)) if record.topic in pick.counts else record
 
-    def _identity(self, digest: bytes | None, source: dict[str, Any] | None) -> Identity | None:
+    def _identity(self, topic: str, digest: bytes | None, source: dict[str, Any] | None) -> Identity | None:
+        # The topic that it goes to is in it: one row in two topics is two records.
         if digest is not None:
-            return Identity(_hashed("key", self.scope), digest=digest)
+            return Identity(self._producer("key", topic), digest=digest)
         if source is None or None in source.values():
             return None
-        place = (source["topic"], source["partition"])
-        producer = self._producers.get(place)
+        return Identity.numbered(
+            self._producer("place", topic, source["topic"], source["partition"]), source["offset"]
+        )
+
+    def _producer(self, kind: str, *place: Any) -> bytes:
+        producer = self._producers.get((kind, *place))
         if producer is None:
-            producer = self._producers[place] = _hashed("place", self.scope, *place)
-        return Identity.numbered(producer, source["offset"])
+            producer = self._producers[kind, *place] = _hashed(kind, self.scope, *place)
+        return producer
 
     def _is_known(self, identity: bytes) -> bool:
         if identity in self._seen:
@@ -257,11 +276,15 @@ def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[A
 
 
 def _plain(record: Record) -> Record:
-    """Give a record whose parts are bytes; objects have no place in a dead letter."""
+    """Give a record whose parts are bytes; in a letter an object is its JSON, for it has no bytes yet."""
     return record.replace(key=_bytes(record.key), value=_bytes(record.value))
 
 
 def _bytes(part: Any) -> bytes | None:
     if isinstance(part, str):
         return part.encode()
-    return part if isinstance(part, bytes) else None
+    if part is None or isinstance(part, bytes):
+        return part
+    if isinstance(part, InterceptorError):  # the column held no object
+        return None
+    return msgspec.json.encode(part, enc_hook=str)

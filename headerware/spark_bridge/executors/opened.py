@@ -16,7 +16,7 @@ from pyspark import SparkFiles, TaskContext
 
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
-from headerware.core.dead_letter import dead_letter
+from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.order import place_of
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.executors.work import Work
 
 _KEPT: Final = 16
+_IN_CIRCLES: Final = (
+    "and it is a dead letter already, which is not buried again: leave dead-letter topics out of what is read"
+)
 _NO_TOPIC: Final = "unknown"
 """What a dead letter calls the topic of a row that has none."""
 _opened: Final[OrderedDict[bytes, Opened]] = OrderedDict()
@@ -85,7 +88,7 @@ class Opened:
             for step, name in zip(chain, chain.names, strict=True)
             if isinstance(step, Interceptor) and step.on_error == "dead_letter"
         }
-        self.pick: Final = Picker(work.partition_counts)
+        self.pick: Final = Picker()
         """Gives the partition of a message that its key does not decide."""
         self.session: Final[Session] = Chain(steps).open(self._context())
 
@@ -113,6 +116,8 @@ class Opened:
         work = self.work
         usual = Letter(work.dead_letter_topic, work.dead_letter_headers)
         topic, names = self._letters.get(error.step or "", usual)
+        if work.side == "consumer" and is_dead_letter_topic(topic, original.topic or ""):
+            raise InterceptorError(f"{error}; {_IN_CIRCLES}") from error
         stage = "ON_CONSUME" if work.side == "consumer" else "ON_SEND"
         letter = dead_letter(
             original.replace(topic=original.topic or _NO_TOPIC, headers=_named(original.headers)),

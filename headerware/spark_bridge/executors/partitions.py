@@ -18,19 +18,20 @@ class Picker:
     """Pick a partition by what a message is, so that a replay picks the same.
 
     Args:
-        counts: how many partitions topics have; one that is not listed is taken to have one.
+        counts: how many partitions topics have, for one frame at a time; one that is not listed is taken to
+            have one.
     """
 
-    __slots__ = ("_counts",)
+    __slots__ = ("counts",)
 
-    def __init__(self, counts: Mapping[str, int]) -> None:
-        self._counts = counts
+    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
+        self.counts: Mapping[str, int] = counts or {}
 
     def __call__(self, record: Record) -> int | None:
         """Give the partition, or None for Kafka's partitioner to choose by the key."""
         if record.key is not None:
             return None
-        return crc32(_seed(record)) % (self._counts.get(record.topic) or 1)
+        return crc32(_seed(record)) % (self.counts.get(record.topic) or 1)
 
 
 def _seed(record: Record) -> bytes:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 NAMES: Final = frozenset({"hw.slice", "~E", "hw.ids"})
+WAITING: Final = "a step holds the record back; in Spark only slice may, and only on consume"
 NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +25,6 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         cluster_id: the cluster that is read from or written to, where it is known.
         group_id: the consumer group that dead letters name, if any.
         max_message_bytes: the largest message that the sink takes, or None where it is unknown.
-        partition_counts: how many partitions topics have, for messages in slices without a key.
         scope: what makes the identities of rows unique to a query or job; None where rows get none.
         dead_letter_topic: where dead letters go, unless their step says another; ``{topic}`` is the row's.
         dead_letter_headers: whose names the reason gets, unless the step says others.
@@ -41,7 +39,6 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str | None = None
     group_id: str | None = None
     max_message_bytes: int | None = None
-    partition_counts: Mapping[str, int] = {}
     scope: str | None = None
     dead_letter_topic: str = "{topic}.dead-letter"
     dead_letter_headers: Literal["connect", "spring"] = "connect"

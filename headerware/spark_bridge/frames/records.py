@@ -73,8 +73,24 @@ def column(batch: pa.RecordBatch, name: str, otherwise: Any = None) -> Iterable[
     index = batch.schema.get_field_index(name)
     if index < 0:
         return repeat(otherwise)
-    values: list[Any] = batch.column(index).to_pylist()
+    return _listed(batch.column(index))
+
+
+def _listed(array: pa.Array) -> list[Any]:
+    """Give the values of a column; of text that is no UTF-8, which Spark lets pass, it gives None."""
+    try:
+        values: list[Any] = array.to_pylist()
+    except UnicodeDecodeError:
+        as_bytes = pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary()
+        return [_text(value) for value in array.cast(as_bytes).to_pylist()]
     return values
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def milliseconds(batch: pa.RecordBatch) -> Iterable[int | None]:
@@ -125,7 +141,8 @@ def header_lists(array: pa.Array) -> list[Any]:
     offsets = array.offsets.to_pylist()
     first = offsets[0]
     names, values = array.values.slice(first, offsets[-1] - first).flatten()
-    pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
+    listed = _listed(names)
+    pairs = list(zip(listed, values.to_pylist(), strict=True))
     new = tuple.__new__
     headers: list[Any] = [
         new(Headers, pairs[begin - first : end - first]) if begin != end else EMPTY
@@ -134,7 +151,7 @@ def header_lists(array: pa.Array) -> list[Any]:
     if array.null_count:
         there = array.is_valid().to_pylist()
         headers = [own if is_there else EMPTY for own, is_there in zip(headers, there, strict=True)]
-    if names.null_count:
+    if names.null_count or None in listed:
         headers = [list(own) if any(name is None for name, _ in own) else own for own in headers]
     return headers
 

@@ -62,8 +62,14 @@ def work_of(*steps: object, failures: Any = "fail", **settings: Any) -> Work:
     )
 
 
-def encoded(work: Work, *batches: pa.RecordBatch, carrier: Mapping[str, str] | None = None) -> pa.Table:
-    begin = encode(pickle.dumps(work), pickle.dumps(None), pickle.dumps(dict(carrier or {})))
+def encoded(
+    work: Work,
+    *batches: pa.RecordBatch,
+    carrier: Mapping[str, str] | None = None,
+    counts: Mapping[str, int] | None = None,
+) -> pa.Table:
+    given = [pickle.dumps(each) for each in (work, None, dict(carrier or {}), dict(counts or {}))]
+    begin = encode(*given)
     found = list(begin(iter(batches)))
     assert all(batch.schema == found[0].schema for batch in found)
     return pa.Table.from_batches(found)
@@ -185,13 +191,13 @@ class TestTypedRows:
         found = encoded(work, frame(value=pa.array([{"id": 1}], self.STRUCT), key=[b"\xff"]))
         assert found["key"].to_pylist() == [b"\xff"]
 
-    def test_objects_are_in_no_letter_and_no_row(self) -> None:
+    def test_objects_are_json_in_letters(self) -> None:
         class_of = Serialize(value=Text())
         work = work_of(class_of, failures="route", typed=frozenset({"value"}))
         given = frame(value=pa.array([{"id": 7}], self.STRUCT), key=pa.array([b"k"], pa.binary()))
         (row,) = encoded(work, given).to_pylist()
-        assert (row["value"], row["key"]) == (None, b"k")
-        assert (row["failure"]["value"], row["failure"]["step"]) == (None, "serialize")
+        assert (row["value"], row["key"]) == (b'{"id":7}', b"k")
+        assert (row["failure"]["value"], row["failure"]["step"]) == (b'{"id":7}', "serialize")
 
     def test_what_no_object_can_be_made_of_fails_alone(self) -> None:
         work = work_of(Serialize(value=Json()), failures="route", typed=frozenset({"value"}))
@@ -202,9 +208,11 @@ class TestTypedRows:
 
 
 class TestIdentifiedRows:
-    def sent(self, *steps: object, values: Any, source: pa.Array, **settings: Any) -> pa.Table:
-        work = work_of(*steps, scope="query", failures="route", **settings)
-        return encoded(work, frame(value=values, source=source))
+    def sent(
+        self, *steps: object, values: Any, source: pa.Array, counts: Mapping[str, int] | None = None
+    ) -> pa.Table:
+        work = work_of(*steps, scope="query", failures="route")
+        return encoded(work, frame(value=values, source=source), counts=counts)
 
     def test_a_row_is_its_place(self) -> None:
         found = self.sent(Dedup(), values=[b"a", b"b"], source=places(7, 8))
@@ -215,12 +223,8 @@ class TestIdentifiedRows:
         assert found.equals(self.sent(Dedup(), values=[b"a", b"b"], source=places(7, 8)))
 
     def test_rows_without_a_key_go_where_a_replay_finds_them(self) -> None:
-        first = self.sent(
-            Dedup(), Compact(), values=[b"a"] * 40, source=places(*range(40)), partition_counts={"t": 8}
-        )
-        again = self.sent(
-            Dedup(), Compact(), values=[b"b"] * 40, source=places(*range(40)), partition_counts={"t": 8}
-        )
+        first = self.sent(Dedup(), Compact(), values=[b"a"] * 40, source=places(*range(40)), counts={"t": 8})
+        again = self.sent(Dedup(), Compact(), values=[b"b"] * 40, source=places(*range(40)), counts={"t": 8})
         chosen = first["partition"].to_pylist()
         assert again["partition"].to_pylist() == chosen, "it is the identity that decides, not the value"
         assert len(set(chosen)) > 4
@@ -239,9 +243,42 @@ class TestIdentifiedRows:
         assert "does not say where it was read from" in bad["failure"]["reason"]
 
     def test_tombstones_and_keys_leave_the_partition_to_kafka(self) -> None:
-        work = work_of(Dedup(), scope="query", partition_counts={"t": 8})
+        work = work_of(Dedup(), scope="query")
         given = frame(value=[None, b"a"], key=[None, b"k"], source=places(1, 2))
-        assert encoded(work, given)["partition"].to_pylist() == [None, None]
+        assert encoded(work, given, counts={"t": 8})["partition"].to_pylist() == [None, None]
+
+    def test_where_a_topics_partitions_are_unknown_they_are_left_to_kafka(self) -> None:
+        work = work_of(Dedup(), scope="query")
+        given = frame(value=[b"a"], source=places(1))
+        assert encoded(work, given, counts={"other": 8})["partition"].to_pylist() == [None]
+
+    def test_one_row_in_two_topics_is_two_records(self) -> None:
+        given = frame(value=[b"a", b"a"], topic=["t", "u"], source=places(1, 1))
+        one, two = encoded(work_of(Dedup(), scope="query"), given).to_pylist()
+        assert dict_of(one)["hw.id"] != dict_of(two)["hw.id"]
+
+    def test_an_offset_that_cannot_be_fails_alone(self) -> None:
+        work = work_of(Dedup(), scope="query", failures="route")
+        found = encoded(work, frame(value=[b"a", b"b"], source=places(-1, 1))).to_pylist()
+        assert [row["own"] for row in found if row["failure"]] == ["own-0"]
+
+    def test_a_step_that_holds_a_row_back_is_refused(self) -> None:
+        work = work_of(Holding(), failures="route")
+        (row,) = encoded(work, frame(value=[b"a"])).to_pylist()
+        assert "holds the record back" in row["failure"]["reason"]
+
+
+class Holding:
+    """A step that gives nothing for now."""
+
+    name = "holding"
+
+    def on_send(self, record: Record) -> list[Record]:
+        return []
+
+
+def dict_of(row: dict[str, Any]) -> dict[str, bytes | None]:
+    return {header["key"]: header["value"] for header in row["headers"]}
 
 
 class TestCounts:
@@ -249,7 +286,8 @@ class TestCounts:
         work = work_of(Doing(), failures="route")
         session = opened(pickle.dumps(work)).session
         before = session.stats()["doing"]["sent"]
-        running = encode(pickle.dumps(work), pickle.dumps(None), pickle.dumps({}))
+        nothing = pickle.dumps({})
+        running = encode(pickle.dumps(work), pickle.dumps(None), nothing, nothing)
         list(running(iter([frame(value=[b"abc", b"drop", b"raise", None])])))
         tally = running._tally.counts  # type: ignore[attr-defined]
         assert tally == {"records_in": 4, "records_out": 2, "bytes_in": 12, "bytes_out": 3, "refused": 1}

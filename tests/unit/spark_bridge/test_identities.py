@@ -42,7 +42,7 @@ class TestPlaces:
     def test_are_the_same_in_every_process_and_run(self) -> None:
         (identity,) = found("query", batch(("in", 0, 7)))
         assert identity == found("query", batch(("in", 0, 7)))[0]
-        assert identity.source.hex() == "1544da3e5d0ab05c9ba6973feef37709"
+        assert identity.source.hex() == "3eec40045499fbfac7432c901252cb94"
 
     @pytest.mark.parametrize(
         "other", [("query2", ("in", 0, 7)), ("query", ("in2", 0, 7)), ("query", ("in", 1, 7))]
