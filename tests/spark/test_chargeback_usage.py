@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headerware import ConfigError, Headers
+from headerware import Chain, ConfigError, Headers, Record
+from headerware.interceptors import Compact, Slice, Trail
+from headerware.interceptors.slice_wire import HEADER, SliceHeader
 from headerware.interceptors.trail_entries import TrailEntry, TrailReading, encode_trail
 from headerware.ops.chargeback import Covered, GroupOffset, Usage, charge, load_prices, record_bytes
 from headerware.registry.names import default_names
@@ -183,6 +185,103 @@ class TestUsage:
         decoded = frame([]).selectExpr("* EXCEPT (value)", "cast(value AS string) AS value")
         with pytest.raises(ConfigError, match=r"^frame\.value: expected binary, found string"):
             usage(decoded)
+
+
+def slices(
+    owner: bytes, *steps: Any, service: str = "checkout", topic: str = "orders"
+) -> list[dict[str, Any]]:
+    """Give the slices of a message, as they are on the wire."""
+    chain = Chain([Trail(service=service), Slice(max_bytes=1_000), *steps])
+    with chain.open() as session:
+        records = session.send([Record(topic, b"v" * 2_500, b"k", Headers([("hw.owner", owner)]))])
+    rows = [
+        row(list(each.headers), key=each.key, value=each.value, topic=topic, offset=offset)
+        for offset, each in enumerate(records)
+    ]
+    assert len(rows) >= 3
+    return rows
+
+
+def by_names(found: list[Usage]) -> dict[tuple[str | None, str | None], tuple[int | None, int | None]]:
+    assert len({(each.owner, each.producer) for each in found}) == len(found)
+    return {(each.owner, each.producer): (each.records, each.bytes) for each in found}
+
+
+def total(rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    return len(rows), sum(map(size, rows))
+
+
+class TestSlices:
+    @pytest.mark.parametrize(
+        "steps", [(), (Compact(form="keys"),), (Compact(form="packed"),)], ids=["names", "keys", "packed"]
+    )
+    def test_are_all_their_senders(self, steps: tuple[Any, ...], count: Callable[..., list[Usage]]) -> None:
+        rows = slices(b"shop", *steps)
+        assert by_names(count(*rows)) == {("shop", "checkout"): total(rows)}
+
+    def test_of_an_hour_that_their_first_is_not_in_are_counted_in_theirs(
+        self, count: Callable[..., list[Usage]]
+    ) -> None:
+        first, *others = slices(b"shop")
+        found = count(first, *({**each, "timestamp": TEN} for each in others))
+        assert {(each.hour, each.owner, each.producer): (each.records, each.bytes) for each in found} == {
+            (NINE, "shop", "checkout"): total([first]),
+            (TEN, "shop", "checkout"): total(others),
+        }
+
+    def test_without_their_first_are_nobodys(self, count: Callable[..., list[Usage]]) -> None:
+        _, *others = slices(b"shop")
+        assert by_names(count(*others)) == {(None, None): total(others)}
+
+    @pytest.mark.parametrize("place", [{"partition": 1}, {"topic": "other"}], ids=["partition", "topic"])
+    def test_in_another_place_are_another_message(
+        self, place: dict[str, Any], count: Callable[..., list[Usage]]
+    ) -> None:
+        first, *others = slices(b"shop")
+        found = count(first, *({**each, **place} for each in others))
+        assert by_names(found) == {("shop", "checkout"): total([first]), (None, None): total(others)}
+
+    def test_of_two_messages_may_interleave(self, count: Callable[..., list[Usage]]) -> None:
+        one, other = slices(b"shop"), slices(b"bank", service="ledger")
+        plain = [row([("hw.owner", b"shop")]), row(None)]
+        mixed = [each for pair in zip(other, one, strict=True) for each in reversed(pair)]
+        assert by_names(count(*mixed, *plain)) == {
+            ("shop", "checkout"): total(one),
+            ("bank", "ledger"): total(other),
+            ("shop", None): total(plain[:1]),
+            (None, None): total(plain[1:]),
+        }
+
+    def test_are_told_by_topic_and_message_in_a_frame_without_partitions(
+        self, frame: Callable[..., DataFrame]
+    ) -> None:
+        rows = slices(b"shop")
+        found = usage_rows(usage(frame(rows).drop("partition", "offset")))
+        assert by_names(list(found)) == {("shop", "checkout"): total(rows)}
+
+    def test_have_the_names_of_the_first_before_those_that_a_relay_gave_them(
+        self, count: Callable[..., list[Usage]]
+    ) -> None:
+        first, *others = slices(b"shop")
+        relayed = [{**each, "headers": [*each["headers"], ("hw.trail", trail("relay"))]} for each in others]
+        assert by_names(count(first, *relayed)) == {("shop", "checkout"): total([first, *relayed])}
+
+    def test_that_were_read_are_their_senders_too(self, count: Callable[..., list[Usage]]) -> None:
+        rows = slices(b"shop")
+        found = count(*rows, offsets=[at(NINE, 1), at(TEN, 3)])
+        assert {(each.direction, each.owner, each.records, each.bytes) for each in found} == {
+            ("in", "shop", *total(rows)),
+            ("out", "shop", *total(rows[1:3])),
+        }
+
+    def test_with_a_header_that_cannot_be_read_are_records_like_others(
+        self, count: Callable[..., list[Usage]]
+    ) -> None:
+        whole = SliceHeader(bytes(16), 0, 2, 2_000, 1_000).encode()
+        odd: list[bytes | None] = [None, b"", whole[:-1], whole + b"x", b"\x02" + whole[1:]]
+        named = [row([(HEADER, value), ("hw.owner", b"shop")]) for value in odd]
+        others = [row([(HEADER, value)]) for value in odd]
+        assert by_names(count(*named, *others)) == {("shop", None): total(named), (None, None): total(others)}
 
 
 def at(moment: datetime, offset: int, group: str = "billing", partition: int = 0) -> GroupOffset:

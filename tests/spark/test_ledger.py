@@ -185,9 +185,12 @@ class TestLedger:
     def test_refuses_a_checkpoint_older_than_the_ledger(
         self, open_ledger: Callable[[], Ledger], rows: Callable[..., DataFrame]
     ) -> None:
-        run(open_ledger(), 30, rows())
-        with pytest.raises(LedgerError, match="the checkpoint is older than its ledger"):
-            open_ledger().is_committed(12)
+        for batch in (30, 31):
+            run(open_ledger(), batch, rows())
+        assert open_ledger().is_committed(31)
+        for older in (12, 30):
+            with pytest.raises(LedgerError, match="the checkpoint is older than its ledger"):
+                open_ledger().is_committed(older)
 
 
 class TestReplay:

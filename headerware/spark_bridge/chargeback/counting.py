@@ -1,8 +1,8 @@
 """Count usage from a frame of the Kafka connector, in one pass over its records.
 
 What is sent to the Python workers of each record is its topic, partition, hour, size and the few bytes that
-name its owner and producer, and its message if it is a slice. Reads by committed offsets are counted in the same pass: each record becomes a row for
-having come in, and one for each group that read it.
+name its owner and producer, and its message if it is a slice. Reads by committed offsets are counted in the
+same pass: each record becomes a row for having come in, and one for each group that read it.
 
 A message that was cut names its owner and producer in its first slice only. Slices are summed by their
 message, and take the names over from there: after the sums, when what is no slice is as few rows as the

@@ -37,6 +37,7 @@ COUNTED: Final = (
 ``partition`` and ``message``, its id, are null for what is no slice; ``first`` tells the slice of index 0.
 """
 
+_ORDER: Final = [field.split()[0] for field in COUNTED.split(", ")]
 _AS_IT_IS: Final = ("hour", "topic", "direction", "group", "partition", "message", "first")
 _BY: Final = (*_AS_IT_IS, "owner", "opening", "broken")
 _NAMED: Final = ("owner", "opening", "slice")
@@ -87,7 +88,7 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             **{name: sums.column(name) for name in _AS_IT_IS},
         }
     )
-    yield from table.to_batches()
+    yield from table.select(_ORDER).to_batches()  # Spark goes by place, not by name
 
 
 def _messages(slices: pa.Array, partitions: pa.Array) -> dict[str, pa.Array]:

@@ -236,6 +236,18 @@ class TestRefusedRows:
         assert headers["__connect.errors.offset"] == b"0"
         assert headers["__connect.errors.stage"] == b"ON_CONSUME"
 
+    def test_a_dead_letter_is_not_buried_again(self) -> None:
+        letter = batch_of([Record("orders.dead-letter", b"raise")])
+        with pytest.raises(InterceptorError, match="leave dead-letter topics out of what is read"):
+            decoded(work_of(Doing(), failures="route"), letter)
+
+    def test_text_that_is_no_utf_8_fails_alone(self) -> None:
+        given = batch_of([Record("orders", b"a"), Record("orders", b"b")])
+        topics = pa.array([b"orders", b"\xff"], pa.binary()).view(pa.string())
+        given = given.set_column(given.schema.get_field_index("topic"), "topic", topics)
+        found = decoded(work_of(Doing(), failures="route"), given)
+        assert [each is None for each in found["failure"].to_pylist()] == [True, False]
+
     def test_the_letter_has_springs_names_where_asked(self) -> None:
         work = work_of(
             Doing(), failures="route", dead_letter_headers="spring", dead_letter_topic="dead", group_id="g"
