@@ -58,7 +58,7 @@ def check_stream(shown: str) -> None:
     assert "the second service read 3,378 messages; dead letters: 2" in shown
     assert shown.count("does not fit the record") == 2
     # One trail from service to service, which names the job and its batch.
-    assert re.search(r" catalogue +produced into .*\n.* by-state/by-state#\d+ +read from ", shown), shown
+    assert re.search(r" catalogue +produced into .*\n.* spark/by-state#\d+ +read from ", shown), shown
     assert re.search(r" search +read from ", shown), shown
     assert len(re.findall(r"^batch \d+: ", shown, re.MULTILINE)) > 1
 
