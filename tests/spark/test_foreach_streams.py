@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from headerware import Chain, Headers, Record
+from headerware import Chain, Record
 from headerware.core.errors import ConfigError
 from headerware.interceptors import Dedup, Serialize, Slice, Trail
 from headerware.interceptors.trail_entries import read_trail
@@ -76,15 +76,21 @@ class TestIncompleteMessages:
         assert [letter.value for letter in kafka.wire(letters)] == [piece.value for piece in slices[:2]]
 
 
-class TestDeadLetters:
-    def test_that_are_refused_themselves_fail_the_query(
-        self, keeping: type[Keeping], stream: Callable[[str], Stream], kafka: Kafka
-    ) -> None:
-        topic = kafka.topic("refused")
-        kafka.send(None, Record(topic, b"a", headers=Headers([("hw.slice", b"no slice")])))
-        dead = kafka_sink({"kafka.bootstrap.servers": kafka.servers}, chain=Chain([Trail()]))
-        with pytest.raises(StreamingQueryException, match=r"hw\.slice"):
-            stream(topic).run(CUTTING, keeping(), dead_letters=dead)
+class TestWhatCannotWork:
+    @pytest.mark.parametrize(
+        ("settings", "says"),
+        [
+            ({"dead_letters": Chain([Trail()])}, "give a kafka_sink without a chain"),
+            ({"checkpoint": ""}, "checkpoint: expected a folder"),
+            ({"window_batches": -1}, "window_batches: expected 0 or more"),
+            ({"window_ms": -1}, "window_ms: expected 0 or more"),
+        ],
+    )
+    def test_is_refused_before_the_query_starts(self, settings: dict[str, Any], says: str) -> None:
+        if chain := settings.get("dead_letters"):
+            settings = {"dead_letters": kafka_sink({"kafka.bootstrap.servers": "localhost:9"}, chain)}
+        with pytest.raises(ConfigError, match=says):
+            foreach_batch(CUTTING, lambda frame, batch: None, **{"checkpoint": "here", **settings})
 
 
 class TestChangedChain:
