@@ -6,22 +6,20 @@ import pickle
 from itertools import pairwise
 from typing import Any
 
-import pytest
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import types
 
-pa = pytest.importorskip("pyarrow")
-types = pytest.importorskip("pyspark.sql.types")
-
-from headerware.core.chain import Chain  # noqa: E402 - behind what may be missing
-from headerware.core.headers import Headers  # noqa: E402
-from headerware.core.record import Record  # noqa: E402
-from headerware.interceptors import Slice  # noqa: E402
-from headerware.spark_bridge.chain_source import ChainSource  # noqa: E402
-from headerware.spark_bridge.executors.gluing import Terms, glue  # noqa: E402
-from headerware.spark_bridge.executors.work import Work  # noqa: E402
-from headerware.spark_bridge.frames.records import header_column  # noqa: E402
-from headerware.spark_bridge.frames.schema import (  # noqa: E402
+from headerware.core.chain import Chain
+from headerware.core.headers import Headers
+from headerware.core.record import Record
+from headerware.interceptors import Slice
+from headerware.spark_bridge.chain_source import ChainSource
+from headerware.spark_bridge.executors.gluing import Terms, glue
+from headerware.spark_bridge.executors.work import Work
+from headerware.spark_bridge.frames.records import header_column
+from headerware.spark_bridge.frames.schema import (
     ARRIVED,
     FAILURE,
     HEADERS,
