@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def storage(spark: SparkSession, tmp_path: Path) -> Storage:
-    return Storage(spark, tmp_path / "root")
+    return Storage(spark, tmp_path / "store")
 
 
 def files_in(folder: Path) -> list[str]:
@@ -32,13 +32,13 @@ class TestStorage:
 
     def test_leaves_nothing_else_beside_it(self, storage: Storage, tmp_path: Path) -> None:
         storage.write_text("a/b.json", "1")
-        assert files_in(tmp_path) == ["root/a/b.json"]
+        assert files_in(tmp_path) == ["store/a/b.json"]
 
     def test_never_replaces_what_is_there(self, storage: Storage, tmp_path: Path) -> None:
         storage.write_text("a", "first")
         assert not storage.write_text("a", "second")
         assert storage.read_text("a") == "first"
-        assert files_in(tmp_path) == ["root/a"]
+        assert files_in(tmp_path) == ["store/a"]
 
     def test_tells_what_exists(self, storage: Storage) -> None:
         storage.write_text("a/b", "1")
@@ -47,8 +47,8 @@ class TestStorage:
     def test_names_are_sorted_and_without_hidden_ones(self, storage: Storage, tmp_path: Path) -> None:
         for name in ("b", "a"):
             storage.write_text(f"x/{name}", "1")
-        (tmp_path / "root/x/.b.crc").write_bytes(b"?")
-        (tmp_path / "root/x/_SUCCESS").write_bytes(b"")
+        (tmp_path / "store/x/.b.crc").write_bytes(b"?")
+        (tmp_path / "store/x/_SUCCESS").write_bytes(b"")
         assert storage.names("x") == ("a", "b")
 
     def test_no_folder_has_no_names(self, storage: Storage) -> None:
@@ -61,8 +61,8 @@ class TestStorage:
         assert files_in(tmp_path) == []
 
     def test_deletes_what_killed_writers_left(self, storage: Storage, tmp_path: Path) -> None:
-        (tmp_path / "root/tmp").mkdir(parents=True)
-        (tmp_path / "root/tmp/half").write_bytes(b"ha")
+        (tmp_path / "store/tmp").mkdir(parents=True)
+        (tmp_path / "store/tmp/half").write_bytes(b"ha")
         storage.delete_temporary()
         assert files_in(tmp_path) == []
 
@@ -82,29 +82,29 @@ class TestStorage:
         assert Storage(spark, "some/where").path("x") == f"file:{folder}/some/where/x"
 
     def test_an_absent_file_is_named(self, storage: Storage) -> None:
-        with pytest.raises(LedgerError, match=r"cannot read file:.*/root/absent: FileNotFoundException"):
+        with pytest.raises(LedgerError, match=r"cannot read file:.*/store/absent: FileNotFoundException"):
             storage.read_text("absent")
 
     def test_bytes_that_are_no_text_are_refused(self, storage: Storage, tmp_path: Path) -> None:
-        (tmp_path / "root").mkdir()
-        (tmp_path / "root/x").write_bytes(b"\xff\xfe")
-        with pytest.raises(LedgerError, match=r"root/x: expected UTF-8"):
+        (tmp_path / "store").mkdir()
+        (tmp_path / "store/x").write_bytes(b"\xff\xfe")
+        with pytest.raises(LedgerError, match=r"store/x: expected UTF-8"):
             storage.read_text("x")
 
     def test_a_huge_file_is_refused_unread(self, storage: Storage, tmp_path: Path) -> None:
-        (tmp_path / "root").mkdir()
-        with (tmp_path / "root/x").open("wb") as file:
+        (tmp_path / "store").mkdir()
+        with (tmp_path / "store/x").open("wb") as file:
             file.truncate(MAX_TEXT_BYTES + 1)
-        with pytest.raises(LedgerError, match=r"root/x: expected at most"):
+        with pytest.raises(LedgerError, match=r"store/x: expected at most"):
             storage.read_text("x")
 
     def test_a_checksum_file_of_another_breaks_nothing(self, storage: Storage, tmp_path: Path) -> None:
         storage.write_text("x", "1")
-        (tmp_path / "root/.x.crc").write_bytes(b"crc\0\0\0\2\0 wrong")
+        (tmp_path / "store/.x.crc").write_bytes(b"crc\0\0\0\2\0 wrong")
         assert storage.read_text("x") == "1"
 
     def test_a_folder_in_the_way_is_told(self, storage: Storage, tmp_path: Path) -> None:
-        (tmp_path / "root").write_text("a file")
+        (tmp_path / "store").write_text("a file")
         with pytest.raises(LedgerError, match="cannot write"):
             storage.write_text("x/y", "1")
 
@@ -121,7 +121,7 @@ class TestStorage:
         for thread in threads:
             thread.join()
         assert storage.read_text("x") in texts
-        assert files_in(tmp_path) == ["root/x"]
+        assert files_in(tmp_path) == ["store/x"]
 
 
 KILLED = """

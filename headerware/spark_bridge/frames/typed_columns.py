@@ -7,6 +7,7 @@ one call of Arrow, and only a column whose objects are not all of its own class 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import accumulate, chain
@@ -55,7 +56,7 @@ def node_of(kind: pa.DataType) -> Node:
     return _node(kind, 0)
 
 
-class _Compound:
+class _Compound(ABC):
     """What structs, arrays and maps have in common: objects of one class, among them nulls and others."""
 
     name: str
@@ -83,9 +84,9 @@ class _Compound:
         wrong.update((places[place], misfit) for place, misfit in inner.items())
         return spread(array, places, len(objects)), wrong
 
+    @abstractmethod
     def assemble(self, objects: list[Any]) -> Built:
         """Put objects into an array, of which none is None and all are of the own class."""
-        raise NotImplementedError
 
     def taken(self, value: Any) -> Any:
         """Give an object as one of the own class, or raise MisfitError."""
