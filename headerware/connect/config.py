@@ -1,0 +1,268 @@
+"""What a converter, transform or predicate can be configured with: keys, types, defaults and checks.
+
+Values come as text, as in a connector's configuration, or as Python has them. The ``strict`` mode refuses
+keys that it does not know, and nulls; ``kafka_4_3`` ignores the ones and passes the others, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar, Final, Literal, Self
+
+import msgspec
+
+from headerware.connect.errors import ConnectConfigError
+from headerware.connect.modes import STRICT, Mode
+
+KeyType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
+Importance = Literal["HIGH", "MEDIUM", "LOW"]
+
+
+class _Required:
+    """The type of :data:`REQUIRED`."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = _Required()
+"""The default of a key that has none."""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """Refuse values that a key cannot have.
+
+    Args:
+        text: what is valid, in the words of Kafka's ``ConfigDef``.
+        refuse: gives the reason why a value is not valid, or None where it is.
+    """
+
+    text: str
+    refuse: Callable[[Any], str | None]
+
+
+class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe one key.
+
+    Args:
+        name: its name, without the prefix of an alias.
+        type: what its values are.
+        default: its value where it is not given; :data:`REQUIRED` where it must be.
+        importance: how much it matters, as Kafka's documentation ranks it.
+        doc: what it does.
+        check: what its values must be, beyond their type; they are refused for both modes alike.
+        strict_only: Kafka does not know this key: it is there in the strict mode alone.
+    """
+
+    name: str
+    type: KeyType
+    default: Any = REQUIRED
+    importance: Importance = "MEDIUM"
+    doc: str = ""
+    check: Check | None = None
+    strict_only: bool = False
+
+
+class ConfigDef:
+    """The keys of one class, in order.
+
+    Args:
+        keys: the keys.
+    """
+
+    def __init__(self, *keys: ConfigKey) -> None:
+        self._keys: Final = {key.name: key for key in keys}
+
+    def keys(self, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
+        """Give the keys of a mode, in order."""
+        return tuple(key for key in self._keys.values() if mode == STRICT or not key.strict_only)
+
+    def parse(self, given: Mapping[str, Any] | None, mode: Mode = STRICT) -> dict[str, Any]:
+        """Give every key's value, of its type.
+
+        Args:
+            given: what is configured, as text or as Python has it.
+            mode: whether to refuse unknown keys.
+
+        Raises:
+            ConnectConfigError: a key is missing, not known, or has a value that it cannot have; the error's
+                ``path`` is the key.
+        """
+        given = given or {}
+        keys = {key.name: key for key in self.keys(mode)}
+        if mode == STRICT:
+            for name in given:
+                if name not in keys:
+                    raise ConnectConfigError(_unknown(name, keys), path=name)
+        return {name: _parsed(key, given, mode) for name, key in keys.items()}
+
+
+def _unknown(name: str, known: Mapping[str, ConfigKey]) -> str:
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"there is no such key; {hint}there are: {', '.join(known) or 'none'}"
+
+
+def _parsed(key: ConfigKey, given: Mapping[str, Any], mode: Mode) -> Any:
+    if key.name in given:
+        value = given[key.name]
+        if value is None and mode == STRICT and key.default is not None:
+            raise ConnectConfigError(f"expected a value of type {key.type}, found null", path=key.name)
+        value = None if value is None else _of_type(key, value)
+    elif key.default is REQUIRED:
+        raise ConnectConfigError("this key has no default; give it", path=key.name)
+    else:
+        value = key.default
+    if key.check in _LISTS and isinstance(value, list):
+        value = list(dict.fromkeys(value))
+    reason = key.check.refuse(value) if key.check is not None else None
+    if reason is not None:
+        raise ConnectConfigError(reason, path=key.name)
+    return value
+
+
+def _of_type(key: ConfigKey, value: Any) -> Any:
+    try:
+        return _TYPES[key.type](value)
+    except (ValueError, TypeError, KeyError):
+        found = "a text that is none" if isinstance(value, str) else type(value).__name__
+        raise ConnectConfigError(f"expected a {key.type}, found {found}", path=key.name) from None
+
+
+def _boolean(value: Any) -> bool:
+    return value if isinstance(value, bool) else _BOOLEANS[_string(value).lower()]
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value.strip()
+
+
+def _integer(bits: int) -> Callable[[Any], int]:
+    limits = range(-(1 << bits - 1), 1 << bits - 1)
+
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise TypeError
+        if isinstance(value, str) and not _INTEGER.fullmatch(value.strip()):
+            raise ValueError
+        number = int(value)
+        if number not in limits:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _double(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError
+    return float(value)
+
+
+def _list(value: Any) -> list[str]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    text = _string(value)
+    return _COMMA.split(text) if text else []
+
+
+_BOOLEANS: Final = {"true": True, "false": False}
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+_COMMA: Final = re.compile(r"\s*,\s*")
+_TYPES: Final[dict[str, Callable[[Any], Any]]] = {
+    "BOOLEAN": _boolean,
+    "STRING": _string,
+    "INT": _integer(32),
+    "LONG": _integer(64),
+    "DOUBLE": _double,
+    "LIST": _list,
+    "PASSWORD": _string,
+}
+
+
+def one_of(*choices: str) -> Check:
+    """Accept these words only."""
+    listed = ", ".join(choices)
+    return Check(f"[{listed}]", lambda value: None if value in choices else f"expected one of {listed}")
+
+
+def one_of_any_case(*choices: str) -> Check:
+    """Accept these words only, in any case."""
+    listed = ", ".join(choices)
+    known = {choice.lower() for choice in choices}
+
+    def refuse(value: Any) -> str | None:
+        return None if value is not None and value.lower() in known else f"expected one of {listed}"
+
+    return Check(f"(case insensitive) [{listed}]", refuse)
+
+
+def _refuse_null(value: Any) -> str | None:
+    return "expected a value, found null" if value is None else None
+
+
+def _refuse_empty_text(value: Any) -> str | None:
+    # As in Kafka, null passes: it is what a key without a default has.
+    return "expected a text that is not empty" if value is not None and not value else None
+
+
+def _refuse_empty_list(value: Any) -> str | None:
+    return "expected a list that is not empty" if not value else None
+
+
+def _refuse_values(value: Any) -> str | None:
+    if value is None:
+        return "expected a list, found null"
+    return "the values of the list must not be empty" if "" in value else None
+
+
+def _refuse_no_values(value: Any) -> str | None:
+    return _refuse_empty_list(value) or _refuse_values(value)
+
+
+NOT_NULL: Final = Check("non-null string", _refuse_null)
+NOT_EMPTY_TEXT: Final = Check("non-empty string", _refuse_empty_text)
+NOT_EMPTY_LIST: Final = Check("non-empty list", _refuse_empty_list)
+DISTINCT: Final = Check("", _refuse_values)
+"""A list, possibly empty, of which repeated values count once."""
+DISTINCT_SOME: Final = Check("", _refuse_no_values)
+"""A list that is not empty, of which repeated values count once."""
+_LISTS: Final = (DISTINCT, DISTINCT_SOME)
+
+
+class Configured:
+    """What is configured once, when it is made: converters, transforms and predicates.
+
+    Args:
+        config: the keys that :meth:`config` describes, as text or as Python has them.
+        mode: ``strict`` or ``kafka_4_3``, see :mod:`headerware.connect.modes`.
+
+    Raises:
+        ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef()
+    """The keys; a class of its own says its own."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        self.mode: Mode = mode
+        self.options: dict[str, Any] = self.CONFIG.parse(config, mode)
+        """Every key's value."""
+
+    @classmethod
+    def config(cls, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
+        """Describe the keys that there are in a mode (Connect's ``config()``)."""
+        return cls.CONFIG.keys(mode)
+
+    def close(self) -> None:
+        """Give back what was opened; nothing, unless a class says more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

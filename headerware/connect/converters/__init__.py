@@ -1,0 +1,1 @@
+"""Connect's converters, between values and bytes (KIP-145)."""

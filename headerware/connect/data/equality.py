@@ -1,0 +1,28 @@
+"""When two values are the same: in class, too, for an int8 of 1 is no int64 of 1, nor a boolean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same, as Java's boxed values are: by class and content.
+
+    NaN is itself, and 0.0 is not -0.0. Lists and maps are compared by what they hold.
+    """
+    if one is other:
+        return True
+    if isinstance(one, list | tuple):
+        return isinstance(other, list | tuple) and len(one) == len(other) and all(map(alike, one, other))
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(
+            key in other and alike(value, other[key]) for key, value in one.items()
+        )
+    if isinstance(one, float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return bool(one == other) and math.copysign(1.0, one) == math.copysign(1.0, other)
+    return bool(one == other)

@@ -1,0 +1,234 @@
+"""Logical types: a name that gives the values of a primitive type another meaning.
+
+Decimal(scale)   bytes   decimal.Decimal    two's complement, big-endian, of the unscaled number
+Date             int32   datetime in UTC    days since the epoch
+Time             int32   datetime in UTC    milliseconds since midnight, on the first day
+Timestamp        int64   datetime in UTC    milliseconds since the epoch
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal as DecimalNumber
+from typing import ClassVar, Final
+
+from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.numbers import Int32
+from headerware.connect.data.schema import Schema
+from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, to_epoch_ms
+from headerware.connect.data.validation import DATE, DECIMAL, TIME, TIMESTAMP
+from headerware.connect.errors import ConnectDataError, NullValueError, NumberTextError
+
+
+class Decimal:
+    """Exact decimal numbers of a fixed count of digits after the point."""
+
+    LOGICAL_NAME: ClassVar[str] = DECIMAL
+    SCALE: ClassVar[str] = "scale"
+
+    @staticmethod
+    def builder(scale: int) -> SchemaBuilder:
+        """Open a schema of decimals with so many digits after the point."""
+        return SchemaBuilder.bytes().name(DECIMAL).parameter("scale", str(scale)).version(1)
+
+    @staticmethod
+    def schema(scale: int) -> Schema:
+        """Give the schema of decimals with so many digits after the point."""
+        return Decimal.builder(scale).build()
+
+    @staticmethod
+    def from_logical(schema: Schema, value: DecimalNumber) -> bytes:
+        """Give the bytes of a decimal.
+
+        Raises:
+            ConnectDataError: the schema has no scale, or another than the value.
+        """
+        scale = Decimal.scale(schema)
+        found = scale_of(value)
+        if found != scale:
+            raise ConnectDataError(
+                f"expected {scale} digits after the point, as the schema says, found {found}"
+            )
+        unscaled = unscaled_of(value)
+        return unscaled.to_bytes(_length(unscaled), "big", signed=True)
+
+    @staticmethod
+    def to_logical(schema: Schema, value: bytes) -> DecimalNumber:
+        """Give the decimal of its bytes.
+
+        Raises:
+            ConnectDataError: the schema has no scale.
+            NumberTextError: there are no bytes.
+        """
+        if not value:
+            raise NumberTextError("expected the bytes of a number, found none")
+        return of_unscaled(int.from_bytes(value, "big", signed=True), Decimal.scale(schema))
+
+    @staticmethod
+    def scale(schema: Schema) -> int:
+        """Give the digits after the point that a schema says.
+
+        Raises:
+            ConnectDataError: it says none.
+        """
+        if schema.parameters is None:
+            raise NullValueError(
+                "expected a decimal's schema with the parameter 'scale', found no parameters"
+            )
+        text = schema.parameters.get("scale")
+        try:
+            return int(text or "")
+        except ValueError:
+            raise ConnectDataError(
+                "expected a decimal's schema with a number as its parameter 'scale'"
+            ) from None
+
+
+class _TimeType:
+    """What the three types of points in time share."""
+
+    LOGICAL_NAME: ClassVar[str]
+
+    @classmethod
+    def _check(cls, schema: Schema) -> None:
+        if schema.name != cls.LOGICAL_NAME:
+            raise ConnectDataError(f"expected a schema named {cls.LOGICAL_NAME}, found {schema}")
+
+
+class Date(_TimeType):
+    """Days, without a time of day or a zone."""
+
+    LOGICAL_NAME: ClassVar[str] = DATE
+    SCHEMA: ClassVar[Schema]
+
+    @staticmethod
+    def builder() -> SchemaBuilder:
+        """Open a schema of dates."""
+        return SchemaBuilder.int32().name(DATE).version(1)
+
+    @classmethod
+    def from_logical(cls, schema: Schema, value: datetime | Instant) -> Int32:
+        """Give the days since the epoch.
+
+        Raises:
+            ConnectDataError: the schema is of another type, or the value is not at midnight.
+        """
+        cls._check(schema)
+        days, rest = divmod(to_epoch_ms(value), DAY_MS)
+        if rest:
+            raise ConnectDataError("expected a date, found a point in time that is not at midnight in UTC")
+        return Int32.wrapped(days)
+
+    @classmethod
+    def to_logical(cls, schema: Schema, value: int) -> datetime | Instant:
+        """Give the midnight of a day since the epoch.
+
+        Raises:
+            ConnectDataError: the schema is of another type.
+        """
+        cls._check(schema)
+        return from_epoch_ms(value * DAY_MS)
+
+
+class Time(_TimeType):
+    """Times of day, without a date or a zone."""
+
+    LOGICAL_NAME: ClassVar[str] = TIME
+    SCHEMA: ClassVar[Schema]
+
+    @staticmethod
+    def builder() -> SchemaBuilder:
+        """Open a schema of times."""
+        return SchemaBuilder.int32().name(TIME).version(1)
+
+    @classmethod
+    def from_logical(cls, schema: Schema, value: datetime | Instant) -> Int32:
+        """Give the milliseconds since midnight.
+
+        Raises:
+            ConnectDataError: the schema is of another type, or the value is not on the first day.
+        """
+        cls._check(schema)
+        return Int32(_of_day(to_epoch_ms(value)))
+
+    @classmethod
+    def to_logical(cls, schema: Schema, value: int) -> datetime | Instant:
+        """Give the time of day as a point in time on the first day.
+
+        Raises:
+            ConnectDataError: the schema is of another type, or there are not so many milliseconds in a day.
+        """
+        cls._check(schema)
+        return from_epoch_ms(_of_day(value))
+
+
+class Timestamp(_TimeType):
+    """Points in time, to the millisecond."""
+
+    LOGICAL_NAME: ClassVar[str] = TIMESTAMP
+    SCHEMA: ClassVar[Schema]
+
+    @staticmethod
+    def builder() -> SchemaBuilder:
+        """Open a schema of timestamps."""
+        return SchemaBuilder.int64().name(TIMESTAMP).version(1)
+
+    @classmethod
+    def from_logical(cls, schema: Schema, value: datetime | Instant) -> int:
+        """Give the milliseconds since the epoch.
+
+        Raises:
+            ConnectDataError: the schema is of another type.
+        """
+        cls._check(schema)
+        return to_epoch_ms(value)
+
+    @classmethod
+    def to_logical(cls, schema: Schema, value: int) -> datetime | Instant:
+        """Give the point in time of milliseconds since the epoch.
+
+        Raises:
+            ConnectDataError: the schema is of another type.
+        """
+        cls._check(schema)
+        return from_epoch_ms(value)
+
+
+Date.SCHEMA = Date.builder().build()
+Time.SCHEMA = Time.builder().build()
+Timestamp.SCHEMA = Timestamp.builder().build()
+
+TIME_TYPES: Final[dict[str, type[Date | Time | Timestamp]]] = {DATE: Date, TIME: Time, TIMESTAMP: Timestamp}
+"""The types of points in time, by their schemas' names."""
+
+
+def scale_of(value: DecimalNumber) -> int:
+    """Give the digits after the point; negative where the last ones before it are zeros that are not kept."""
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise ConnectDataError("expected a finite decimal number, found infinity or no number")
+    return -exponent
+
+
+def unscaled_of(value: DecimalNumber) -> int:
+    """Give a decimal's digits as an integer, without its point."""
+    sign, digits, _ = value.as_tuple()
+    return int(DecimalNumber((sign, digits, 0)))
+
+
+def of_unscaled(unscaled: int, scale: int) -> DecimalNumber:
+    """Give the decimal of these digits, so many of them after the point."""
+    sign, digits, _ = DecimalNumber(unscaled).as_tuple()
+    return DecimalNumber((sign, digits, -scale))
+
+
+def _length(number: int) -> int:
+    """Give the bytes that a number takes in two's complement, as Java writes it: the fewest, at least one."""
+    magnitude = number if number >= 0 else ~number
+    return magnitude.bit_length() // 8 + 1
+
+
+def _of_day(value_ms: int) -> int:
+    if not 0 <= value_ms <= DAY_MS:
+        raise ConnectDataError("expected a time of day, from 0 to 86400000 milliseconds")
+    return value_ms

@@ -1,0 +1,1 @@
+"""Connect's predicates, which say when a transform applies (KIP-585)."""

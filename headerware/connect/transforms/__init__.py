@@ -1,0 +1,1 @@
+"""Connect's single message transforms (KIP-66)."""

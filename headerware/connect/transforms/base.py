@@ -1,0 +1,182 @@
+"""What a transform is (KIP-66): one record in, one or none out.
+
+A transform that works on keys or values is written once, and has the two as classes of its own, ``Key`` and
+``Value``, named ``MaskField$Key`` and ``MaskField$Value`` in configuration, as in Connect. It says what it
+does to schemaless values, and compiles a plan for each schema that it meets:
+
+    class Upper(PartTransform):
+        def schemaless(self, value, record): ...             -> the new value
+        def plan(self, schema): ...                          -> Plan(new schema, function of value and record)
+
+Configuration is read once, when the transform is made; nothing is parsed per record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from headerware.connect.config import Configured
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import ConnectDataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.connect.data.schema import Schema
+    from headerware.connect.modes import Mode
+    from headerware.connect.records import ConnectRecord, Part
+
+_PLANS = 64
+"""The schemas whose plans are kept; a stream has few, and a flood of them must not fill the memory."""
+
+
+class Transform(Configured):
+    """Turn one record into another, or into none.
+
+    A transform of your own extends this, describes its keys in ``CONFIG``, and is named in configuration by
+    an entry point of the group ``headerware.transforms``. It must be safe for use by several threads at once.
+
+    Args:
+        config: the values of its keys, without the prefix of an alias.
+        mode: ``strict`` or ``kafka_4_3``.
+
+    Raises:
+        ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
+    """
+
+    def apply(self, record: Any) -> Any:
+        """Give the record that takes this one's place, the same, or None to drop it.
+
+        Args:
+            record: a :class:`~headerware.connect.records.ConnectRecord`.
+
+        Raises:
+            ConnectError: the record cannot be transformed.
+        """
+        raise NotImplementedError
+
+
+class Plan(NamedTuple):
+    """What a transform does to the values of one schema.
+
+    Args:
+        schema: the schema of what it gives.
+        apply: gives the new value of an old one; the record is there for what stands beside it.
+    """
+
+    schema: Schema | None
+    apply: Callable[[Any, ConnectRecord], Any]
+
+
+class PartTransform(Transform):
+    """Turn a record's key or value into another; ``Key`` and ``Value`` are the classes to use."""
+
+    part: ClassVar[Part | None] = None
+    """Which of the two; None for the class that has both."""
+    Key: ClassVar[type[PartTransform]]
+    """The transform of keys."""
+    Value: ClassVar[type[PartTransform]]
+    """The transform of values."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give a transform its two classes."""
+        super().__init_subclass__(**options)
+        if cls.part is None:
+            for name, part in (("Key", "key"), ("Value", "value")):
+                facts = {
+                    "part": part,
+                    "__module__": cls.__module__,
+                    "__qualname__": f"{cls.__qualname__}.{name}",
+                }
+                setattr(cls, name, type(name, (cls,), facts))
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = "strict") -> None:
+        if self.part is None:
+            kind = type(self).__name__
+            problem = f"{kind} works on keys or on values: use {kind}.Key or {kind}.Value"
+            raise TypeError(problem)
+        super().__init__(config, mode=mode)
+        self._plans: dict[int, tuple[Schema, Plan]] = {}
+        self._by_schema: dict[Schema, Plan] = {}
+
+    def apply(self, record: Any) -> Any:
+        """Give the record with its key or value transformed."""
+        part = self.part
+        if part == "value":
+            schema, value = record.value_schema, record.value
+        else:
+            part, schema, value = "key", record.key_schema, record.key
+        if schema is None:
+            if value is None:
+                return self.null(record, None)
+            return record.with_part(part, None, self.schemaless(value, record))
+        if value is None:
+            return self.null(record, schema)
+        planned = self._plans.get(id(schema))
+        plan = planned[1] if planned is not None else self.planned(schema)
+        return record.with_part(part, plan.schema, plan.apply(value, record))
+
+    def null(self, record: Any, schema: Schema | None) -> Any:
+        """Give what becomes of a record whose key or value is null: by default it stays as it is.
+
+        Args:
+            record: the record.
+            schema: the null's schema, or None.
+        """
+        del schema
+        return record
+
+    def schemaless(self, value: Any, record: Any) -> Any:
+        """Give the new value of one without a schema.
+
+        Raises:
+            ConnectError: the value cannot be transformed.
+        """
+        raise NotImplementedError
+
+    def plan(self, schema: Schema) -> Plan:
+        """Say what to do to the values of a schema; called once for each that is met.
+
+        Raises:
+            ConnectError: values of this schema cannot be transformed.
+        """
+        raise NotImplementedError
+
+    def planned(self, schema: Schema) -> Plan:
+        """Give the plan for a schema, made when it is first met."""
+        # Found by identity first, and by content where a stream makes its schemas anew. Equal schemas share a
+        # plan, so that what comes out has one schema, which the next transform finds by identity.
+        if len(self._plans) >= _PLANS:
+            self._plans = {}
+        if len(self._by_schema) >= _PLANS:
+            self._by_schema = {}
+        plan = self._by_schema.get(schema)
+        if plan is None:
+            plan = self._by_schema[schema] = self.plan(schema)
+        self._plans[id(schema)] = (schema, plan)
+        return plan
+
+
+def require_map(value: Any, purpose: str) -> dict[str, Any]:
+    """Give a schemaless value that is a dict.
+
+    Raises:
+        ConnectDataError: it is something else.
+    """
+    if not isinstance(value, dict):
+        raise ConnectDataError(
+            f"expected a dict for {purpose}, as values without a schema are, found {type(value).__name__}"
+        )
+    return value
+
+
+def require_struct(value: Any, purpose: str) -> Struct:
+    """Give a value that is a struct.
+
+    Raises:
+        ConnectDataError: it is something else.
+    """
+    if not isinstance(value, Struct):
+        raise ConnectDataError(f"expected a struct for {purpose}, found {type(value).__name__}")
+    return value
