@@ -1,7 +1,8 @@
 """Configuration: the flat client form, TOML files, and both together, all into one list of interceptors.
 
 The flat form is KIP-66's manner: ``interceptors`` lists aliases in the order of sending, and
-``interceptors.<alias>.<option>`` their options; the alias is the type where ``.type`` is absent.
+``interceptors.<alias>.<option>`` their options; the alias is the type where ``.type`` is absent. A
+connector's own lines are taken, too: see :mod:`headerware.core.connector_lines`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
+from headerware.core.connector_lines import connector_source, is_connector_line
 from headerware.core.errors import ConfigError
 from headerware.core.files import Read, read_sources, read_text
 from headerware.core.hooks import Interceptor
@@ -37,8 +39,8 @@ def from_flat(config: Mapping[str, Any], read: Read = read_text) -> list[Interce
     for key in config:
         if not is_ours(key):
             raise ConfigError(
-                f"unknown key; a chain's configuration has '{ALIASES}', '{_PREFIX}<alias>.<option>' and "
-                f"'{FILE}'",
+                f"unknown key; a chain's configuration has '{ALIASES}', '{_PREFIX}<alias>.<option>', "
+                f"'{FILE}', and a connector's lines of transforms, predicates and converters",
                 path=key,
             )
     return [interceptor for _, interceptor in built(flat_sources(config, read))]
@@ -59,12 +61,15 @@ def from_file(path: str | os.PathLike[str], read: Read = read_text) -> list[Inte
 
 def is_ours(key: object) -> bool:
     """Whether a client's configuration key belongs to a chain."""
-    return isinstance(key, str) and (key in (ALIASES, FILE) or key.startswith(_PREFIX))
+    if not isinstance(key, str):
+        return False
+    return key in (ALIASES, FILE) or key.startswith(_PREFIX) or is_connector_line(key)
 
 
 def flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[list[Declared]]:
     """Read a flat configuration, after the file that it names."""
     sources = read_sources(str(config[FILE]), read) if FILE in config else []
+    sources.append(connector_source(config))
     earlier = dict.fromkeys(declared.name for source in sources for declared in source)
     aliases = _aliases(config.get(ALIASES, ()))
     options: dict[str, dict[str, Any]] = {alias: {} for alias in aliases}

@@ -10,6 +10,7 @@ import struct
 import traceback
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.errors import TransformError
 from headerware.core.headers import Headers, Pair
 from headerware.core.record import Record
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
+_TRANSFORMATION: Final = "TRANSFORMATION"
+"""Connect's own word for the stage of its transforms."""
 _PREFIXES: Final = (CONNECT, SPRING)
 _STACKTRACE_LIMIT: Final = 4096
 _TIMESTAMP_TYPES: Final = {0: b"NoTimestampType", 1: b"CreateTime", 2: b"LogAppendTime"}
@@ -57,13 +60,14 @@ def is_dead_letter_topic(pattern: str, topic: str) -> bool:
 
 
 def _connect(record: Record, error: InterceptorError, stage: str) -> list[Pair]:
+    of_connect = error if isinstance(error, TransformError) else TransformError("")
     reason: dict[str, str | None] = {
         "topic": record.topic,
         "partition": _decimal(record.partition),
         "offset": _decimal(record.offset),
-        "stage": stage,
-        "class.name": error.step,
-        "exception.class.name": _class_name(error),
+        "stage": _TRANSFORMATION if of_connect is error else stage,
+        "class.name": of_connect.transform or error.step,
+        "exception.class.name": of_connect.java or _class_name(error),
         "exception.message": str(error),
         "exception.stacktrace": _stacktrace(error),
     }

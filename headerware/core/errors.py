@@ -11,6 +11,7 @@
     └── InterceptorError         a record that an interceptor refused, with its step and position
         ├── SerdeError           a key or value that cannot be serialized or deserialized
         │   └── UnknownSchemaError
+        ├── TransformError       a record that one of a connector's transforms refused
         ├── SignatureError
         ├── CompressionError
         ├── ReassemblyError
@@ -144,6 +145,17 @@ class SerdeError(InterceptorError):
 
 class UnknownSchemaError(SerdeError):
     """A record whose schema no store knows."""
+
+
+class TransformError(InterceptorError):
+    """A record that one of a connector's transforms refused.
+
+    ``transform`` is the transform's class as configuration names it, and ``java`` the exception that Kafka
+    Connect raises there; dead letters carry both.
+    """
+
+    transform: str | None = None
+    java: str | None = None
 
 
 class SignatureError(InterceptorError):

@@ -110,6 +110,7 @@ _interceptors: Final = Catalogue(
         "slice": "headerware.interceptors.slice:Slice",
         "trace": "headerware.interceptors.trace:Trace",
         "trail": "headerware.interceptors.trail:Trail",
+        "transforms": "headerware.interceptors.transforms:Transforms",
     },
     GROUP,
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headerware.interceptors.trail import Trail
     from headerware.interceptors.trail_entries import TrailEntry, TrailReading, read_trail
     from headerware.interceptors.trail_timeline import timeline
+    from headerware.interceptors.transforms import Transforms
 
 __all__ = [
     "Compact",
@@ -33,6 +34,7 @@ __all__ = [
     "Trail",
     "TrailEntry",
     "TrailReading",
+    "Transforms",
     "extract_context",
     "read_trail",
     "timeline",
@@ -51,6 +53,7 @@ _HOMES: Final = {
     "Trail": "trail",
     "TrailEntry": "trail_entries",
     "TrailReading": "trail_entries",
+    "Transforms": "transforms",
     "extract_context": "trace",
     "read_trail": "trail_entries",
     "timeline": "trail_timeline",

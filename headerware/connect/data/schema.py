@@ -168,7 +168,8 @@ class Schema:
         return f"Schema{{{named}{self.type.name}}}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, tuple(getattr(self, slot) for slot in _STORED)
+        stored = [getattr(self, slot) for slot in _STORED]
+        return _remade, tuple(dict(fact) if isinstance(fact, MappingProxyType) else fact for fact in stored)
 
 
 class Field:

@@ -1,0 +1,68 @@
+"""A connector's own lines in a client's configuration, so that they can be pasted as they are.
+
+    transforms, transforms.<alias>.*, predicates, predicates.<alias>.*, header.converter, header.converter.*
+                                        an interceptor named ``transforms``, of that type
+    key.converter, key.converter.*, value.converter, value.converter.*
+                                        a ``serialize`` step named ``converters``
+
+Both work on whatever the client does: a producer sends, a consumer consumes. Further options of theirs, such
+as the mode, stand under ``interceptors.transforms.*`` as for any alias.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.errors import ConfigError
+from headerware.core.options import Declared, Setting, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TRANSFORMS: Final = "transforms"
+CONVERTERS: Final = "converters"
+_OF_TRANSFORMS: Final = ("transforms", "predicates", "header.converter")
+_OF_CONVERTERS: Final = {"key": "key.converter", "value": "value.converter"}
+_HEADS: Final = (*_OF_TRANSFORMS, *_OF_CONVERTERS.values())
+_ORIGIN: Final = "client configuration"
+
+
+def is_connector_line(key: str) -> bool:
+    """Whether a key of a client's configuration is a connector's."""
+    return _under(key, _HEADS)
+
+
+def connector_source(config: Mapping[str, Any]) -> list[Declared]:
+    """Give what a connector's lines declare, in the order of sending; nothing where there are none.
+
+    Raises:
+        ConfigError: options of a converter that is not named.
+    """
+    declared = []
+    lines = {key: value for key, value in config.items() if _under(key, _OF_TRANSFORMS)}
+    if lines:
+        settings = {"config": _setting(lines, TRANSFORMS), "on": _setting("both", TRANSFORMS)}
+        declared.append(Declared(TRANSFORMS, "transforms", TRANSFORMS, settings))
+    serdes = {part: _serde(head, config) for part, head in _OF_CONVERTERS.items()}
+    found = {part: serde for part, serde in serdes.items() if serde is not None}
+    if found:
+        declared.append(Declared(CONVERTERS, "serialize", CONVERTERS, found))
+    return declared
+
+
+def _serde(head: str, config: Mapping[str, Any]) -> Setting | None:
+    prefix = f"{head}."
+    options = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+    if head in config:
+        return _setting({"type": "connect", "converter": config[head], "options": options}, head)
+    if options:
+        raise ConfigError(f"these are options of a converter that is not named; give {head}", path=head)
+    return None
+
+
+def _setting(value: Any, path: str) -> Setting:
+    return setting(value, _ORIGIN, path=path)
+
+
+def _under(key: str, heads: tuple[str, ...]) -> bool:
+    return any(key == head or key.startswith(f"{head}.") for head in heads)

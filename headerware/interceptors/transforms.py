@@ -1,0 +1,211 @@
+"""Transforms: a connector's list of single message transforms, with its predicates (KIP-66, KIP-585)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+
+from headerware.connect.converters.headers_codec import from_connect, to_connect
+from headerware.connect.converters.selection import header_converter_from
+from headerware.connect.data.conforming import plain
+from headerware.connect.data.schema import Schema
+from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import ConnectError
+from headerware.connect.modes import STRICT, Mode
+from headerware.connect.pipeline import Pipeline, StageError
+from headerware.connect.properties import parse_connector
+from headerware.connect.records import ConnectRecord, SinkRecord, SourceRecord, TimestampType
+from headerware.core.errors import ConfigError, TransformError
+from headerware.core.hooks import DROP, Interceptor, Place, Stage
+from headerware.core.options import PATH
+from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from headerware.core.context import Context
+    from headerware.core.hooks import HookResult
+
+_TIMESTAMP_TYPES: Final = {
+    0: TimestampType.NO_TIMESTAMP_TYPE,
+    1: TimestampType.CREATE_TIME,
+    2: TimestampType.LOG_APPEND_TIME,
+}
+_Part = tuple[Schema | None, Any]
+
+
+class Transforms(Interceptor, frozen=True, kw_only=True):
+    """Put records through a connector's transforms, before they are serialized or after they are deserialized.
+
+    Keys and values have a schema where they are a :class:`~headerware.connect.data.Struct` or a
+    :class:`~headerware.connect.data.SchemaAndValue`; others are schemaless. Headers are decoded by the header
+    converter when a transform looks at them; those that nobody touches stay byte for byte.
+
+    Args:
+        config: the connector's own lines: a mapping, or text as in a ``.properties`` file or a connector's
+            JSON. ``transforms``, ``transforms.<alias>.*``, ``predicates``, ``predicates.<alias>.*`` and
+            ``header.converter`` count; what else a connector has is passed over.
+        file: a file with such text, in place of ``config``.
+        mode: ``strict`` refuses what is ambiguous, ``kafka_4_3`` does what Kafka Connect 4.3 does.
+        on: where they are applied: on ``send``, on ``consume``, or on ``both``.
+        plain: give plain Python values to what comes next: dicts for structs, and no schemas.
+
+    Raises:
+        ConfigError: the lines cannot work, and which of them.
+
+    A record that a transform drops counts as dropped. Safe for use by several threads at once where the
+    transforms are; ours are.
+    """
+
+    type: ClassVar[str] = "transforms"
+    stage: ClassVar[Stage] = Stage.OBJECTS
+    place: ClassVar[Place | None] = Place.TRANSFORM
+
+    config: dict[str, Any] | str | None = None
+    file: Annotated[str | None, PATH] = None
+    mode: Mode = STRICT
+    on: Literal["send", "consume", "both"] = "send"
+    plain: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse lines that cannot work; a file is read when the chain is opened."""
+        if (self.config is None) == (self.file is None):
+            raise ConfigError(
+                "give either config, with a connector's lines, or file, with the name of their file"
+            )
+        if self.on_error == "skip":
+            raise ConfigError(
+                "'skip' would let a record pass that is not transformed; use raise, drop or dead_letter",
+                path="on_error",
+            )
+        if self.config is not None:
+            self._pipeline().close()
+
+    def open(self, context: Context) -> _TransformsStep:  # noqa: ARG002 - transforms know nothing of a client
+        """Give the hooks for one session."""
+        return _TransformsStep(self, self._pipeline(), self._lines())
+
+    def _pipeline(self) -> Pipeline:
+        return Pipeline.from_config(self._lines(), mode=self.mode)
+
+    def _lines(self) -> dict[str, Any]:
+        if isinstance(self.config, dict):
+            return self.config
+        return parse_connector(self.config if self.config is not None else _text_of(self.file or ""))
+
+
+class _TransformsStep:
+    """The transforms of one session."""
+
+    __slots__ = ("_converter", "_pipeline", "_plain", "on_consume", "on_send")
+
+    def __init__(self, options: Transforms, pipeline: Pipeline, lines: dict[str, Any]) -> None:
+        self._pipeline: Final = pipeline
+        self._converter: Final = header_converter_from(lines, mode=options.mode)
+        self._plain: Final = options.plain
+        nothing: Callable[[Record], HookResult] = _as_it_is
+        self.on_send = self._send if options.on != "consume" else nothing
+        self.on_consume = self._consume if options.on != "send" else nothing
+
+    def close(self) -> None:
+        """Close the transforms, the predicates and the header converter, once."""
+        self._pipeline.close()
+        self._converter.close()
+
+    def _send(self, record: Record) -> HookResult:
+        (key_schema, key), (value_schema, value) = _with_schema(record.key), _with_schema(record.value)
+        headers = to_connect(record.topic, record.headers, self._converter)
+        source = SourceRecord(
+            None,
+            None,
+            record.topic,
+            record.partition,
+            key_schema,
+            key,
+            value_schema,
+            value,
+            record.timestamp_ms,
+            headers,
+        )
+        return self._through(source, record)
+
+    def _consume(self, record: Record) -> HookResult:
+        (key_schema, key), (value_schema, value) = _with_schema(record.key), _with_schema(record.value)
+        headers = to_connect(record.topic, record.headers, self._converter)
+        sink = SinkRecord(
+            record.topic,
+            record.partition,
+            key_schema,
+            key,
+            value_schema,
+            value,
+            record.offset or 0,
+            record.timestamp_ms,
+            _TIMESTAMP_TYPES.get(record.timestamp_type, TimestampType.NO_TIMESTAMP_TYPE),
+            headers,
+        )
+        return self._through(sink, record)
+
+    def _through(self, given: ConnectRecord, record: Record) -> HookResult:
+        try:
+            made = self._pipeline.apply(given)
+            if made is None:
+                return DROP
+            headers = from_connect(made.topic or "", made.headers, self._converter)
+        except ConnectError as error:
+            raise _refusal(error) from error
+        if made is given and headers == record.headers and not self._plain:
+            return record
+        if made.topic is None:
+            raise TransformError("the transforms gave a record without a topic")
+        return Record(
+            made.topic,
+            self._given(made.value_schema, made.value),
+            self._given(made.key_schema, made.key),
+            headers,
+            made.kafka_partition,
+            made.timestamp,
+            record.timestamp_type,
+            record.offset,
+            record.leader_epoch,
+            record.local,
+        )
+
+    def _given(self, schema: Schema | None, value: Any) -> Any:
+        """Give what the next one gets: a struct as it is, another value beside its schema where it has one."""
+        if self._plain:
+            return plain(value)
+        if schema is None or value is None or isinstance(value, Struct):
+            return value
+        return SchemaAndValue(schema, value)
+
+
+def _as_it_is(record: Record) -> Record:
+    return record
+
+
+def _with_schema(given: Any) -> _Part:
+    """Give the schema and the value of a key or value; a plain one has no schema."""
+    if isinstance(given, Struct):
+        return given.schema, given
+    if isinstance(given, SchemaAndValue):
+        return given
+    return None, given
+
+
+def _refusal(error: ConnectError) -> TransformError:
+    refusal = TransformError(str(error))
+    refusal.java = error.java
+    if isinstance(error, StageError):
+        refusal.transform = error.transform
+    return refusal
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - options are plain text
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise ConfigError(f"cannot be read: {reason}", path=path) from error
