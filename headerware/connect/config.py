@@ -110,7 +110,7 @@ def _parsed(key: ConfigKey, given: Mapping[str, Any], mode: Mode) -> Any:
         value = given[key.name]
         if value is None and mode == STRICT and key.default is not None:
             raise ConnectConfigError(f"expected a value of type {key.type}, found null", path=key.name)
-        value = None if value is None else _of_type(key, value)
+        value = None if value is None else _of_type(key, value, mode)
     elif key.default is REQUIRED:
         raise ConnectConfigError("this key has no default; give it", path=key.name)
     else:
@@ -123,8 +123,10 @@ def _parsed(key: ConfigKey, given: Mapping[str, Any], mode: Mode) -> Any:
     return value
 
 
-def _of_type(key: ConfigKey, value: Any) -> Any:
+def _of_type(key: ConfigKey, value: Any, mode: Mode) -> Any:
     try:
+        if key.type == "LIST":
+            return _list(value, mode)
         return _TYPES[key.type](value)
     except (ValueError, TypeError, KeyError):
         found = "a text that is none" if isinstance(value, str) else type(value).__name__
@@ -138,7 +140,7 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    return value.strip()
+    return value.strip(_BLANKS)
 
 
 def _integer(bits: int) -> Callable[[Any], int]:
@@ -147,7 +149,7 @@ def _integer(bits: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise TypeError
-        if isinstance(value, str) and not _INTEGER.fullmatch(value.strip()):
+        if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(_BLANKS)):
             raise ValueError
         number = int(value)
         if number not in limits:
@@ -163,23 +165,38 @@ def _double(value: Any) -> float:
     return float(value)
 
 
-def _list(value: Any) -> list[str]:
+def _list(value: Any, mode: Mode) -> list[str]:
     if isinstance(value, list | tuple):
-        return list(value)
+        return [item if isinstance(item, str) else _string(item) for item in value]
     text = _string(value)
-    return _COMMA.split(text) if text else []
+    if not text:
+        return []
+    return _COMMA.split(text) if mode != STRICT or "\\" not in text else _escaped_list(text)
 
 
+def _escaped_list(text: str) -> list[str]:
+    """Part at commas that no backslash escapes; the items keep their escapes, see transforms/lists.py."""
+    items = [""]
+    for piece in _ESCAPE_OR_COMMA.findall(text):
+        if piece == ",":
+            items.append("")
+        else:
+            items[-1] += piece
+    return [item.strip(_BLANKS) for item in items]
+
+
+_BLANKS: Final = "".join(map(chr, range(33)))
+"""What Java's ``trim`` takes away."""
 _BOOLEANS: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"[+-]?\d+")
-_COMMA: Final = re.compile(r"\s*,\s*")
+_COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
+_ESCAPE_OR_COMMA: Final = re.compile(r"\\.|[,\\]|[^,\\]+", re.DOTALL)
 _TYPES: Final[dict[str, Callable[[Any], Any]]] = {
     "BOOLEAN": _boolean,
     "STRING": _string,
     "INT": _integer(32),
     "LONG": _integer(64),
     "DOUBLE": _double,
-    "LIST": _list,
     "PASSWORD": _string,
 }
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-import msgspec
-
 from headerware.connect.converters.headers_codec import from_connect, to_connect
 from headerware.connect.converters.selection import header_converter_from
 from headerware.connect.data.conforming import plain
@@ -36,7 +34,7 @@ _Part = tuple[Schema | None, Any]
 
 
 class Transforms(Interceptor, frozen=True, kw_only=True):
-    """Put records through a connector's transforms, before they are serialized or after they are deserialized.
+    """Put records through a connector's transforms, before a serializer or after a deserializer.
 
     Keys and values have a schema where they are a :class:`~headerware.connect.data.Struct` or a
     :class:`~headerware.connect.data.SchemaAndValue`; others are schemaless. Headers are decoded by the header
@@ -173,7 +171,7 @@ class _TransformsStep:
         )
 
     def _given(self, schema: Schema | None, value: Any) -> Any:
-        """Give what the next one gets: a struct as it is, another value beside its schema where it has one."""
+        """Give what the next one gets: a struct as it is, another value beside the schema that it has."""
         if self._plain:
             return plain(value)
         if schema is None or value is None or isinstance(value, Struct):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant, from_epoch_ms, to_epoch_ms
 from headerware.connect.data.validation import LOGICAL_CLASSES, described, validate_value
@@ -108,10 +109,12 @@ _converters: Final[dict[Type, Callable[[Schema, Any, str], Any]]] = {
 def plain(value: Any) -> Any:
     """Give a value as plain Python has it: structs as dicts, with defaults, and numbers without a width.
 
-    Bytes are ``bytes``; points in time stay datetimes.
+    A value beside its schema is given without it. Bytes are ``bytes``; points in time stay datetimes.
     """
     if isinstance(value, Struct):
         return {name: plain(value[name]) for name in value}
+    if isinstance(value, SchemaAndValue):
+        return plain(value.value)
     if isinstance(value, dict):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,15 +1,19 @@
 """Typed columns on the executors: the objects that serdes give become Arrow columns, and come back.
 
 Objects are None, bool, int, float, str, bytes, Decimal, date, time, datetime, timedelta and UUID, and dicts
-and lists of them. A type comes from :func:`~headerware.spark_bridge.frames.avro_types.avro_type`, from
+and lists of them; Connect's structs, and its values beside a schema, are taken for what they hold. A type
+comes from :func:`~headerware.spark_bridge.frames.avro_types.avro_type`, from
 :func:`~headerware.spark_bridge.frames.json_types.json_type` or from the user, by way of pyspark's
 ``to_arrow_type``. Neither function needs a JVM.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headerware.connect.data.conforming import plain
+from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.struct import Struct
 from headerware.core.errors import SerdeError
 from headerware.spark_bridge.frames.typed_columns import node_of
 from headerware.spark_bridge.frames.typed_layout import spread
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+
+
+_OF_CONNECT: Final = frozenset({Struct, SchemaAndValue})
 
 
 class Column(NamedTuple):
@@ -56,6 +63,8 @@ def column(objects: Sequence[Any], kind: pa.DataType) -> Column:
             2 GiB, and the batches are to be smaller.
     """
     node, rows = node_of(kind), list(objects)
+    if not _OF_CONNECT.isdisjoint(map(type, rows)):
+        rows = [plain(row) for row in rows]
     array, misfits = node.build(rows)
     if misfits:
         good = [row for row in range(len(rows)) if row not in misfits]

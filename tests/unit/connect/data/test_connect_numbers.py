@@ -50,7 +50,7 @@ class TestInt8:
         assert (str(Int8(5)), f"{Int8(5)}", repr(Int8(5))) == ("5", "5", "Int8(5)")
 
     def test_survives_pickling(self) -> None:
-        assert type(pickle.loads(pickle.dumps(Int32(5)))) is Int32
+        assert type(pickle.loads(pickle.dumps(Int32(5)))) is Int32  # noqa: S301 - our own pickle
 
 
 class TestFloat32:

@@ -1,0 +1,186 @@
+"""Find what a connector's configuration names: transforms, predicates and converters.
+
+Our own go by the name of the Java class that they stand in for, or by its simple name; others come by entry
+points. A transform of keys and values is written ``MaskField$Key`` or ``MaskField$Value``, as in Java.
+Nothing is imported before a configuration names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from headerware.connect.config import Configured
+from headerware.connect.errors import ConnectConfigError
+from headerware.connect.modes import STRICT, Mode
+from headerware.core.errors import PluginError
+
+Kind = TypeVar("Kind", bound=Configured)
+PARTS: Final = ("Key", "Value")
+"""The two classes that a transform of keys and values has."""
+
+
+class ConnectPluginError(PluginError, ConnectConfigError):
+    """A class that configuration names, but that cannot be had, or is of another kind."""
+
+
+class UnknownClassError(ConnectPluginError):
+    """A name that nothing has."""
+
+    java: ClassVar[str] = "java.lang.ClassNotFoundException"
+
+
+class NoPartError(ConnectPluginError):
+    """A transform that has a class for keys and one for values, named without saying which."""
+
+    java: ClassVar[str] = "java.lang.InstantiationException"
+
+
+class Catalogue(Generic[Kind]):
+    """The classes of one kind, by the names that configuration uses for them.
+
+    Args:
+        what: what one of them is called in errors, such as ``transform``.
+        base: the class that all of them extend.
+        built_in: our own, as ``name: "module:Class"``; a name with a package, such as
+            ``org.apache.kafka.connect.transforms.Filter``, is found by its last word, too.
+        group: the entry-point group of the others; None where there are no others.
+        not_in_kafka: those of our own that Kafka does not have; unknown in the ``kafka_4_3`` mode.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        base: type[Kind],
+        built_in: Mapping[str, str],
+        group: str | None = None,
+        *,
+        not_in_kafka: frozenset[str] = frozenset(),
+    ) -> None:
+        self._what: Final = what
+        self._base: Final = base
+        self._built_in: Final = MappingProxyType(dict(built_in))
+        self._simple: Final = {_simple(name): name for name in built_in}
+        self._group: Final = group
+        self._not_in_kafka: Final = not_in_kafka
+
+    @property
+    def built_in(self) -> Mapping[str, str]:
+        """Our own, as ``name: "module:Class"``."""
+        return self._built_in
+
+    def names(self, mode: Mode = STRICT) -> tuple[str, ...]:
+        """Give the short names that there are, plug-ins' too, in alphabetical order."""
+        own = (short for short, name in self._simple.items() if mode == STRICT or self._is_kafkas(name))
+        return tuple(sorted({*own, *(entry.name for entry in self._entries())}))
+
+    def __call__(self, name: str, *, path: str = "", mode: Mode = STRICT) -> type[Kind]:
+        """Load the class that a name stands for.
+
+        Args:
+            name: the Java class, its simple name, or the name of a plug-in's entry point.
+            path: where it stands in the configuration, for the error.
+            mode: ``kafka_4_3`` does not know those that Kafka lacks.
+
+        Raises:
+            UnknownClassError: nothing has this name.
+            NoPartError: the transform is one of keys and values; say which.
+            ConnectPluginError: more than one thing has this name, it cannot be imported, or is of another
+                kind.
+        """
+        entry = self._only_entry(name, path)
+        if entry is not None:
+            return self._of_kind(self._imported(entry, path), name, path)
+        base, _, part = name.partition("$")
+        own = base if base in self._built_in else self._simple.get(base, "")
+        if own and (mode == STRICT or self._is_kafkas(own)):
+            module, _, symbol = self._built_in[own].partition(":")
+            loaded = getattr(importlib.import_module(module), symbol)
+        else:
+            entry = self._only_entry(base, path) if part else None
+            if entry is None:
+                raise self._unknown(name, path, mode)
+            loaded = self._imported(entry, path)
+        return self._of_kind(self._part(loaded, name, path), name, path)
+
+    def _is_kafkas(self, name: str) -> bool:
+        return name not in self._not_in_kafka
+
+    def _part(self, loaded: Any, name: str, path: str) -> Any:
+        base, _, part = name.partition("$")
+        if not part:
+            return loaded
+        if part in PARTS and _has_parts(loaded):
+            return getattr(loaded, part)
+        parts = " or ".join(f"{base}${each}" for each in PARTS)
+        right = parts if _has_parts(loaded) else base
+        raise UnknownClassError(f"there is no {self._what} {name!r}; did you mean {right}?", path=path)
+
+    def _of_kind(self, loaded: Any, name: str, path: str) -> type[Kind]:
+        if not (isinstance(loaded, type) and issubclass(loaded, self._base)):
+            expected = f"{self._base.__module__}.{self._base.__qualname__}"
+            found = getattr(loaded, "__qualname__", type(loaded).__qualname__)
+            raise ConnectPluginError(
+                f"{self._what} {name!r} is {found}; expected a subclass of {expected}", path=path
+            )
+        if _has_parts(loaded):
+            parts = " or ".join(f"{name}${part}" for part in PARTS)
+            raise NoPartError(f"{name!r} works on keys or on values: write {parts}", path=path)
+        return loaded
+
+    def _entries(self) -> tuple[EntryPoint, ...]:
+        return _entry_points(self._group) if self._group else ()
+
+    def _only_entry(self, name: str, path: str) -> EntryPoint | None:
+        """Give the plug-in of a name; our own have precedence over plug-ins."""
+        if name in self._built_in or name in self._simple:
+            return None
+        found = [entry for entry in self._entries() if entry.name == name]
+        if len(found) > 1:
+            names = ", ".join(sorted(_distribution(entry) for entry in found))
+            problem = f"{self._what} {name!r} is provided more than once, by {names}"
+            raise ConnectPluginError(problem, path=path)
+        return found[0] if found else None
+
+    def _imported(self, entry: EntryPoint, path: str) -> Any:
+        try:
+            return entry.load()
+        except Exception as error:
+            raise ConnectPluginError(
+                f"{self._what} {entry.name!r} of {_distribution(entry)} cannot be imported from "
+                f"{entry.value}: {type(error).__name__}: {error}",
+                path=path,
+            ) from error
+
+    def _unknown(self, name: str, path: str, mode: Mode) -> UnknownClassError:
+        known = self.names(mode)
+        base, _, part = _simple(name).partition("$")
+        near = get_close_matches(base, known, n=1)
+        hint = f"did you mean {near[0]}{'$' + part if part else ''}? " if near else ""
+        return UnknownClassError(
+            f"there is no {self._what} {name!r}; {hint}known: {', '.join(known)}", path=path
+        )
+
+
+def _simple(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _has_parts(loaded: Any) -> bool:
+    """Whether this is a transform of keys and values, and neither of its two classes."""
+    return isinstance(loaded, type) and hasattr(loaded, "Key") and getattr(loaded, "part", "") is None
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value
+
+
+@cache
+def _entry_points(group: str) -> tuple[EntryPoint, ...]:
+    unique = {(entry.name, entry.value): entry for entry in entry_points(group=group)}
+    return tuple(unique.values())

@@ -1,0 +1,1 @@
+"""JSON in Connect's form: a payload, in an envelope with its schema where schemas are enabled."""

@@ -1,0 +1,251 @@
+"""From values to JSON text: a function for each schema, made once, and one for values without a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal as DecimalNumber
+from typing import Any, Final
+
+from headerware.connect.converters.json.binary import base64_text
+from headerware.connect.converters.json.text import (
+    float32_json,
+    float64_json,
+    quoted,
+    quoted_strictly,
+    refuse_infinite,
+)
+from headerware.connect.data.logical import TIME_TYPES, Decimal
+from headerware.connect.data.numbers import BigInteger
+from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.struct import Struct
+from headerware.connect.data.times import is_time
+from headerware.connect.data.validation import CLASSES, DECIMAL, described, is_instance
+from headerware.connect.errors import ConnectDataError, NullValueError
+from headerware.connect.modes import STRICT, Mode
+
+Write = Callable[[Any], str]
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_BOOLEANS: Final = {True: "true", False: "false"}
+_digits: Final = int.__repr__
+
+
+class Writers:
+    """Make the functions that write values.
+
+    Args:
+        mode: ``strict`` or ``kafka_4_3``.
+        replace_null: whether null stands for the default.
+        numeric: whether decimals are numbers, rather than Base64.
+    """
+
+    def __init__(self, mode: Mode, *, replace_null: bool, numeric: bool) -> None:
+        self._strict: Final = mode == STRICT
+        self._replace_null: Final = replace_null
+        self._numeric: Final = numeric
+        self.quoted: Final[Write] = quoted_strictly if self._strict else quoted
+        """Writes text."""
+        self._scalars: Final = _scalars(self.quoted, strict=self._strict)
+        self._nested: Final[Mapping[Type, Callable[[Schema], Write]]] = {
+            Type.ARRAY: self._array,
+            Type.MAP: self._map,
+            Type.STRUCT: self._struct,
+        }
+        classes = [(cls, kind) for kind, group in CLASSES.items() for cls in group if kind in self._scalars]
+        self._plain: Final[dict[type, Write]] = {
+            **{cls: self._scalars[kind] for cls, kind in classes},
+            **dict.fromkeys((list, tuple), self._list),
+            dict: self._dict,
+            type(None): lambda _: "null",
+            **({BigInteger: _digits} if self._strict else {}),
+        }
+
+    def schemaless(self, value: Any) -> str:
+        """Write a value without a schema.
+
+        Raises:
+            ConnectDataError: it is of a class that JSON has nothing for.
+        """
+        write = self._plain.get(value.__class__)
+        if write is None:
+            write = next((each for cls, each in self._plain.items() if is_instance(value, (cls,))), None)
+            if write is None:
+                raise ConnectDataError(
+                    f"expected a value that can stand without a schema, found {type(value).__name__}"
+                )
+        return write(value)
+
+    def writer(self, schema: Schema | None) -> Write:
+        """Make the function for a schema; it raises ConnectDataError for values that do not fit."""
+        if schema is None:
+            return self.schemaless
+        write = self._present(schema)
+        replaced = schema.default if self._replace_null else None
+
+        def write_or_null(value: Any) -> str:
+            if value is not None:
+                return write(value)
+            if replaced is not None:
+                return write(replaced)
+            if schema.optional:
+                return "null"
+            raise ConnectDataError(f"expected {described(schema)}, which is required, found null")
+
+        return write_or_null
+
+    def _present(self, schema: Schema) -> Write:
+        if schema.name == DECIMAL:
+            return _decimal(schema, numeric=self._numeric)
+        if schema.name in TIME_TYPES:
+            return _time(schema)
+        return self._scalars.get(schema.type) or self._nested[schema.type](schema)
+
+    def _array(self, schema: Schema) -> Write:
+        element = self.writer(schema.value_schema)
+
+        def write(value: Any) -> str:
+            if not isinstance(value, list | tuple):
+                raise _mismatch(schema, value)
+            return f"[{','.join(map(element, value))}]"
+
+        return write
+
+    def _map(self, schema: Schema) -> Write:
+        if schema.key_schema is None:
+            return _without_keys
+        key, item = self.writer(schema.key_schema), self.writer(schema.value_schema)
+        entries = self._object if schema.key_schema.type is Type.STRING else _pairs
+
+        def write(value: Any) -> str:
+            if not isinstance(value, dict):
+                raise _mismatch(schema, value)
+            return entries(value, key, item)
+
+        return write
+
+    def _struct(self, schema: Schema) -> Write:
+        names = ",".join(f"{self.quoted(field.name)}:".replace("%", "%%") + "%s" for field in schema.fields)
+        template = f"{{{names}}}"
+        writers = tuple(self.writer(field.schema) for field in schema.fields)
+
+        def write(value: Any) -> str:
+            if not isinstance(value, Struct):
+                raise _mismatch(schema, value)
+            if value.schema is not schema and value.schema != schema:
+                raise ConnectDataError(f"expected a struct of {schema}, found one of another schema")
+            try:
+                return template % tuple(
+                    [each(item) for each, item in zip(writers, value.values, strict=True)]
+                )
+            except ConnectDataError:
+                _blame(schema, writers, value)
+                raise
+
+        return write
+
+    def _object(self, entries: dict[Any, Any], key: Write, item: Write) -> str:
+        made: dict[str, str] = {}
+        for name, value in entries.items():
+            # As in Java, null is the name "null", and a logical type's text or number is a name, too.
+            if name is None and self._strict:
+                raise ConnectDataError("a JSON object has no null among its names")
+            text = key(name)
+            made[text if text.startswith('"') else f'"{text}"'] = item(value)
+        return f"{{{','.join([f'{name}:{value}' for name, value in made.items()])}}}"
+
+    def _list(self, value: Any) -> str:
+        return f"[{','.join(map(self.schemaless, value))}]"
+
+    def _dict(self, value: dict[Any, Any]) -> str:
+        write = self.schemaless
+        if not all(isinstance(key, str) for key in value):
+            return _pairs(value, write, write)
+        name = self.quoted
+        return f"{{{','.join([f'{name(key)}:{write(item)}' for key, item in value.items()])}}}"
+
+
+def _pairs(entries: dict[Any, Any], key: Write, item: Write) -> str:
+    return f"[{','.join([f'[{key(name)},{item(value)}]' for name, value in entries.items()])}]"
+
+
+def _without_keys(value: Any) -> str:
+    if not isinstance(value, dict):
+        raise ConnectDataError(f"expected a map, found a value of class {type(value).__name__}")
+    raise NullValueError("expected a map's schema with a schema of its keys, found none")
+
+
+def _scalars(quote: Write, *, strict: bool) -> dict[Type, Write]:
+    def finite(write: Write) -> Write:
+        def write_finite(number: Any) -> str:
+            refuse_infinite(number)
+            return write(number)
+
+        return write_finite
+
+    wrap: Callable[[Write], Write] = finite if strict else lambda write: write
+    return {
+        Type.INT8: _of(Type.INT8, _digits),
+        Type.INT16: _of(Type.INT16, _digits),
+        Type.INT32: _of(Type.INT32, _digits),
+        Type.INT64: _of(Type.INT64, _int64),
+        Type.FLOAT32: _of(Type.FLOAT32, wrap(float32_json)),
+        Type.FLOAT64: _of(Type.FLOAT64, wrap(float64_json)),
+        Type.BOOLEAN: _of(Type.BOOLEAN, _BOOLEANS.__getitem__),
+        Type.STRING: _of(Type.STRING, quote),
+        Type.BYTES: _of(Type.BYTES, lambda data: f'"{base64_text(data)}"'),
+    }
+
+
+def _of(kind: Type, write: Write) -> Write:
+    """Write values of a type's classes only."""
+    classes = CLASSES[kind]
+    usual = classes[0]
+
+    def write_checked(value: Any) -> str:
+        if value.__class__ is not usual and not is_instance(value, classes):
+            raise ConnectDataError(f"expected {kind.value}, found a value of class {type(value).__name__}")
+        return write(value)
+
+    return write_checked
+
+
+def _int64(value: int) -> str:
+    if value not in _INT64:
+        raise ConnectDataError("expected an integer of 64 bits, found a larger one")
+    return _digits(value)
+
+
+def _decimal(schema: Schema, *, numeric: bool) -> Write:
+    def write(value: Any) -> str:
+        if not isinstance(value, DecimalNumber):
+            raise _mismatch(schema, value)
+        if not numeric:
+            return f'"{base64_text(Decimal.from_logical(schema, value))}"'
+        if not value.is_finite():
+            raise ConnectDataError("JSON has neither NaN nor infinity")
+        return str(value or value.copy_abs()).upper()
+
+    return write
+
+
+def _time(schema: Schema) -> Write:
+    from_logical = TIME_TYPES[schema.name or ""].from_logical
+
+    def write(value: Any) -> str:
+        if not is_time(value):
+            raise _mismatch(schema, value)
+        return _digits(from_logical(schema, value))
+
+    return write
+
+
+def _blame(schema: Schema, writers: tuple[Write, ...], value: Struct) -> None:
+    """Raise again what a field's writer raises, with the field's name."""
+    for field, write, item in zip(schema.fields, writers, value.values, strict=True):
+        try:
+            write(item)
+        except ConnectDataError as error:
+            raise ConnectDataError(f"field {field.name!r}: {error}") from None
+
+
+def _mismatch(schema: Schema, value: Any) -> ConnectDataError:
+    return ConnectDataError(f"expected {described(schema)}, found a value of class {type(value).__name__}")

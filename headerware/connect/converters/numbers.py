@@ -1,0 +1,136 @@
+"""The number converters: a number in big-endian bytes, as Kafka's own serializers write it.
+
+ShortConverter     2 bytes, signed
+IntegerConverter   4 bytes, signed
+LongConverter      8 bytes, signed
+FloatConverter     4 bytes, IEEE 754
+DoubleConverter    8 bytes, IEEE 754
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, ClassVar
+
+from headerware.connect.converters.dual import DualConverter
+from headerware.connect.data.numbers import Float32, Int16, Int32
+from headerware.connect.data.schema import (
+    OPTIONAL_FLOAT32_SCHEMA,
+    OPTIONAL_FLOAT64_SCHEMA,
+    OPTIONAL_INT16_SCHEMA,
+    OPTIONAL_INT32_SCHEMA,
+    OPTIONAL_INT64_SCHEMA,
+    Schema,
+)
+from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.validation import classes_of, is_instance
+from headerware.connect.errors import ConnectDataError
+from headerware.connect.modes import STRICT
+
+
+class NumberConverter(DualConverter):
+    """What the number converters share.
+
+    The ``strict`` mode refuses a schema of another type, which Kafka does not look at, and takes a plain
+    Python number without a schema where the width holds it exactly.
+    """
+
+    SCHEMA: ClassVar[Schema]
+    """What is read; optional, for null is null."""
+    WIDTH: ClassVar[type]
+    """The class of the values."""
+    FORMAT: ClassVar[struct.Struct]
+    """Their bytes."""
+
+    def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
+        """Give the bytes of a number.
+
+        Raises:
+            ConnectDataError: the value is of another class, or, in the strict mode, the schema is of another
+                type.
+        """
+        if self.mode == STRICT:
+            value = self._checked(schema, value)
+        if value is None:
+            return None
+        if not is_instance(value, classes_of(self.SCHEMA)):
+            raise ConnectDataError(f"{self._shown()}, found {type(value).__name__}")
+        try:
+            return self.FORMAT.pack(value)
+        except (struct.error, OverflowError):
+            raise ConnectDataError(f"{self._shown()}, found one that is out of range") from None
+
+    def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
+        """Give the number of its bytes, with the schema of optional ones.
+
+        Raises:
+            ConnectDataError: there are more bytes, or fewer.
+        """
+        if data is None:
+            return SchemaAndValue(self.SCHEMA, None)
+        if len(data) != self.FORMAT.size:
+            raise ConnectDataError(
+                f"{type(self).__name__} expected {self.FORMAT.size} bytes, found {len(data)}"
+            )
+        return SchemaAndValue(self.SCHEMA, self.WIDTH(self.FORMAT.unpack(data)[0]))
+
+    def _shown(self) -> str:
+        return f"{type(self).__name__} expected an {self.SCHEMA.type.value}"
+
+    def _checked(self, schema: Schema | None, value: Any) -> Any:
+        if schema is not None:
+            if schema.type is not self.SCHEMA.type:
+                raise ConnectDataError(f"{self._shown()}, found a value of {schema}")
+            return value
+        if value.__class__ is int or (value.__class__ is float and issubclass(self.WIDTH, float)):
+            return self._widened(value)
+        return value
+
+    def _widened(self, value: float) -> Any:
+        try:
+            made = self.WIDTH(value)
+        except (ConnectDataError, OverflowError):
+            raise ConnectDataError(f"{self._shown()}, found a number that is out of range") from None
+        if made != value and value == value:  # noqa: PLR0124 - NaN alone is not itself
+            raise ConnectDataError(f"{self._shown()}, found a number that it cannot hold exactly")
+        return made
+
+
+class ShortConverter(NumberConverter):
+    """Convert 16-bit integers."""
+
+    SCHEMA: ClassVar[Schema] = OPTIONAL_INT16_SCHEMA
+    WIDTH: ClassVar[type] = Int16
+    FORMAT: ClassVar[struct.Struct] = struct.Struct(">h")
+
+
+class IntegerConverter(NumberConverter):
+    """Convert 32-bit integers."""
+
+    SCHEMA: ClassVar[Schema] = OPTIONAL_INT32_SCHEMA
+    WIDTH: ClassVar[type] = Int32
+    FORMAT: ClassVar[struct.Struct] = struct.Struct(">i")
+
+
+class LongConverter(NumberConverter):
+    """Convert 64-bit integers."""
+
+    SCHEMA: ClassVar[Schema] = OPTIONAL_INT64_SCHEMA
+    WIDTH: ClassVar[type] = int
+    FORMAT: ClassVar[struct.Struct] = struct.Struct(">q")
+
+
+class FloatConverter(NumberConverter):
+    """Convert 32-bit floating-point numbers."""
+
+    SCHEMA: ClassVar[Schema] = OPTIONAL_FLOAT32_SCHEMA
+    WIDTH: ClassVar[type] = Float32
+    FORMAT: ClassVar[struct.Struct] = struct.Struct(">f")
+
+
+class DoubleConverter(NumberConverter):
+    """Convert 64-bit floating-point numbers."""
+
+    SCHEMA: ClassVar[Schema] = OPTIONAL_FLOAT64_SCHEMA
+    WIDTH: ClassVar[type] = float
+    FORMAT: ClassVar[struct.Struct] = struct.Struct(">d")

@@ -1,0 +1,55 @@
+"""SimpleHeaderConverter, Connect's default: header values as text, with types found in the text (KIP-145)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headerware.connect.converters.base import HeaderConverter
+from headerware.connect.converters.charsets import utf_8_as_java
+from headerware.connect.data.schema import BYTES_SCHEMA, Schema
+from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.errors import ConnectDataError, ConnectError
+from headerware.connect.modes import STRICT
+from headerware.connect.values import convert_to_string, parse_string
+
+
+class SimpleHeaderConverter(HeaderConverter):
+    """Write header values as text, and find out what they are when they are read.
+
+    See :func:`~headerware.connect.values.parse_string` for what is found. The ``strict`` mode takes bytes
+    that are no UTF-8 for bytes, and does not write bytes, which would come back as text.
+    """
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
+        """Give the text of a header's value, in UTF-8.
+
+        Raises:
+            ConnectDataError: the value has no text or, in the strict mode, is bytes.
+        """
+        del topic, key
+        if value is None:
+            return None
+        strict = self.mode == STRICT
+        if strict and isinstance(value, bytes | bytearray | memoryview):
+            raise ConnectDataError(
+                "SimpleHeaderConverter would write bytes as Base64, which comes back as text; "
+                "name ByteArrayConverter as header.converter, or make them text first"
+            )
+        text = convert_to_string(schema, value, mode=self.mode) or ""
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            if strict:
+                raise ConnectDataError("the text holds half of a surrogate pair, which UTF-8 lacks") from None
+            return text.encode("utf-8", "replace")
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """Give what a header's text stands for; bytes that cannot be read stay bytes."""
+        del topic, key
+        if data is None:
+            return NULL
+        try:
+            text = data.decode() if self.mode == STRICT else utf_8_as_java(data)
+            return parse_string(text, mode=self.mode) or NULL
+        except (UnicodeDecodeError, ConnectError, RecursionError):
+            return SchemaAndValue(BYTES_SCHEMA, data)

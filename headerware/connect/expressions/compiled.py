@@ -1,0 +1,250 @@
+"""Expressions in the Common Expression Language, over a record.
+
+    topic          string                    key, value    anything; fields as ``value.a.b``
+    partition      int or null               headers       map of names to their last value
+    offset         int or null               all_headers   map of names to lists of all their values
+    timestamp      int or null, milliseconds since the epoch
+
+The language has no loops but those over the values that it is given, no files, no network, and no way to the
+host's code; the library stops an expression after a fixed number of steps, and its regular expressions (RE2)
+take linear time. What an expression builds lies in memory: whoever may write configuration may fill that.
+
+Records are evaluated one by one, for that is the fastest way: a list of them, handed over as one value, costs
+five times as much a record, and one that fails would take the others along.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.expressions.mentions import Tree, mentions
+from headerware.connect.expressions.values import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.connect.records import ConnectRecord
+
+_LIBRARY: Final = "cel_expr_python"
+_EXTENSIONS: Final = (
+    ("ext_strings", "ExtStrings"),
+    ("ext_optional", "ExtOptional"),
+    ("ext_math", "ExtMath"),
+    ("ext_encoders", "ExtEncoders"),
+)
+VARIABLES: Final[dict[str, str]] = {
+    "topic": "string",
+    "partition": "dyn",
+    "offset": "dyn",
+    "timestamp": "dyn",
+    "key": "dyn",
+    "value": "dyn",
+    "headers": "map<string, dyn>",
+    "all_headers": "map<string, list<dyn>>",
+}
+"""The variables that there are, and their types in the language."""
+
+
+class Result(Enum):
+    """What an expression is to give, by the names of the language's types."""
+
+    BOOLEAN = "BOOL"
+    STRING = "STRING"
+    ANY = "DYN"
+
+
+class AbsentValueError(ConnectDataError):
+    """An expression reads what a record does not have, or what is null there."""
+
+
+class CompiledExpression:
+    """Evaluate an expression on records.
+
+    Args:
+        text: the expression.
+        result: what it is to give.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: the text is no expression, gives something else for certain, or the library is
+            missing.
+
+    Safe for use by several threads.
+    """
+
+    def __init__(self, text: str, *, result: Result = Result.ANY, path: str = "expression") -> None:
+        self._path: Final = path
+        try:
+            self._program: Final = _environment().compile(text)
+        except RuntimeError as error:
+            raise ConnectConfigError(f"expected an expression: {_first_line(error)}", path=path) from error
+        self.result_type: Final[str] = self._program.return_type().name()
+        """The type that it gives, by its name in the language; ``DYN`` where that depends on the record."""
+        if result is not Result.ANY and self.result_type not in {result.value, Result.ANY.value}:
+            raise ConnectConfigError(
+                f"expected an expression that gives {result.value}, this one gives {self.result_type}",
+                path=path,
+            )
+        self._result: Final = result
+        self._tree: Final = mentions(self._program.serialize(), VARIABLES)
+        self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
+
+    def evaluate(self, record: ConnectRecord) -> Any:
+        """Give the expression's value for a record.
+
+        Args:
+            record: the record.
+
+        Raises:
+            AbsentValueError: it reads what the record does not have, or what is null there.
+            ConnectDataError: it cannot be evaluated on this record, or gives something else than it should.
+        """
+        given = {name: read(record) for name, read in self._reads}
+        try:
+            found = self._program.eval(data=given)
+            value = found.plain_value()
+        except RuntimeError:
+            raise ConnectDataError(f"{self._path} takes more steps on this record than are allowed") from None
+        except (TypeError, MemoryError):
+            raise ConnectDataError(f"{self._path} gives what no record can hold") from None
+        if value is True or value is False:
+            name = Result.BOOLEAN.value
+        elif (name := found.type().name()) == "ERROR":
+            raise self._failure(value, given)
+        if self._result is not Result.ANY and name != self._result.value:
+            raise ConnectDataError(
+                f"{self._path} is to give {self._result.value}, on this record it gives {name}"
+            )
+        return value
+
+    def _failure(self, reason: Any, given: dict[str, Any]) -> ConnectDataError:
+        # The library's own words may quote the record; so they are only looked at.
+        text = str(reason)
+        missing = sorted(_missing(self._tree, given, ""))
+        if missing and any(sign in text for sign in _ABSENCE):
+            return AbsentValueError(
+                f"{self._path} reads what is missing or null in this record: {', '.join(missing)}"
+            )
+        problem = next((words for sign, words in _PROBLEMS if sign in text), "it cannot be evaluated")
+        return ConnectDataError(f"{self._path} fails on this record: {problem}")
+
+
+_ABSENCE: Final = ("NOT_FOUND", "null_type", "SELECT to non-message")
+_PROBLEMS: Final = (
+    ("NOT_FOUND", "a map has no such key"),
+    ("No matching overload", "an operation does not take values of these types"),
+    ("SELECT to non-message", "a field is read of a value that has none"),
+    ("Index error", "a list is shorter than the index"),
+    ("OUT_OF_RANGE", "a number leaves its range"),
+    ("by zero", "a number is divided by zero"),
+    ("modulus", "a number is divided by zero"),
+    ("cannot convert", "a value cannot be converted"),
+    ("regular expression", "a regular expression is none"),
+    ("budget", "it takes more steps than are allowed"),
+)
+"""What the library's words mean."""
+
+
+def _missing(tree: Tree, given: Any, path: str) -> list[str]:
+    """Give the paths of a tree that are missing or null."""
+    found = []
+    for name, inner in tree.items():
+        place = f"{path}{name}"
+        value = given.get(name) if isinstance(given, dict) else None
+        if value is None:
+            found.append(place)
+        elif inner:
+            found += _missing(inner, value, f"{place}.")
+    return found
+
+
+def _first_line(error: BaseException) -> str:
+    """Give what is wrong with an expression's text, and at which line and column."""
+    return _NOISE.sub("", str(error)).partition("\n")[0]
+
+
+_NOISE: Final = re.compile(r"\A(?:[A-Z_]+: )*(?:ERROR: )?<input>:")
+
+
+@cache
+def _environment() -> Any:
+    """Give the environment that all expressions share."""
+    try:
+        cel = import_module(f"{_LIBRARY}.cel")
+        extensions = [
+            getattr(import_module(f"{_LIBRARY}.ext.{module}"), name)() for module, name in _EXTENSIONS
+        ]
+    except ImportError as error:
+        raise ConnectConfigError(
+            "expressions need the package cel-expr-python; pip install 'kafka-headerware[connect]' brings it"
+        ) from error
+    variables = {name: cel.Type(kind) for name, kind in VARIABLES.items()}
+    return cel.NewEnv(variables=variables, extensions=extensions)
+
+
+def _part(name: str) -> Callable[[Tree | None], Callable[[Any], Any]]:
+    def make(tree: Tree | None) -> Callable[[Any], Any]:
+        reader = Reader(tree)
+        return (
+            (lambda record: reader(record.value)) if name == "value" else (lambda record: reader(record.key))
+        )
+
+    return make
+
+
+def _topic(_tree: Tree | None) -> Callable[[Any], Any]:
+    def read(record: ConnectRecord) -> str:
+        if record.topic is None:
+            raise AbsentValueError("an expression reads the topic of a record that has none")
+        return record.topic
+
+    return read
+
+
+def _attribute(name: str) -> Callable[[Tree | None], Callable[[Any], Any]]:
+    return lambda _tree: lambda record: getattr(record, name, None)
+
+
+def _headers(tree: Tree | None) -> Callable[[Any], Any]:
+    readers = None if tree is None else {name: Reader(inner) for name, inner in tree.items()}
+    whole = Reader(None)
+
+    def read(record: ConnectRecord) -> dict[str, Any]:
+        last = {header.key: header for header in record.headers if readers is None or header.key in readers}
+        return {
+            key: (readers[key] if readers is not None else whole)(header.value)
+            for key, header in last.items()
+        }
+
+    return read
+
+
+def _all_headers(tree: Tree | None) -> Callable[[Any], Any]:
+    whole = Reader(None)
+
+    def read(record: ConnectRecord) -> dict[str, list[Any]]:
+        made: dict[str, list[Any]] = {}
+        for header in record.headers:
+            if tree is None or header.key in tree:
+                made.setdefault(header.key, []).append(whole(header.value))
+        return made
+
+    return read
+
+
+_READERS: Final[dict[str, Callable[[Tree | None], Callable[[Any], Any]]]] = {
+    "topic": _topic,
+    "partition": _attribute("kafka_partition"),
+    "offset": _attribute("kafka_offset"),
+    "timestamp": _attribute("timestamp"),
+    "key": _part("key"),
+    "value": _part("value"),
+    "headers": _headers,
+    "all_headers": _all_headers,
+}
+"""Makes what reads each variable of a record, given what of it is read."""

@@ -1,0 +1,208 @@
+"""Give an expression a record's values as the language has them.
+
+    null, boolean, string, bytes   themselves
+    int8 to int64                  int
+    float32, float64               double
+    Decimal                        int where it has no fraction, else double; refused where that rounds
+    Date, Time, Timestamp          string as in RFC 3339, with milliseconds: ``timestamp(value.when)``
+    list, map                      list, map
+    struct                         map, with defaults; a field that is null is there, with the value null
+
+Numbers beyond 64 bits are refused. Only what the expression reads is converted.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
+from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.struct import Struct
+from headerware.connect.data.times import Instant
+from headerware.connect.errors import ConnectDataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.connect.expressions.mentions import Tree
+
+_DEPTH: Final = 32
+"""How deep a value may nest; the library converts by recursion, without a bound of its own."""
+_PLANS: Final = 64
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_PLAIN_TYPES: Final = frozenset(
+    {
+        Type.INT8,
+        Type.INT16,
+        Type.INT32,
+        Type.INT64,
+        Type.FLOAT32,
+        Type.FLOAT64,
+        Type.BOOLEAN,
+        Type.STRING,
+    }
+)
+"""The types whose values are what the language has, unless a name makes them something else."""
+
+
+class Reader:
+    """Convert what an expression reads of a key, a value or a header.
+
+    Args:
+        tree: the names that are read; None for all.
+
+    Safe for use by several threads.
+    """
+
+    __slots__ = ("_plans", "_tree")
+
+    def __init__(self, tree: Tree | None) -> None:
+        self._tree: Final = tree
+        self._plans: dict[int, tuple[Schema, Callable[[Struct], dict[str, Any]]]] = {}
+
+    def __call__(self, value: Any) -> Any:
+        """Give the value as the language has it.
+
+        Raises:
+            ConnectDataError: the language has nothing for it.
+        """
+        if type(value) is Struct and self._tree is not None:
+            planned = self._plans.get(id(value.schema))
+            return (planned[1] if planned is not None else self._planned(value.schema))(value)
+        return _read(value, self._tree, _DEPTH)
+
+    def _planned(self, schema: Schema) -> Callable[[Struct], dict[str, Any]]:
+        if len(self._plans) >= _PLANS:
+            self._plans = {}
+        plan = _struct_plan(schema, self._tree or {})
+        self._plans[id(schema)] = (schema, plan)
+        return plan
+
+
+def _struct_plan(schema: Schema, tree: Tree) -> Callable[[Struct], dict[str, Any]]:
+    """Compile how to read the structs of a schema; what the schema lacks stays away."""
+    reads = [
+        (name, field.index, field.schema.default, _field_reader(field.schema, inner))
+        for name, inner in tree.items()
+        if (field := schema.by_name.get(name)) is not None
+    ]
+
+    def read(struct: Struct) -> dict[str, Any]:
+        made, values = {}, struct.values
+        for name, index, default, convert in reads:
+            value = values[index]
+            if value is None:
+                value = default
+            made[name] = value if convert is None or value is None else convert(value)
+        return made
+
+    return read
+
+
+def _field_reader(schema: Schema, tree: Tree | None) -> Callable[[Any], Any] | None:
+    if schema.type in _PLAIN_TYPES and schema.name is None:
+        return None
+    return Reader(tree)
+
+
+def _read(value: Any, tree: Tree | None, depth: int) -> Any:
+    convert = _CONVERTERS.get(type(value), _unknown)
+    if convert is None:
+        return value
+    if depth <= 0:
+        raise ConnectDataError(f"a value nests deeper than {_DEPTH}, which expressions do not take")
+    if tree is None or not isinstance(value, dict | Struct):
+        return convert(value, depth - 1)
+    return {name: _read(value[name], inner, depth - 1) for name, inner in tree.items() if name in value}
+
+
+def _list(values: Any, depth: int) -> list[Any]:
+    return [_read(value, None, depth) for value in values]
+
+
+def _map(values: dict[Any, Any], depth: int) -> dict[Any, Any]:
+    return {_key(name): _read(value, None, depth) for name, value in values.items()}
+
+
+def _struct(value: Struct, depth: int) -> dict[str, Any]:
+    return {name: _read(value[name], None, depth) for name in value}
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, int) and not isinstance(value, Instant):
+        return _integer(value, 0)
+    raise ConnectDataError(
+        f"the keys of an expression's map are text, integers and booleans; found {type(value).__name__}"
+    )
+
+
+def _integer(value: int, _depth: int) -> int:
+    if value not in _INT64:
+        raise ConnectDataError("an integer does not fit into the 64 bits that expressions have")
+    return int(value)
+
+
+def _decimal(value: Decimal, _depth: int) -> int | float:
+    if not value.is_finite():
+        raise ConnectDataError("expressions take finite decimals only")
+    exponent = value.as_tuple().exponent
+    # Far exponents first: an integer of so many digits would take long to make.
+    if value.adjusted() < _INT64_DIGITS and (exponent == 0 or value == value.to_integral_value()):
+        return _integer(int(value), 0)
+    near = float(value)
+    if Decimal(repr(near)) != value:
+        raise ConnectDataError("a decimal has more digits than an expression's number keeps")
+    return near
+
+
+_INT64_DIGITS: Final = 20
+
+
+def _time(value: datetime, _depth: int) -> str:
+    text = value.isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") or value.tzinfo is None else text
+
+
+def _bytes(value: Any, _depth: int) -> bytes:
+    return bytes(value)
+
+
+def _instant(_value: Any, _depth: int) -> Any:
+    raise ConnectDataError("a point in time lies beyond the years that expressions have")
+
+
+def _unknown(value: Any, depth: int) -> Any:
+    """Convert a value of a subclass; refuse what the language has nothing for."""
+    for kind, convert in _CONVERTERS.items():
+        if isinstance(value, kind):
+            return value if convert is None else convert(value, depth)
+    raise ConnectDataError(f"expressions have nothing for a value of class {type(value).__name__}")
+
+
+_CONVERTERS: Final[dict[type, Callable[[Any, int], Any] | None]] = {
+    type(None): None,
+    bool: None,
+    str: None,
+    int: _integer,
+    float: None,
+    bytes: None,
+    Int8: None,
+    Int16: None,
+    Int32: None,
+    Float32: None,
+    BigInteger: _integer,
+    Decimal: _decimal,
+    datetime: _time,
+    Instant: _instant,
+    list: _list,
+    tuple: _list,
+    dict: _map,
+    Struct: _struct,
+    bytearray: _bytes,
+    memoryview: _bytes,
+}
+"""What to do with each class; None where the language has the value as it is."""

@@ -1,0 +1,38 @@
+"""TopicNameMatches: whether a pattern matches the topic's whole name (KIP-585).
+
+predicates=isOrder
+predicates.isOrder.type=org.apache.kafka.connect.transforms.predicates.TopicNameMatches
+predicates.isOrder.pattern=orders-.*
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.modes import STRICT, Mode
+from headerware.connect.patterns import PATTERN_WITH_TEXT, java_pattern
+from headerware.connect.predicates.base import Predicate
+
+
+class TopicNameMatches(Predicate):
+    """Hold for records of topics whose whole name the pattern matches; a record may have no topic yet."""
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+        ConfigKey(
+            name="pattern",
+            type="STRING",
+            check=PATTERN_WITH_TEXT,
+            doc="A regular expression of Java's.",
+        ),
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._matches: Final = java_pattern(self.options["pattern"], path="pattern").fullmatch
+
+    def test(self, record: Any) -> bool:
+        """Say whether the topic's name matches."""
+        topic = record.topic
+        return topic is not None and self._matches(topic) is not None

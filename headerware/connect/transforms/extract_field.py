@@ -1,0 +1,121 @@
+"""ExtractField: put one field of a struct or dict in the place of the whole (KIP-66, KIP-821).
+
+transforms=id
+transforms.id.type=org.apache.kafka.connect.transforms.ExtractField$Key
+transforms.id.field=customer.id
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headerware.connect.config import ConfigKey, one_of_any_case
+from headerware.connect.errors import ArgumentError, ConnectDataError, NullValueError
+from headerware.connect.modes import STRICT
+from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
+from headerware.connect.transforms.paths import ABSENT, FieldPath, parse_path, parse_versioned_path
+from headerware.connect.transforms.schemas import altered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.connect.data.schema import Schema
+    from headerware.connect.modes import Mode
+
+_SYNTAX: Final = "field.syntax.version"
+_PURPOSE: Final = "the extraction of a field"
+
+
+def _syntax(default: str | None) -> ConfigKey:
+    versions = one_of_any_case("V1", "V2")
+    return ConfigKey(
+        name=_SYNTAX,
+        type="STRING",
+        default=default,
+        importance="HIGH",
+        check=versions if default is not None else None,
+        doc="V1: the field is one name; V2: dots lead into structs, and backticks go around names that hold "
+        "some. Without it, in the strict mode, dots lead into structs, but for those behind a backslash.",
+    )
+
+
+class ExtractField(PartTransform):
+    r"""Replace a struct or dict by one of its fields; null stays null.
+
+    In the strict mode ``a.b`` is the field b in a, ``a\.b`` the field named "a.b", and a dict without the
+    field is refused, for the null in its place would be a tombstone.
+    """
+
+    CONFIG: ClassVar[KeysByMode] = KeysByMode(
+        ConfigKey(name="field", type="STRING", doc="The field."),
+        REPLACE_NULL_WITH_DEFAULT,
+        _syntax("V1"),
+        strict=[_syntax(None)],
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._path: Final = self._parsed()
+        self._with_default: Final = self.options[REPLACE_NULL_WITH_DEFAULT.name]
+
+    def _parsed(self) -> FieldPath:
+        text, version = self.options["field"], self.options[_SYNTAX]
+        if text is None:
+            raise NullValueError("expected the name of a field, found null")
+        if version is None:
+            return parse_path(text, self.mode, "field")
+        return parse_versioned_path(text, version, "field")
+
+    def null(self, record: Any, schema: Schema | None) -> Any:
+        """Give a record with a null of the field's schema.
+
+        Raises:
+            ConnectError: the schema has no such field.
+        """
+        updated = None if schema is None else self.planned(schema).schema
+        return record.with_part(self.part, updated, None)
+
+    def schemaless(self, value: Any, record: Any) -> Any:
+        """Give a field of a dict.
+
+        Raises:
+            ConnectDataError: this is no dict; in the strict mode, it has no such field.
+        """
+        del record
+        found = self._path.from_dict(require_map(value, _PURPOSE), ABSENT if self.mode == STRICT else None)
+        if found is ABSENT:
+            raise ConnectDataError(f"there is no field {self._path.text!r}; a null instead would be a guess")
+        return found
+
+    def plan(self, schema: Schema) -> Plan:
+        """Say how to read the field of structs of a schema.
+
+        Raises:
+            ArgumentError: there is no such field, in ``kafka_4_3``.
+            ConnectDataError: there is no such field, or something on the way is no struct.
+        """
+        path, with_default = self._path, self._with_default
+        if self.mode == STRICT:
+            field_schema = path.schema(schema)
+            if schema.optional and not field_schema.optional:
+                field_schema = altered(field_schema, optional=True)
+        else:
+            field = path.find(schema)
+            if field is None:
+                raise ArgumentError(f"{schema} has no field {path.text!r}")
+            field_schema = field.schema
+        get = path.getter(schema, with_default=with_default)
+
+        def apply(value: Any, _: Any) -> Any:
+            struct = require_struct(value, _PURPOSE)
+            if struct.schema is schema or struct.schema == schema:
+                return get(struct)
+            return self._of_another(struct)
+
+        return Plan(field_schema, apply)
+
+    def _of_another(self, struct: Any) -> Any:
+        if self.mode == STRICT:
+            raise ConnectDataError("the record's schema and its struct's are not the same")
+        return self._path.from_struct(struct, with_default=self._with_default)

@@ -1,0 +1,19 @@
+"""Filter: drop every record that reaches it (KIP-585).
+
+transforms=tombstones
+transforms.tombstones.type=org.apache.kafka.connect.transforms.Filter
+transforms.tombstones.predicate=isTombstone
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headerware.connect.transforms.base import Transform
+
+
+class Filter(Transform):
+    """Drop the record; a predicate says which ones, and in the strict mode a pipeline wants one."""
+
+    def apply(self, record: Any) -> None:
+        """Give None."""

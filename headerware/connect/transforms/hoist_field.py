@@ -1,0 +1,114 @@
+"""HoistField: wrap a key or value as the one field of a struct or dict (KIP-66).
+
+transforms=wrap
+transforms.wrap.type=org.apache.kafka.connect.transforms.HoistField$Value
+transforms.wrap.field=line
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.struct import Struct
+from headerware.connect.data.validation import validate_value
+from headerware.connect.modes import STRICT
+from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.copying import may_be_null, null_in_required
+from headerware.connect.transforms.markers import NewField, new_field
+from headerware.connect.transforms.topic_text import ByTopic, TopicText, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.connect.data.schema import Schema
+    from headerware.connect.modes import Mode
+
+
+class HoistField(PartTransform):
+    """Wrap what is there, null too, as a field.
+
+    In the strict mode ``name!`` makes the field required and ``name?`` optional, and ``schema.name``, which
+    may hold ``${topic}``, names the struct.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+        ConfigKey(name="field", type="STRING", doc="The field."),
+        ConfigKey(
+            name="schema.name",
+            type="STRING",
+            default=None,
+            strict_only=True,
+            doc="The name of the struct's schema; ${topic} is the record's topic.",
+        ),
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        text = self.options["field"]
+        self._field: Final = new_field(text, mode, "field") if mode == STRICT else NewField(text, None)
+        name = self.options.get("schema.name")
+        self._schema_name: str | None = name
+        self._by_topic: ByTopic | None = None
+        if name is not None:
+            filled = TopicText(name, mode, "schema.name")
+            self._schema_name = filled.constant
+            self._by_topic = None if filled.constant is not None else ByTopic(filled, self._named)
+
+    def _named(self, name: str) -> HoistField:
+        return type(self)({**self.options, "schema.name": literal(name)}, mode=self.mode)
+
+    def apply(self, record: Any) -> Any:
+        """Give the record with its key or value wrapped."""
+        if self._by_topic is None:
+            return super().apply(record)
+        return self._by_topic.of(record.topic).apply(record)
+
+    def null(self, record: Any, schema: Schema | None) -> Any:
+        """Give a record with a struct or dict whose field is null.
+
+        Raises:
+            ConnectDataError: the field may not be null.
+        """
+        if schema is None:
+            return record.with_part(self.part, None, self.schemaless(None, record))
+        plan = self.planned(schema)
+        return record.with_part(self.part, plan.schema, plan.apply(None, record))
+
+    def schemaless(self, value: Any, record: Any) -> dict[str, Any]:
+        """Give a dict of one field.
+
+        Raises:
+            ConnectDataError: the value is null, and the field required.
+        """
+        del record
+        if value is None and self._field.optional is False:
+            raise null_in_required(self._field.name)
+        return {self._field.name: value}
+
+    def plan(self, schema: Schema) -> Plan:
+        """Say how to wrap values of a schema.
+
+        Raises:
+            SchemaBuilderError: the field has no name, in ``kafka_4_3``.
+        """
+        name = self._field.name
+        updated = (
+            SchemaBuilder.struct().name(self._schema_name).field(name, self._field.marked(schema)).build()
+        )
+        nullable = may_be_null(updated.fields[0].schema, self.mode)
+        where = f"field {name!r}"
+
+        def apply(value: Any, _: Any) -> Struct:
+            if value.__class__ is Struct and value.schema is schema:
+                # Its values were looked at when they were put in; only what was never put in may be wrong.
+                if None in value.values:
+                    value.validate()
+            elif value is not None:
+                validate_value(schema, value, where)
+            elif not nullable:
+                raise null_in_required(name)
+            return Struct.trusted(updated, [value])
+
+        return Plan(updated, apply)

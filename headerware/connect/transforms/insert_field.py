@@ -1,0 +1,207 @@
+"""InsertField: put the topic, partition, offset or timestamp, or a fixed text, into keys or values (KIP-66).
+
+transforms=where
+transforms.where.type=org.apache.kafka.connect.transforms.InsertField$Value
+transforms.where.topic.field=topic!
+transforms.where.offset.field=offset
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.logical import Timestamp
+from headerware.connect.data.numbers import Int32
+from headerware.connect.data.schema import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema
+from headerware.connect.data.struct import Struct
+from headerware.connect.data.times import from_epoch_ms
+from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.modes import STRICT
+from headerware.connect.records import SinkRecord
+from headerware.connect.transforms.base import Plan, require_map
+from headerware.connect.transforms.copying import copier, null_in_required
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.transforms.markers import NewField, new_field
+from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.structs import StructTransform
+from headerware.connect.transforms.topic_text import TopicText
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headerware.connect.modes import Mode
+
+_partition = lru_cache(maxsize=4096)(Int32)
+
+
+def _topic(record: Any) -> Any:
+    return record.topic
+
+
+def _partition_of(record: Any) -> Any:
+    partition = record.kafka_partition
+    return None if partition is None else _partition(partition)
+
+
+def _offset(record: Any) -> Any:
+    if not isinstance(record, SinkRecord):
+        raise ConnectDataError(f"only a sink record has an offset; this is a {type(record).__name__}")
+    return record.kafka_offset
+
+
+def _timestamp(record: Any) -> Any:
+    return None if record.timestamp is None else from_epoch_ms(record.timestamp)
+
+
+def _timestamp_ms(record: Any) -> Any:
+    return record.timestamp
+
+
+class _Insertion(NamedTuple):
+    """A field to insert: its schema, and what it holds with a schema and without."""
+
+    field: NewField
+    schema: Schema
+    read: Callable[[Any], Any]
+    read_plain: Callable[[Any], Any]
+    checks_null: bool
+
+
+_FACTS: Final[dict[str, tuple[Schema, Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    "topic.field": (STRING_SCHEMA, _topic, _topic),
+    "partition.field": (INT32_SCHEMA, _partition_of, _partition_of),
+    "offset.field": (INT64_SCHEMA, _offset, _offset),
+    "timestamp.field": (Timestamp.SCHEMA, _timestamp, _timestamp_ms),
+}
+_MARK: Final = "A ! behind it makes it required, a ? optional, as it is without."
+
+
+class InsertField(StructTransform):
+    """Insert facts of the record, or a fixed text, as fields of a struct or dict.
+
+    In the strict mode a field that is there already is refused, as is a required one (``name!``) whose fact
+    is null, and ``${topic}`` in the text is the record's topic.
+
+    Raises:
+        ConnectConfigError: nothing is to be inserted, or a field without its text.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+        ConfigKey(name="topic.field", type="STRING", default=None, doc=f"The field for the topic. {_MARK}"),
+        ConfigKey(
+            name="partition.field", type="STRING", default=None, doc=f"The field for the partition. {_MARK}"
+        ),
+        ConfigKey(
+            name="offset.field",
+            type="STRING",
+            default=None,
+            doc=f"The field for the offset, which sink records have. {_MARK}",
+        ),
+        ConfigKey(
+            name="timestamp.field", type="STRING", default=None, doc=f"The field for the timestamp. {_MARK}"
+        ),
+        ConfigKey(
+            name="static.field", type="STRING", default=None, doc=f"The field for a fixed text. {_MARK}"
+        ),
+        ConfigKey(name="static.value", type="STRING", default=None, doc="The text of static.field."),
+        REPLACE_NULL_WITH_DEFAULT,
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._insertions: Final = [*self._facts(), *self._static()]
+        if not self._insertions:
+            raise ConnectConfigError(f"expected one of {', '.join(_FACTS)} or static.field; found none")
+        if mode == STRICT:
+            _check_distinct(self._insertions)
+
+    def _facts(self) -> list[_Insertion]:
+        return [
+            _Insertion(
+                new_field(self.options[key], self.mode, key),
+                schema,
+                read,
+                read_plain,
+                checks_null=self.mode == STRICT or key == "topic.field",
+            )
+            for key, (schema, read, read_plain) in _FACTS.items()
+            if self.options[key] is not None
+        ]
+
+    def _static(self) -> list[_Insertion]:
+        name, text = self.options["static.field"], self.options["static.value"]
+        if name is None:
+            if text is not None and self.mode == STRICT:
+                raise ConnectConfigError("a text without static.field goes nowhere", path="static.value")
+            return []
+        if text is None:
+            raise ConnectConfigError("expected the text of static.field, found none", path="static.value")
+        filled = TopicText(text, self.mode, "static.value")
+
+        def read(record: Any) -> str:
+            return filled.of(record.topic)
+
+        field = new_field(name, self.mode, "static.field")
+        return [_Insertion(field, STRING_SCHEMA, read, read, checks_null=True)]
+
+    def schemaless(self, value: Any, record: Any) -> dict[Any, Any]:
+        """Give a copy of a dict with the fields in it; one whose fact is null is left out.
+
+        Raises:
+            ConnectDataError: this is no dict; in the strict mode, a field is there already.
+        """
+        made = dict(require_map(value, "the insertion of fields"))
+        strict = self.mode == STRICT
+        for field, _, _, read, checks_null in self._insertions:
+            fact = read(record)
+            if strict:
+                if field.name in made:
+                    raise ConnectDataError(f"field {field.name!r} is there already; its value would be lost")
+                if fact is None and field.optional is False:
+                    raise null_in_required(field.name)
+            if fact is not None or (checks_null and not strict):
+                made[field.name] = fact
+        return made
+
+    def plan(self, schema: Schema) -> Plan:
+        """Say how structs of a schema get the fields.
+
+        Raises:
+            SchemaBuilderError: a field is there already, or has no name.
+        """
+        builder = SchemaBuilder.like(schema, fields=True)
+        for field, own, *_ in self._insertions:
+            builder.field(field.name, altered(own, optional=field.optional is not False))
+        updated = builder.build()
+        if self.mode == STRICT and schema.optional:
+            updated = altered(updated, optional=True)
+        copy = copier(
+            schema.fields,
+            [field.schema for field in schema.fields],
+            mode=self.mode,
+            with_default=self.options[REPLACE_NULL_WITH_DEFAULT.name],
+        )
+        reads = [
+            (read, field.name if checks_null and field.optional is False else None)
+            for field, _, read, _, checks_null in self._insertions
+        ]
+
+        def apply(struct: Struct, record: Any) -> Struct:
+            values = copy(struct.values)
+            for read, required in reads:
+                fact = read(record)
+                if fact is None and required is not None:
+                    raise null_in_required(required)
+                values.append(fact)
+            return Struct.trusted(updated, values)
+
+        return Plan(updated, apply)
+
+
+def _check_distinct(insertions: list[_Insertion]) -> None:
+    names = [insertion.field.name for insertion in insertions]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConnectConfigError(f"two things are to be inserted as field {twice!r}")

@@ -1,0 +1,122 @@
+r"""Lists and pairs in configuration: ``a,b`` and ``a:b,c:d``.
+
+In the strict mode a backslash takes the meaning from the character behind it, so that names may hold any:
+
+    \,  does not end an item             \:  does not part a pair
+    \.  does not lead into a struct      \!  \?  mark nothing at a name's end
+    \$  opens no placeholder             \\  is a backslash
+
+A backslash before anything else, or at the end, is refused. ``kafka_4_3`` knows no escapes. Text is taken
+apart from the outside in (commas, colons, dots), and a part keeps its escapes until it has no parts: so
+:func:`pairs` gives texts that go through :func:`unescaped`, or through
+:func:`~headerware.connect.transforms.paths.parse_path`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from headerware.connect.errors import ConnectConfigError
+from headerware.connect.modes import STRICT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headerware.connect.modes import Mode
+
+ESCAPABLE: Final = frozenset("\\.,:!?$")
+"""What a backslash may stand before."""
+_BACKSLASH: Final = "\\"
+_PAIR: Final = 2
+
+
+def items(values: Iterable[str], mode: Mode, path: str) -> list[str]:
+    """Give the items of a list, without their escapes.
+
+    Args:
+        values: the items as configured.
+        mode: strict knows escapes.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: an escape of nothing, or an empty item in the strict mode.
+    """
+    if mode != STRICT:
+        return list(values)
+    made = [unescaped(value, path) for value in values]
+    if "" in made:
+        raise ConnectConfigError("the values of the list must not be empty", path=path)
+    return made
+
+
+def pairs(values: Iterable[str], mode: Mode, path: str) -> list[tuple[str, str]]:
+    """Give the two sides of every ``a:b``, still with their escapes.
+
+    Args:
+        values: the pairs as configured.
+        mode: strict knows escapes, and refuses an empty side.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: an item is no pair.
+    """
+    made = []
+    for value in values:
+        sides = split_escaped(value, ":") if mode == STRICT else java_split(value, ":")
+        if len(sides) != _PAIR or (mode == STRICT and "" in sides):
+            raise ConnectConfigError(f"expected pairs like a:b, found {value!r}", path=path)
+        made.append((sides[0], sides[1]))
+    return made
+
+
+def split_escaped(text: str, separator: str) -> list[str]:
+    """Part a text at a character where no backslash stands before it; the parts keep their escapes."""
+    if _BACKSLASH not in text:
+        return text.split(separator)
+    parts, start, at = [], 0, 0
+    while at < len(text):
+        if text[at] == _BACKSLASH:
+            at += 1
+        elif text[at] == separator:
+            parts.append(text[start:at])
+            start = at + 1
+        at += 1
+    return [*parts, text[start:]]
+
+
+def unescaped(text: str, path: str) -> str:
+    """Give a text without its escapes.
+
+    Args:
+        text: the text.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: a backslash stands before what needs none, or at the end.
+    """
+    if _BACKSLASH not in text:
+        return text
+
+    def character(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if escaped not in ESCAPABLE:
+            found = f"before {escaped!r}" if escaped else "at the end"
+            known = " ".join(sorted(ESCAPABLE))
+            raise ConnectConfigError(
+                f"a backslash stands {found} of {text!r}; it goes before one of {known}", path=path
+            )
+        return escaped
+
+    return _ESCAPE.sub(character, text)
+
+
+_ESCAPE: Final = re.compile(r"\\(.|\Z)", re.DOTALL)
+
+
+def java_split(text: str, separator: str) -> list[str]:
+    """Part a text as Java's ``String.split`` does: empty parts at the end do not count."""
+    parts = text.split(separator)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts if parts != [""] or not text else []

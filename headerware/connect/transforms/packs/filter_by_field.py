@@ -1,0 +1,58 @@
+"""FilterByField: keep or drop records by a field of the key or the value.
+
+transforms=paid
+transforms.paid.type=FilterByField$Value
+transforms.paid.field.name=order.status
+transforms.paid.field.value=paid
+transforms.paid.missing.or.null.behavior=exclude
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headerware.connect.config import ConfigDef, ConfigKey, one_of
+from headerware.connect.modes import STRICT
+from headerware.connect.predicates.packs.field_matches import FIELD_KEYS, FieldCondition
+from headerware.connect.transforms.base import PartTransform
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.connect.modes import Mode
+
+FILTER_TYPE: Final = ConfigKey(
+    name="filter.type",
+    type="STRING",
+    default="include",
+    importance="HIGH",
+    check=one_of("include", "exclude"),
+    doc="Whether the records that match are kept, or dropped.",
+)
+"""The key that says what a match is for, as in Confluent's Filter."""
+
+
+class FilterByField(PartTransform):
+    """Keep records of which a field is as configured, or drop them (``filter.type=exclude``).
+
+    The keys that say what the field must be are those of the predicate ``FieldMatches``. A record that lacks
+    the field is refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``), whatever
+    ``filter.type`` is.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef(*FIELD_KEYS, FILTER_TYPE)
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._field: Final = FieldCondition(self.options)
+        self._wanted: Final = self.options["filter.type"] == "include"
+
+    def apply(self, record: Any) -> Any:
+        """Give the record, or None to drop it.
+
+        Raises:
+            ConnectDataError: the field is missing, and that is an error, or cannot be compared.
+        """
+        found = self._field.holds(record.value if self.part == "value" else record.key)
+        kept = self._field.condition.includes_absent if found is None else found is self._wanted
+        return record if kept else None

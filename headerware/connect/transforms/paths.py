@@ -1,0 +1,280 @@
+r"""Names of existing fields, nested ones too.
+
+In the strict mode ``a.b`` is the field b in a, and ``a\.b`` the field whose name is "a.b". In ``kafka_4_3``
+the whole text is one name, but where ``field.syntax.version=V2`` has dots lead into structs, and backticks
+around names that hold some (KIP-821).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.connect.data.schema import Field, Schema, Type
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
+from headerware.connect.modes import STRICT
+from headerware.connect.transforms.base import require_map, require_struct
+from headerware.connect.transforms.lists import split_escaped, unescaped
+from headerware.connect.transforms.schemas import altered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headerware.connect.modes import Mode
+
+ABSENT: Final = object()
+"""What a dict that has no such field gives, where None would be a value."""
+_PURPOSE: Final = "the nested field"
+
+
+class FieldPath:
+    """Lead to a field; it never changes, and is compared by its steps.
+
+    Args:
+        steps: the names on the way, the field's own last.
+        text: the path as configured, for errors.
+    """
+
+    __slots__ = ("steps", "text")
+
+    def __init__(self, steps: tuple[str, ...], text: str) -> None:
+        self.steps: Final = steps
+        self.text: Final = text
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FieldPath):
+            return NotImplemented
+        return self.steps == other.steps
+
+    def __hash__(self) -> int:
+        return hash(self.steps)
+
+    def __repr__(self) -> str:
+        return f"FieldPath({self.text!r})"
+
+    def find(self, schema: Schema) -> Field | None:
+        """Give the field of a schema, or None where there is none.
+
+        Raises:
+            ConnectDataError: something on the way is no struct.
+        """
+        self._check_steps()
+        field = None
+        for step in self.steps:
+            field = schema.field(step)
+            if field is None:
+                return None
+            schema = field.schema
+        return field
+
+    def field(self, schema: Schema) -> Field:
+        """Give the field of a schema.
+
+        Raises:
+            ConnectDataError: there is none, or something on the way is no struct; the error names the fields
+                that there are.
+        """
+        return self.way(schema)[-1]
+
+    def way(self, schema: Schema) -> list[Field]:
+        """Give the fields on the way, the path's own last.
+
+        Raises:
+            ConnectDataError: as :meth:`field` does.
+        """
+        whole, way = schema, []
+        for step in self.steps:
+            if schema.type is not Type.STRUCT:
+                raise ConnectDataError(
+                    f"the path {self.text!r} needs a struct to hold {step!r}, found {schema.type.value}"
+                )
+            field = schema.by_name.get(step)
+            if field is None:
+                raise missing_field(schema, step, self.text, self._hint(whole))
+            way.append(field)
+            schema = field.schema
+        return way
+
+    def schema(self, schema: Schema) -> Schema:
+        """Give the schema of the field, optional where something on the way may be null.
+
+        Raises:
+            ConnectDataError: as :meth:`field` does.
+        """
+        *parents, field = self.way(schema)
+        if field.schema.optional or not any(_may_lack(parent.schema) for parent in parents):
+            return field.schema
+        return altered(field.schema, optional=True)
+
+    def getter(self, schema: Schema, *, with_default: bool = True) -> Callable[[Struct], Any]:
+        """Give a function that reads the field of structs of a schema; null where something on the way is.
+
+        Args:
+            schema: the structs' schema.
+            with_default: whether a null is the field's default; on the way it always is.
+
+        Raises:
+            ConnectDataError: as :meth:`field` does.
+        """
+        way = self.way(schema)
+        last = way[-1].index
+        default = way[-1].schema.default if with_default else None
+
+        def own(struct: Struct) -> Any:
+            value = struct.values[last]
+            return default if value is None else value
+
+        if len(way) == 1:
+            return own
+        parents = [(field.index, field.schema.default) for field in way[:-1]]
+
+        def nested(struct: Struct | None) -> Any:
+            for index, parent_default in parents:
+                found = struct.values[index]  # type: ignore[union-attr]  # None leaves the loop
+                struct = parent_default if found is None else found
+                if struct is None:
+                    return None
+            return own(struct)  # type: ignore[arg-type]  # nor is it None here
+
+        return nested
+
+    def from_struct(self, struct: Struct, *, with_default: bool = True) -> Any:
+        """Give the value of a struct whose schema is not known beforehand; null where there is none.
+
+        Raises:
+            ConnectDataError: something on the way is no struct.
+        """
+        self._check_steps()
+        for step in self.steps[:-1]:
+            field = struct.schema.by_name.get(step)
+            found = None if field is None else struct.get(field)
+            if found is None:
+                return None
+            struct = require_struct(found, _PURPOSE)
+        last = self.steps[-1]
+        if last not in struct:
+            return None
+        return struct[last] if with_default else struct.get_without_default(last)
+
+    def from_dict(self, value: Mapping[str, Any], absent: Any = None) -> Any:
+        """Give the value of a dict, and of those in it; null where something on the way is.
+
+        Args:
+            value: the dict.
+            absent: what to give where there is no such field.
+
+        Raises:
+            ConnectDataError: something on the way is no dict.
+        """
+        self._check_steps()
+        for step in self.steps[:-1]:
+            found = value.get(step, absent)
+            if found is None or found is absent:
+                return found
+            value = require_map(found, _PURPOSE)
+        return value.get(self.steps[-1], absent)
+
+    def _check_steps(self) -> None:
+        if not self.steps:
+            raise ArgumentError("the path to a field is empty")
+
+    def _hint(self, whole: Schema) -> str:
+        return dotted_hint(self) if len(self.steps) > 1 and ".".join(self.steps) in whole.by_name else ""
+
+
+def _may_lack(schema: Schema) -> bool:
+    return schema.optional and schema.default is None
+
+
+def dotted_hint(path: FieldPath) -> str:
+    """Say how to write the name of a field that has dots in it."""
+    return f"; for the field named {'.'.join(path.steps)!r}, write {escaped_name('.'.join(path.steps))!r}"
+
+
+def escaped_name(name: str) -> str:
+    """Give a path that is one name."""
+    return name.replace("\\", "\\\\").replace(".", "\\.")
+
+
+def missing_field(schema: Schema, name: str, path: str, hint: str = "") -> ConnectDataError:
+    """Make the error for a field that a schema does not have.
+
+    Args:
+        schema: the schema.
+        name: the field.
+        path: the whole path, as configured.
+        hint: what to do about it.
+    """
+    on_way = f" (in {path!r})" if path != name else ""
+    known = ", ".join(schema.by_name) or "no fields"
+    return ConnectDataError(f"{schema} has no field {name!r}{on_way}; it has: {known}{hint}")
+
+
+def parse_path(text: str, mode: Mode, path: str) -> FieldPath:
+    """Read the path to a field.
+
+    Args:
+        text: the path; in ``kafka_4_3`` it is one name.
+        mode: strict knows dots and escapes.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: a name on the way is empty, or an escape is none.
+    """
+    if mode != STRICT:
+        return FieldPath((text,), text)
+    steps = tuple(unescaped(step, path) for step in split_escaped(text, "."))
+    if "" in steps:
+        raise ConnectConfigError(f"expected the path to a field, found an empty name in {text!r}", path=path)
+    return FieldPath(steps, text)
+
+
+def parse_versioned_path(text: str, version: str, path: str) -> FieldPath:
+    """Read the path to a field as ``field.syntax.version`` says (KIP-821).
+
+    Args:
+        text: the path.
+        version: ``V1`` for a name, ``V2`` for a path with backticks around names that hold dots.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: a backtick is not closed.
+    """
+    if version.upper() == "V1":
+        return FieldPath((text,), text)
+    steps, at = [], 0
+    while at < len(text):
+        step, at = _quoted(text, at, path) if text[at] == "`" else _bare(text, at)
+        steps.append(step)
+    if text.endswith("."):
+        steps.append("")
+    return FieldPath(tuple(steps), text)
+
+
+def _bare(text: str, start: int) -> tuple[str, int]:
+    """Read up to the next dot; give the name, and where the next one begins."""
+    dot = text.find(".", start)
+    end = len(text) if dot < 0 else dot
+    return text[start:end], end + 1
+
+
+def _quoted(text: str, opening: int, path: str) -> tuple[str, int]:
+    """Read up to the backtick that closes the name: the next one before a dot or the end.
+
+    A backslash before such a one makes it part of the name; any other backtick is part of the name anyway.
+    """
+    name, start, at = "", opening + 1, opening
+    while (at := text.find("`", at + 1)) >= 0:
+        ends = at == len(text) - 1
+        if not ends and text[at + 1] != ".":
+            continue
+        if text[at - 1] != "\\":
+            return name + text[start:at], at + 2
+        if ends:
+            break
+        name, start = name + text[start : at - 1] + "`", at + 1
+    raise ConnectConfigError(
+        f"the backtick at {opening} of {text!r} is not closed; a backslash before a backtick makes it part "
+        "of the name",
+        path=path,
+    )

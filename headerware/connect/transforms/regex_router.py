@@ -1,0 +1,107 @@
+"""RegexRouter: send records to another topic, by a pattern of the topic's name (KIP-66).
+
+transforms=route
+transforms.route.type=org.apache.kafka.connect.transforms.RegexRouter
+transforms.route.regex=(.*)-(v[0-9]+)
+transforms.route.replacement=$2.$1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.modes import STRICT, Mode
+from headerware.connect.patterns import VALID_PATTERN, Replacement, java_pattern, replacement
+from headerware.connect.transforms.base import Transform
+
+_NAMES: Final = 1024
+"""The topics whose new names are kept; there are few, and a flood of them must not fill the memory."""
+_LEGAL: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+
+
+class RegexRouter(Transform):
+    """Rename the topic of each record whose topic's whole name the pattern matches.
+
+    In the strict mode the whole name is replaced; Kafka replaces the first match in it, which may be shorter
+    where the pattern has alternatives. The strict mode also refuses a bad replacement when it is made, not
+    at the first record, and a new name that no topic can have.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+        ConfigKey(
+            name="regex",
+            type="STRING",
+            importance="HIGH",
+            check=VALID_PATTERN,
+            doc="A regular expression of Java's that the whole topic's name is to match.",
+        ),
+        ConfigKey(
+            name="replacement",
+            type="STRING",
+            importance="HIGH",
+            doc="The new name; $1 or ${name} stands for what a group has matched.",
+        ),
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._pattern: Final = java_pattern(self.options["regex"], path="regex")
+        self._replaced: Final = _replacement(self._pattern, self.options["replacement"], mode)
+        self._names: dict[str, str | None] = {}
+
+    def apply(self, record: Any) -> Any:
+        """Give the record with its new topic, or the very same where the pattern does not match.
+
+        Raises:
+            ConnectDataError: in the strict mode, there is no topic, or no topic can have the new name.
+            NullValueError: in ``kafka_4_3``, there is no topic, or no replacement.
+            ArgumentError: in ``kafka_4_3``, the replacement cannot be read.
+        """
+        topic = record.topic
+        try:
+            name = self._names[topic]
+        except KeyError:
+            name = self._renamed(topic)
+        return record if name is None else record.with_topic(name)
+
+    def _renamed(self, topic: str | None) -> str | None:
+        if topic is None:
+            kind = ConnectDataError if self.mode == STRICT else NullValueError
+            raise kind("expected a record with a topic, found none")
+        match = self._pattern.fullmatch(topic)
+        name = None if match is None else self._new_name(topic, match)
+        if len(self._names) >= _NAMES:
+            self._names = {}
+        self._names[topic] = name
+        return name
+
+    def _new_name(self, topic: str, match: re.Match[str]) -> str:
+        if self.mode == STRICT:
+            name = self._replaced(match)
+            if not _LEGAL.fullmatch(name):
+                raise ConnectDataError(f"no topic can have the new name {name!r} for topic {topic!r}")
+            return name
+        # Kafka looks again, and takes the first match that there is, be it a part of the name.
+        found = self._pattern.search(topic) or match
+        return topic[: found.start()] + self._replaced(found) + topic[found.end() :]
+
+
+def _replacement(pattern: re.Pattern[str], text: str | None, mode: Mode) -> Replacement:
+    """Read the replacement; ``kafka_4_3`` says what is wrong with it at the first record."""
+    problem: ArgumentError | NullValueError = NullValueError("there is no replacement")
+    try:
+        if text is not None:
+            return replacement(pattern, text)
+    except ArgumentError as error:
+        if mode == STRICT:
+            raise ConnectConfigError(str(error), path="replacement") from error
+        problem = error
+
+    def fail(_match: re.Match[str]) -> str:
+        raise type(problem)(str(problem))
+
+    return fail

@@ -1,0 +1,241 @@
+"""Change fields of structs and dicts, nested ones too, and leave the rest as it is.
+
+What is to be done is made a tree once. For a schema the tree gives a function over indices, and a new schema
+where something in it changes; a dict is copied along the paths alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.schema import Field, Schema
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.modes import STRICT
+from headerware.connect.transforms.copying import copier, may_be_null, null_in_required
+from headerware.connect.transforms.schemas import altered
+
+if TYPE_CHECKING:
+    from headerware.connect.modes import Mode
+    from headerware.connect.transforms.paths import FieldPath
+
+E = TypeVar("E")
+"""What is to be done to a field."""
+
+
+class Change(NamedTuple):
+    """What becomes of a field.
+
+    Args:
+        name: its name.
+        schema: its schema.
+        apply: gives the new value of an old one, null included; None where the value stays.
+    """
+
+    name: str
+    schema: Schema
+    apply: Callable[[Any], Any] | None = None
+
+
+class Node(Generic[E]):
+    """One step of several paths: what is to be done here, or to the fields within."""
+
+    __slots__ = ("children", "edit", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.edit: E | None = None
+        self.children: dict[str, Node[E]] = {}
+
+
+class Edits(Generic[E]):
+    """What is to be done to some fields.
+
+    Args:
+        edits: the paths of the fields, and what is to be done there.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: a field is named twice, or both it and a field in it.
+    """
+
+    def __init__(self, edits: Iterable[tuple[FieldPath, E]], path: str) -> None:
+        given = tuple(edits)
+        self.paths = tuple(place for place, _ in given)
+        self.root: Node[E] = Node("")
+        for place, edit in given:
+            self._add(place, edit, path)
+
+    def _add(self, place: FieldPath, edit: E, path: str) -> None:
+        node = self.root
+        for step in place.steps:
+            if node.edit is not None:
+                raise ConnectConfigError(f"{node.text!r} and {place.text!r} overlap", path=path)
+            node = node.children.setdefault(step, Node(place.text))
+        if node.edit is not None or node.children:
+            raise ConnectConfigError(f"{node.text!r} and {place.text!r} overlap", path=path)
+        node.edit = edit
+
+
+class Rewrite(NamedTuple):
+    """What to do to the structs of one schema.
+
+    Args:
+        schema: the schema of what comes out; the same object where the schema does not change.
+        apply: gives the new struct of an old one.
+    """
+
+    schema: Schema
+    apply: Callable[[Struct], Struct]
+
+
+def rewrite(
+    schema: Schema,
+    edits: Edits[E],
+    change: Callable[[Field, E], Change | None],
+    *,
+    mode: Mode,
+    with_default: bool = True,
+) -> Rewrite:
+    """Compile what is to be done to the structs of a schema.
+
+    Args:
+        schema: the schema.
+        edits: what is to be done.
+        change: says what becomes of a field; None drops it.
+        mode: strict refuses a path to no field, ``kafka_4_3`` passes over it; see also :func:`assembled`.
+        with_default: whether nulls become their field's default.
+
+    Raises:
+        ConnectDataError: there is no such field, or something on the way is no struct.
+    """
+    if mode == STRICT:
+        for place in edits.paths:
+            place.way(schema)
+
+    def level(schema: Schema, node: Node[E]) -> Rewrite:
+        def changed(field: Field) -> Change | None:
+            child = node.children.get(field.name)
+            if child is None:
+                return Change(field.name, field.schema)
+            if child.edit is not None:
+                return change(field, child.edit)
+            nested = level(field.schema, child)
+            return Change(field.name, nested.schema, unless_null(nested.apply))
+
+        changes = [(field, changed(field)) for field in schema.fields]
+        return assembled(schema, changes, mode=mode, with_default=with_default)
+
+    return level(schema, edits.root)
+
+
+def assembled(
+    schema: Schema,
+    changes: Iterable[tuple[Field, Change | None]],
+    *,
+    mode: Mode,
+    with_default: bool = True,
+) -> Rewrite:
+    """Compile what becomes of the fields of a struct.
+
+    Args:
+        schema: the struct's schema.
+        changes: its fields, and what becomes of each; None drops it.
+        mode: where the schema changes, strict keeps whether the whole may be null, and its default;
+            ``kafka_4_3`` loses both, as Kafka's transforms do.
+        with_default: whether nulls become their field's default.
+
+    Raises:
+        SchemaBuilderError: two fields would have one name.
+    """
+    kept = [(field, made) for field, made in changes if made is not None]
+    updated = _schema_of(schema, [made for _, made in kept])
+    if any(made.schema is not field.schema or made.name != field.name for field, made in kept) or len(
+        kept
+    ) != len(schema.fields):
+        updated = altered(updated, optional=mode == STRICT and schema.optional)
+    else:
+        updated = schema
+    work = [
+        (at, made.apply, not may_be_null(made.schema, mode), made.name)
+        for at, (_, made) in enumerate(kept)
+        if made.apply is not None
+    ]
+    copy = copier(
+        [field for field, _ in kept],
+        [made.schema for _, made in kept],
+        mode=mode,
+        with_default=with_default,
+        unchecked={at for at, *_ in work},
+    )
+
+    def apply(struct: Struct) -> Struct:
+        values = copy(struct.values)
+        for at, function, required, name in work:
+            value = values[at] = function(values[at])
+            if value is None and required:
+                raise null_in_required(name)
+        return Struct.trusted(updated, values)
+
+    if mode == STRICT and updated is not schema and schema.default is not None:
+        default = apply(schema.default)
+        updated = altered(updated, default=default)
+    return Rewrite(updated, apply)
+
+
+def _schema_of(schema: Schema, changes: Iterable[Change]) -> Schema:
+    builder = SchemaBuilder.like(schema)
+    for change in changes:
+        builder.field(change.name, change.schema)
+    return builder.build()
+
+
+def unless_null(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Give a function that leaves null as it is."""
+    return lambda value: None if value is None else function(value)
+
+
+def rewrite_dict(
+    value: Mapping[str, Any], node: Node[E], change: Callable[[Any, E], Any], path: str = ""
+) -> dict[str, Any]:
+    """Give a copy of a dict with some of its fields changed; a field that is not there is not added.
+
+    Args:
+        value: the dict.
+        node: what is to be done: the root of :class:`Edits`.
+        change: gives the new value of an old one.
+        path: where in the whole value this dict is, for errors.
+
+    Raises:
+        ConnectDataError: something on the way is neither null nor a dict, or a name is not there, but one
+            that is no text.
+    """
+    made = dict(value)
+    for name, child in node.children.items():
+        item = made.get(name, made)
+        if item is made:
+            check_keys(made, name)
+        elif child.edit is not None:
+            made[name] = change(item, child.edit)
+        elif item is not None:
+            if not isinstance(item, dict):
+                raise ConnectDataError(
+                    f"the path {child.text!r} needs a dict at {path + name!r}, found {type(item).__name__}"
+                )
+            made[name] = rewrite_dict(item, child, change, f"{path}{name}.")
+    return made
+
+
+def check_keys(value: Mapping[Any, Any], name: str) -> None:
+    """Refuse names that are no text, where one is looked for that is not there.
+
+    Raises:
+        ConnectDataError: there is one.
+    """
+    for key in value:
+        if not isinstance(key, str):
+            raise ConnectDataError(
+                f"there is no field {name!r}, but one whose name is no text but {type(key).__name__}"
+            )

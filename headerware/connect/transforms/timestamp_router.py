@@ -1,0 +1,105 @@
+"""Route records to topics named by their timestamps: ``${topic}-${timestamp}``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.data.times import from_epoch_ms
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.modes import STRICT, Mode
+from headerware.connect.transforms.base import Transform
+from headerware.connect.transforms.date_format import DateFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOPIC_FORMAT: Final = "topic.format"
+TIMESTAMP_FORMAT: Final = "timestamp.format"
+_TOPIC: Final = "${topic}"
+_TIMESTAMP: Final = "${timestamp}"
+_PLACEHOLDER: Final = re.compile(r"\$\{[^}]*\}?")
+
+
+class TimestampRouter(Transform):
+    """Name a record's topic by its timestamp and its topic.
+
+    Args:
+        config: ``topic.format``, in which ``${topic}`` and ``${timestamp}`` stand for the two, and
+            ``timestamp.format``, a pattern as :class:`~headerware.connect.transforms.date_format.DateFormat`
+            has it; times are in UTC.
+        mode: strict refuses unknown placeholders and bad patterns at once, and takes ``${timestamp}`` in a
+            topic's name for a part of the name.
+
+    Raises:
+        ConnectConfigError: a key is not known or has a value that it cannot have.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+        ConfigKey(
+            TOPIC_FORMAT,
+            "STRING",
+            "${topic}-${timestamp}",
+            "HIGH",
+            "The new topic's name, in which ${topic} and ${timestamp} stand for the record's own.",
+        ),
+        ConfigKey(
+            TIMESTAMP_FORMAT,
+            "STRING",
+            "yyyyMMdd",
+            "HIGH",
+            "How to write the timestamp, as java.text.SimpleDateFormat has it.",
+        ),
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._topic_format: str | None = self.options[TOPIC_FORMAT]
+        self._timestamp_format: str | None = self.options[TIMESTAMP_FORMAT]
+        self._parts = _PLACEHOLDER.split(self._topic_format or "")
+        self._placeholders = _PLACEHOLDER.findall(self._topic_format or "")
+        self._format: DateFormat | None = None
+        if mode == STRICT:
+            self._check()
+
+    def _check(self) -> None:
+        for placeholder in self._placeholders:
+            if placeholder not in {_TOPIC, _TIMESTAMP}:
+                raise ConnectConfigError(
+                    f"{placeholder!r} stands for nothing; there are {_TOPIC} and {_TIMESTAMP}", path=TOPIC_FORMAT
+                )
+        try:
+            self._format = DateFormat(self._timestamp_format or "", STRICT)
+        except ArgumentError as error:
+            raise ConnectConfigError(str(error), path=TIMESTAMP_FORMAT) from error
+
+    def apply(self, record: Any) -> Any:
+        """Give the record with its new topic.
+
+        Raises:
+            ConnectDataError: it has no timestamp; or no topic, in the strict mode.
+            ArgumentError: the pattern is none, in ``kafka_4_3``.
+        """
+        if record.timestamp is None:
+            raise ConnectDataError("expected a record with a timestamp to name its topic by, found none")
+        written = self._dates().format(from_epoch_ms(record.timestamp))
+        return record.with_topic(self._topic(record.topic, written))
+
+    def _dates(self) -> DateFormat:
+        if self._format is None:
+            # Kafka looks at the pattern when the first record comes.
+            if self._timestamp_format is None:
+                raise NullValueError(f"expected a pattern for {TIMESTAMP_FORMAT}, found null")
+            self._format = DateFormat(self._timestamp_format, self.mode)
+        return self._format
+
+    def _topic(self, topic: str | None, timestamp: str) -> str:
+        if self.mode == STRICT:
+            if topic is None:
+                raise ConnectDataError("expected a record with a topic, found none")
+            values = [topic if placeholder == _TOPIC else timestamp for placeholder in self._placeholders]
+            return "".join(map("".join, zip(self._parts, [*values, ""], strict=True)))
+        if topic is None or self._topic_format is None:
+            raise NullValueError("expected a topic and a format for it, found null")
+        return self._topic_format.replace(_TOPIC, topic).replace(_TIMESTAMP, timestamp)

@@ -1,0 +1,106 @@
+r"""Texts that name the record's topic: ``${topic}`` (KIP-66, in the strict mode).
+
+A backslash before it makes it plain text: ``\${topic}``. Any other ``${...}`` is refused, for it was meant to
+be filled in by somebody.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.modes import STRICT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.connect.modes import Mode
+
+_PLACEHOLDER: Final = re.compile(r"(\\*)\$\{([^}]*)\}")
+_OPENING: Final = re.compile(r"(\\*)\$\{")
+_TOPICS: Final = 1024
+"""The topics of which something is kept; a flood of them must not fill the memory."""
+
+
+class TopicText:
+    """Hold a text with or without ``${topic}`` in it.
+
+    Args:
+        text: the text as configured.
+        mode: only strict knows the placeholder.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: there is another placeholder in it.
+    """
+
+    __slots__ = ("_parts", "constant")
+
+    def __init__(self, text: str, mode: Mode, path: str) -> None:
+        self._parts: Final = _parts(text, path) if mode == STRICT else [text]
+        self.constant: Final = self._parts[0] if len(self._parts) == 1 else None
+        """The text where no topic is in it."""
+
+    def of(self, topic: str | None) -> str:
+        """Give the text for a topic.
+
+        Raises:
+            ConnectDataError: it is in the text, and the record has none.
+        """
+        if self.constant is not None:
+            return self.constant
+        if topic is None:
+            raise ConnectDataError("expected a record with a topic, for ${topic} is configured; found none")
+        return topic.join(self._parts)
+
+
+def _parts(text: str, path: str) -> list[str]:
+    """Give what stands before, between and behind the placeholders."""
+    parts, start = [""], 0
+    for match in _PLACEHOLDER.finditer(text):
+        backslashes, name = match.groups()
+        parts[-1] += text[start : match.start()] + "\\" * (len(backslashes) // 2)
+        start = match.end()
+        if len(backslashes) % 2:
+            parts[-1] += f"${{{name}}}"
+        elif name == "topic":
+            parts.append("")
+        else:
+            raise ConnectConfigError(f"there is no placeholder ${{{name}}}, only ${{topic}}", path=path)
+    parts[-1] += text[start:]
+    return parts
+
+
+def literal(text: str) -> str:
+    """Give the text that is configured for a text without placeholders."""
+    return _OPENING.sub(lambda match: f"{match[1] * 2}\\${{", text)
+
+
+class ByTopic:
+    """Keep what is made of a text for each topic.
+
+    Args:
+        text: the text.
+        make: makes it of the text with the topic in it.
+    """
+
+    __slots__ = ("_made", "_make", "_text")
+
+    def __init__(self, text: TopicText, make: Callable[[str], Any]) -> None:
+        self._text: Final = text
+        self._make: Final = make
+        self._made: dict[str | None, Any] = {}
+
+    def of(self, topic: str | None) -> Any:
+        """Give what was made for a topic.
+
+        Raises:
+            ConnectDataError: there is none.
+        """
+        made = self._made.get(topic)
+        if made is None:
+            if len(self._made) >= _TOPICS:
+                self._made = {}
+            made = self._made[topic] = self._make(self._text.of(topic))
+        return made

@@ -1,0 +1,131 @@
+"""Say what a value is, where nothing else does (KIP-145's ``Values.inferSchema``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
+from headerware.connect.data.schema import (
+    BOOLEAN_SCHEMA,
+    BYTES_SCHEMA,
+    FLOAT32_SCHEMA,
+    FLOAT64_SCHEMA,
+    INT8_SCHEMA,
+    INT16_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    Schema,
+    Type,
+)
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import ConnectDataError
+
+_INT64: Final = range(-(1 << 63), 1 << 63)
+
+
+def infer_schema(value: Any) -> Schema | None:
+    """Give the schema of a value as its class tells it.
+
+    Args:
+        value: the value. Of a list or a dict every item counts, by its type alone: the arrays within an
+            array have no element schema, and structs within one no fields, as in Connect.
+
+    Returns:
+        The schema; None for null, for points in time, decimals and integers beyond 64 bits, for an empty
+        list or dict, and for one whose items are of several types or of none of these.
+
+    Raises:
+        SchemaBuilderError: a list or dict holds nulls only.
+        ConnectDataError: it is nested too deeply.
+    """
+    try:
+        return _inferred(value)
+    except RecursionError:
+        raise ConnectDataError("expected a value with a schema, found one nested too deeply") from None
+
+
+def _inferred(value: Any) -> Schema | None:
+    known = _SCHEMAS.get(type(value))
+    if known is not None:
+        return known
+    infer = _INFERRED.get(type(value))
+    if infer is not None:
+        return infer(value)
+    for kind in _SUBCLASSED:
+        if isinstance(value, kind):
+            return _SCHEMAS.get(kind) or _INFERRED[kind](value)
+    return None
+
+
+def _int(value: int) -> Schema | None:
+    return INT64_SCHEMA if value in _INT64 else None
+
+
+def _list(values: Any) -> Schema | None:
+    if not values:
+        return None
+    items = _Items(values)
+    return SchemaBuilder.array(items.schema()).build() if items.agree else None
+
+
+def _map(entries: dict[Any, Any]) -> Schema | None:
+    if not entries:
+        return None
+    keys, values = _Items(entries), _Items(entries.values())
+    if not keys.agree or not values.agree:
+        return None
+    return SchemaBuilder.map(keys.schema(), values.schema()).build()
+
+
+def _struct(value: Struct) -> Schema:
+    return value.schema
+
+
+class _Items:
+    """What the items of a list, or the keys or values of a dict, have in common."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._type: Type | None = None
+        self._nullable = False
+        self.agree = all(map(self._fits, values))
+
+    def _fits(self, value: Any) -> bool:
+        if value is None:
+            self._nullable = True
+            return True
+        schema = _inferred(value)
+        if schema is None:
+            return False
+        self._type = self._type or schema.type
+        return self._type is schema.type
+
+    def schema(self) -> Schema:
+        """Give their schema."""
+        builder = SchemaBuilder(self._type)
+        return (builder.optional() if self._nullable else builder).build()
+
+
+_SCHEMAS: Final[dict[type, Schema]] = {
+    str: STRING_SCHEMA,
+    bool: BOOLEAN_SCHEMA,
+    Int8: INT8_SCHEMA,
+    Int16: INT16_SCHEMA,
+    Int32: INT32_SCHEMA,
+    Float32: FLOAT32_SCHEMA,
+    float: FLOAT64_SCHEMA,
+    bytes: BYTES_SCHEMA,
+    bytearray: BYTES_SCHEMA,
+    memoryview: BYTES_SCHEMA,
+}
+_INFERRED: Final[dict[type, Callable[[Any], Schema | None]]] = {
+    int: _int,
+    list: _list,
+    tuple: _list,
+    dict: _map,
+    Struct: _struct,
+}
+# A subclass of int of another meaning, such as BigInteger, is none of 64 bits.
+_SUBCLASSED: Final = (str, float, bytes, list, tuple, dict, Struct)

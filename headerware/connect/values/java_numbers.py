@@ -1,0 +1,267 @@
+"""Numbers as Java reads them from text, and narrows them.
+
+Integers     a sign and decimal digits of any script of the basic plane: ``+7``, ``٣``
+Floats       ASCII, blanks around: ``.5``, ``1e3``, ``1f``, ``0x1.8p1``, ``NaN``, ``-Infinity``
+BigDecimal   a sign, digits, a point, an exponent of 32 bits: ``-.5``, ``1.``, ``1e-3``; no blanks
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from decimal import Decimal as DecimalNumber
+from fractions import Fraction
+from typing import Any, Final
+
+from headerware.connect.data.numbers import (
+    BigInteger,
+    Float32,
+    Int8,
+    Int16,
+    Int32,
+    rounded_to_float32,
+    wrapped_int64,
+)
+from headerware.connect.data.times import Instant
+from headerware.connect.errors import NumberTextError
+
+BLANKS: Final = "".join(map(chr, range(33)))
+"""What Java's ``trim`` takes away."""
+_INT32: Final = range(-(1 << 31), 1 << 31)
+_INT64_MAX: Final = (1 << 63) - 1
+_INT64_DIGITS: Final = 19
+_INTEGER: Final = re.compile(r"([+-]?)0*([0-9]*)")
+_DECIMAL: Final = re.compile(
+    r"[+-]?(?=\.?[0-9])[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?)0*([0-9]{1,10}))?"
+)
+_FLOAT: Final = re.compile(
+    r"([+-]?)(?:(NaN|Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?)"
+)
+_HEX_FLOAT: Final = re.compile(
+    r"[+-]?0[xX]([0-9a-fA-F]*)(?:\.([0-9a-fA-F]*))?[pP]([+-]?)(?=[0-9])0*([0-9]*)[fFdD]?"
+)
+_TIE: Final = 1 << 28
+_BELOW_FLOAT32: Final = (1 << 29) - 1
+_FLOAT32_MIN_NORMAL: Final = 2.0**-126
+
+
+def is_number(value: Any) -> bool:
+    """Whether Java has a ``Number`` for this: a boolean and a point in time are none."""
+    return isinstance(value, int | float | DecimalNumber) and not isinstance(value, bool | Instant)
+
+
+def to_int64(number: float | DecimalNumber) -> int:
+    """Narrow any number as Java's ``longValue``: fractions fall away, floats saturate, the rest wraps."""
+    if isinstance(number, float):
+        return saturated(number, _INT64_MAX)
+    if isinstance(number, DecimalNumber):
+        # A power of ten from the 64th on has no bit left among the lowest 64.
+        if number.adjusted() < 0 or _exponent(number) >= 64:
+            return 0
+        return wrapped_int64(int(number))
+    return wrapped_int64(number)
+
+
+def to_float64(number: float | DecimalNumber) -> float:
+    """Round any number to 64 bits; what is too large becomes infinite."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def saturated(number: float, maximum: int) -> int:
+    """Narrow a float as a cast in Java: towards zero, and to the nearest end of the range.
+
+    Args:
+        number: the float; NaN gives 0.
+        maximum: the largest integer, such as 2**31 - 1.
+    """
+    if math.isnan(number):
+        return 0
+    if number >= maximum:
+        return maximum
+    return -maximum - 1 if number <= -maximum - 1 else int(number)
+
+
+def parse_int8(text: str) -> Int8:
+    """Read an int8 as ``Byte.parseByte``.
+
+    Raises:
+        NumberTextError: the text is none.
+    """
+    return Int8(_integer(text, Int8.bits))
+
+
+def parse_int16(text: str) -> Int16:
+    """Read an int16 as ``Short.parseShort``.
+
+    Raises:
+        NumberTextError: the text is none.
+    """
+    return Int16(_integer(text, Int16.bits))
+
+
+def parse_int32(text: str) -> Int32:
+    """Read an int32 as ``Integer.parseInt``.
+
+    Raises:
+        NumberTextError: the text is none.
+    """
+    return Int32(_integer(text, Int32.bits))
+
+
+def parse_int64(text: str) -> int:
+    """Read an int64 as ``Long.parseLong``.
+
+    Raises:
+        NumberTextError: the text is none.
+    """
+    return _integer(text, 64)
+
+
+def parse_big_integer(text: str) -> BigInteger:
+    """Read an integer of any size as ``new BigInteger``.
+
+    Raises:
+        NumberTextError: the text is none.
+    """
+    sign, digits = _signed_digits(text)
+    # By way of a decimal, for int() refuses thousands of digits.
+    return BigInteger(int(DecimalNumber(sign + digits)))
+
+
+def parse_float64(text: str) -> float:
+    """Read a float64 as ``Double.parseDouble``.
+
+    Raises:
+        NumberTextError: the text is none.
+    """
+    trimmed = text.strip(BLANKS)
+    match = _FLOAT.fullmatch(trimmed)
+    if match is not None:
+        return float(match[1] + (match[2] or match[3]))
+    return to_float64(_exactly_hexadecimal(trimmed)) * _hexadecimal_sign(trimmed)
+
+
+def parse_float32(text: str) -> Float32:
+    """Read a float32 as ``Float.parseFloat``: rounded once, from the text.
+
+    Raises:
+        NumberTextError: the text is none.
+    """
+    trimmed = text.strip(BLANKS)
+    match = _FLOAT.fullmatch(trimmed)
+    if match is not None:
+        return float32_of_decimal(match[1] + (match[2] or match[3]))
+    exact = _exactly_hexadecimal(trimmed)
+    return Float32(_float32_of(to_float64(exact), exact) * _hexadecimal_sign(trimmed))
+
+
+def parse_decimal(text: str) -> DecimalNumber:
+    """Read a decimal as ``new BigDecimal``, with its scale; there is no negative zero.
+
+    Raises:
+        NumberTextError: the text is none.
+    """
+    made = decimal_or_none(text)
+    if made is None:
+        raise NumberTextError("expected the text of a decimal number, found another")
+    return made
+
+
+def decimal_or_none(text: str) -> DecimalNumber | None:
+    """Read a decimal as ``new BigDecimal``; None where the text is none."""
+    ascii_text = in_ascii_digits(text)
+    match = _DECIMAL.fullmatch(ascii_text)
+    if match is None:
+        return None
+    fraction, sign, exponent = match.groups()
+    if exponent is not None:
+        power = -int(exponent) if sign == "-" else int(exponent)
+        if power not in _INT32 or len(fraction or "") - power not in _INT32:
+            return None
+    made = DecimalNumber(ascii_text)
+    return made if made else made.copy_abs()
+
+
+def float32_of_decimal(text: str) -> Float32:
+    """Round the text of a decimal number, NaN or Infinity to 32 bits, once.
+
+    Rounding to 64 bits first, and then to 32, is wrong where the first step lands halfway.
+    """
+    wide = float(text)
+    bits: int = _BITS.unpack(_DOUBLE.pack(wide))[0]
+    if bits & _BELOW_FLOAT32 == _TIE or 0 < abs(wide) < _FLOAT32_MIN_NORMAL:
+        return Float32(_float32_of(wide, DecimalNumber(text)))
+    return Float32(wide)
+
+
+_DOUBLE: Final = struct.Struct("<d")
+_BITS: Final = struct.Struct("<Q")
+
+
+def _float32_of(wide: float, exact: DecimalNumber | Fraction) -> float:
+    """Round a number to 32 bits, given as rounded to 64 and as it is."""
+    if not _is_tie(wide):
+        return rounded_to_float32(wide)
+    nearest: Any = type(exact)(wide)
+    if exact == nearest:
+        return rounded_to_float32(wide)
+    return rounded_to_float32(math.nextafter(wide, math.inf if exact > nearest else -math.inf))
+
+
+def _is_tie(wide: float) -> bool:
+    """Whether a number lies halfway between two of 32 bits."""
+    if abs(wide) < _FLOAT32_MIN_NORMAL:
+        scaled = math.ldexp(wide, 150)
+        return scaled.is_integer() and scaled % 2 == 1
+    bits: int = _BITS.unpack(_DOUBLE.pack(wide))[0]
+    return bits & _BELOW_FLOAT32 == _TIE
+
+
+def in_ascii_digits(text: str) -> str:
+    """Write the digits of other scripts as 0 to 9; those beyond the basic plane are none to Java."""
+    if text.isascii():
+        return text
+    return "".join(str(int(char)) if char.isdecimal() and char < "\U00010000" else char for char in text)
+
+
+def _integer(text: str, bits: int) -> int:
+    sign, digits = _signed_digits(text)
+    # Counted first, for int() refuses thousands of digits.
+    number = int(sign + digits) if len(digits) <= _INT64_DIGITS else 1 << bits
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise NumberTextError(f"expected an integer of {bits} bits, found a larger one")
+    return number
+
+
+def _signed_digits(text: str) -> tuple[str, str]:
+    """Give an integer's sign, and its digits without leading zeros."""
+    match = _INTEGER.fullmatch(in_ascii_digits(text))
+    if match is None or match.end() == match.end(1):
+        raise NumberTextError("expected the text of an integer, found another")
+    return match[1], match[2] or "0"
+
+
+def _exactly_hexadecimal(text: str) -> Fraction:
+    """Give the size of a hexadecimal float, without its sign."""
+    match = _HEX_FLOAT.fullmatch(text)
+    if match is None or not (match[1] or match[2]):
+        raise NumberTextError("expected the text of a floating-point number, found another")
+    whole, fraction, sign, power = match.groups(default="")
+    digits = whole + fraction
+    # Far beyond what 64 bits can hold nothing changes; nor must a hostile exponent fill the memory.
+    bound = 4096 + 4 * len(digits)
+    exponent = int(sign + (power[:18] or "0")) - 4 * len(fraction)
+    return int(digits, 16) * Fraction(2) ** max(-bound, min(bound, exponent))
+
+
+def _hexadecimal_sign(text: str) -> float:
+    return -1.0 if text.startswith("-") else 1.0
+
+
+def _exponent(number: DecimalNumber) -> int:
+    exponent = number.as_tuple().exponent
+    return exponent if isinstance(exponent, int) else 0

@@ -1,0 +1,86 @@
+"""Numbers, dates and times as Kafka 4.3 finds them in a token of text."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal as DecimalNumber
+from typing import Final
+
+from headerware.connect.data.logical import Date, Time, Timestamp
+from headerware.connect.data.numbers import Int8, Int16, Int32
+from headerware.connect.data.schema import (
+    FLOAT32_SCHEMA,
+    FLOAT64_SCHEMA,
+    INT8_SCHEMA,
+    INT16_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+)
+from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.times import from_epoch_ms
+from headerware.connect.values.java_dates import LENIENT
+from headerware.connect.values.java_numbers import decimal_or_none, float32_of_decimal, to_float64
+from headerware.connect.values.shapes import decimal_of
+
+_FRACTION: Final = re.compile(r"[+-]?[0-9]{1,15}\.[0-9]{0,15}[1-9]")
+_TIME_SCHEMAS: Final = dict(zip(LENIENT, (Date.SCHEMA, Time.SCHEMA, Timestamp.SCHEMA), strict=True))
+_INT8_VALUES: Final = [SchemaAndValue(INT8_SCHEMA, Int8.wrapped(low)) for low in range(256)]
+_TEN_TO_19: Final = DecimalNumber("1e19")
+
+
+def integer(number: int) -> SchemaAndValue:
+    """Give an integer of 64 bits in the narrowest type."""
+    if -0x80 <= number < 0x80:
+        return _INT8_VALUES[number & 0xFF]
+    if -0x8000 <= number < 0x8000:
+        return SchemaAndValue(INT16_SCHEMA, int.__new__(Int16, number))
+    if -0x80000000 <= number < 0x80000000:
+        return SchemaAndValue(INT32_SCHEMA, int.__new__(Int32, number))
+    return SchemaAndValue(INT64_SCHEMA, number)
+
+
+def number_of(token: str) -> SchemaAndValue | None:
+    """Read a number in the narrowest type; None where the token is none."""
+    if len(token) < 19 and token.isascii() and token.isdecimal():
+        return integer(int(token))
+    if _FRACTION.fullmatch(token) is not None:
+        return SchemaAndValue(FLOAT32_SCHEMA, float32_of_decimal(token))
+    number = decimal_or_none(token)
+    return None if number is None else _narrowest(number, token)
+
+
+def _narrowest(number: DecimalNumber, token: str) -> SchemaAndValue:
+    whole = _int64_of(number)
+    if whole is not None:
+        return integer(whole)
+    exponent = number.as_tuple().exponent
+    scale = -exponent if isinstance(exponent, int) else 0
+    if scale != 0:
+        if math.isfinite(narrow := float32_of_decimal(token)):
+            return SchemaAndValue(FLOAT32_SCHEMA, narrow)
+        if math.isfinite(wide := to_float64(number)):
+            return SchemaAndValue(FLOAT64_SCHEMA, wide)
+    return SchemaAndValue(decimal_of(scale), number)
+
+
+def _int64_of(number: DecimalNumber) -> int | None:
+    """Give a whole number of 64 bits; None for any other."""
+    if not number:
+        return 0
+    if not 0 <= number.adjusted() < 20:
+        return None
+    whole = int(number)
+    return whole if whole == number and -(1 << 63) <= whole < 1 << 63 else None
+
+
+def temporal_of(token: str) -> SchemaAndValue | None:
+    """Read a date, a time or a timestamp; None where the token is none."""
+    if "\\" in token:
+        token = token.replace("\\:", ":")
+    length = len(token)
+    if not token.isascii():
+        length += sum(char > "\uffff" for char in token)
+    read = LENIENT.get(length)
+    epoch_ms = None if read is None else read(token)
+    return None if epoch_ms is None else SchemaAndValue(_TIME_SCHEMAS[length], from_epoch_ms(epoch_ms))

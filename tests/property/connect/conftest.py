@@ -1,0 +1,79 @@
+"""One oracle for the whole run, and the count of what was compared with it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from headerware.testing import MissingPartError
+from tests.conftest import cannot_run
+from tests.connect_oracle.oracle import ConnectOracle
+from tests.vectors.connect.compare import nearly_same, same
+from tests.vectors.connect.operations import answer
+
+Question = dict[str, Any]
+Check = Callable[[list[Question]], None]
+
+EXAMPLES: Final = "HEADERWARE_ORACLE_EXAMPLES"
+"""The variable that says how many examples each test makes; they are other ones each time."""
+_given: Final = os.environ.get(EXAMPLES)
+_compared: Final[Counter[str]] = Counter()
+
+
+def oracle_settings(examples: int) -> settings:
+    """Give the settings of a test: always the same examples, unless their number is given."""
+    return settings(
+        max_examples=int(_given or examples),
+        derandomize=_given is None,
+        deadline=None,
+        database=None,
+        suppress_health_check=[*HealthCheck],
+    )
+
+
+@pytest.fixture(scope="session")
+def connect_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectOracle]:
+    """Give Kafka Connect's own classes; where they cannot be had, the tests are skipped or fail."""
+    try:
+        oracle = ConnectOracle(tmp_path_factory.mktemp("connect-oracle"))
+    except MissingPartError as error:
+        cannot_run(str(error))
+    with oracle:
+        yield oracle
+
+
+@pytest.fixture(scope="session")
+def agree(connect_oracle: ConnectOracle) -> Check:
+    """Give a function that asks both sides, and fails where they differ."""
+
+    def check(questions: list[Question]) -> None:
+        for question, expected in zip(questions, connect_oracle.ask(questions), strict=True):
+            operation = question["op"]
+            found = answer(question)
+            _compared[operation] += 1
+            if same(operation, expected, found):
+                continue
+            if not connect_oracle.writes_floats_anew and nearly_same(operation, expected, found):
+                _compared["floats that this Java writes with more digits"] += 1
+                continue
+            raise AssertionError(f"{question}\nKafka Connect: {expected}\nHeaderware:    {found}")
+
+    return check
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how much was compared."""
+    if _compared:
+        floats = _compared.pop("floats that this Java writes with more digits", 0)
+        listed = ", ".join(f"{name} {count:,}" for name, count in sorted(_compared.items()))
+        extra = (
+            f"; {floats:,} agree but for the digits of floats, of which Java has too many" if floats else ""
+        )
+        terminalreporter.write_line(
+            f"{_compared.total():,} answers compared with Kafka Connect's own: {listed}{extra}"
+        )

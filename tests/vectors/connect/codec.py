@@ -1,0 +1,257 @@
+"""Between the oracle's JSON and Connect's values.
+
+A value is ``{"t": type, "v": ...}``; a plain JSON integer is an int64, a plain float a float64, an object a
+map. Maps that keep their order are :class:`Linked`; the others are Java's HashMaps, written in the order of
+their keys' JSON and marked as unordered.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal as DecimalNumber
+from decimal import InvalidOperation
+from typing import Any, Final
+
+from headerware.connect.data import (
+    BigInteger,
+    Float32,
+    Instant,
+    Int8,
+    Int16,
+    Int32,
+    Schema,
+    SchemaAndValue,
+    Struct,
+)
+from headerware.connect.data.logical import scale_of, unscaled_of
+from headerware.connect.data.times import from_epoch_ms, to_epoch_ms
+from headerware.connect.errors import ArgumentError, NullValueError, NumberTextError, ValueClassError
+from headerware.connect.values import float32_text, float64_text
+from tests.vectors.connect.nodes import as_boolean, as_bytes, as_int, as_long, as_text, member
+from tests.vectors.connect.numbers import float32_of, float64_of
+from tests.vectors.connect.schemas import read_schema, write_schema
+
+
+class Linked(dict[Any, Any]):
+    """A map that keeps its order in Java, too: what a case gives, and what is not built anew."""
+
+
+class AnObject:
+    """A value of a class that Connect does not know."""
+
+    def __str__(self) -> str:
+        return "anObject"
+
+
+def schema_of(node: Any) -> Schema | None:
+    """Read a schema."""
+    return read_schema(node, value_of)
+
+
+def out_schema(schema: Schema | None) -> Any:
+    """Write a schema."""
+    return write_schema(schema, out_linked)
+
+
+def value_of(node: Any, hint: Schema | None = None) -> Any:
+    """Read a value.
+
+    Args:
+        node: what the case says.
+        hint: the schema of a struct that says none itself.
+    """
+    kind = type(node)
+    if kind is str or kind is bool or node is None:
+        return node
+    if kind is dict:
+        return _of_object(node, hint)
+    if kind is list:
+        return [value_of(item) for item in node]
+    return as_long(node) if kind is int else float(node)
+
+
+def _of_object(node: dict[str, Any], hint: Schema | None) -> Any:
+    if "t" not in node:
+        return Linked({key: value_of(item) for key, item in node.items()})
+    kind = as_text(node["t"])
+    if kind == "struct":
+        return _struct(node, hint)
+    read = _READERS.get(kind)
+    if read is None:
+        raise ArgumentError("the case has a value of a type that there is not")
+    if kind in _FLOATS and "bits" in node:
+        return _FLOATS[kind](as_text(node["bits"]))
+    return read(member(node, "v") if kind not in _VALUELESS else None)
+
+
+def _struct(node: dict[str, Any], hint: Schema | None) -> Struct:
+    schema = schema_of(node["schema"]) if "schema" in node else hint
+    if schema is None:
+        raise NullValueError("a struct without a schema")
+    made = Struct(schema)
+    for name, item in member(node, "v").items():
+        field = schema.field(name)
+        made.put(name, value_of(item, None if field is None else field.schema))
+    return made
+
+
+def _map(node: Any) -> Linked:
+    return Linked({value_of(key): value_of(item) for key, item in node})
+
+
+def _decimal(node: Any) -> DecimalNumber:
+    try:
+        found = DecimalNumber(as_text(node).replace("_", "?"))
+    except InvalidOperation:
+        raise NumberTextError("expected a decimal") from None
+    if not found.is_finite():
+        raise NumberTextError("expected a decimal")
+    return found or found.copy_abs()  # there is no -0 in Java
+
+
+def _big_integer(node: Any) -> BigInteger:
+    try:
+        return BigInteger(as_text(node).replace("_", "?"))
+    except ValueError:
+        raise NumberTextError("expected an integer") from None
+
+
+def _float32_of_bits(text: str) -> Float32:
+    return Float32(struct.unpack(">f", (int(text, 16) & 0xFFFF_FFFF).to_bytes(4, "big"))[0])
+
+
+def _float64_of_bits(text: str) -> float:
+    found: float = struct.unpack(">d", int(text, 16).to_bytes(8, "big"))[0]
+    return found
+
+
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "null": lambda _: None,
+    "boolean": as_boolean,
+    "int8": lambda node: Int8.wrapped(as_int(node)),
+    "int16": lambda node: Int16.wrapped(as_int(node)),
+    "int32": lambda node: Int32(as_int(node)),
+    "int64": as_long,
+    "float32": lambda node: float32_of(as_text(node)),
+    "float64": lambda node: float64_of(as_text(node)),
+    "string": as_text,
+    "bytes": as_bytes,
+    "bytebuffer": lambda node: memoryview(as_bytes(node)),
+    "decimal": _decimal,
+    "bigint": _big_integer,
+    "date": lambda node: from_epoch_ms(as_long(node)),
+    "array": lambda node: [value_of(item) for item in node or ()],
+    "map": _map,
+    "object": lambda _: AnObject(),
+}
+_FLOATS: Final[dict[str, Callable[[str], Any]]] = {"float32": _float32_of_bits, "float64": _float64_of_bits}
+_VALUELESS: Final = frozenset({"null", "object"})
+
+
+def out(value: Any) -> Any:
+    """Write a value; a plain dict stands for a HashMap."""
+    return _out(value, ordered=False)
+
+
+def out_linked(value: Any) -> Any:
+    """Write a value whose maps all keep their order."""
+    return _out(value, ordered=True)
+
+
+def _out(value: Any, *, ordered: bool) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        return {"t": "array", "v": [_out(item, ordered=ordered) for item in value]}
+    if isinstance(value, dict):
+        return _out_map(value, ordered=ordered)
+    if isinstance(value, Struct):
+        fields = value.schema.by_name
+        written = [_out(item, ordered=ordered) for item in value.values]
+        return {
+            "t": "struct",
+            "schema": out_schema(value.schema),
+            "v": dict(zip(fields, written, strict=True)),
+        }
+    for kind in type(value).__mro__:
+        write = _WRITERS.get(kind)
+        if write is not None:
+            name, written = write(value)
+            return {"t": name, **written} if isinstance(written, dict) else {"t": name, "v": written}
+    name = "Oracle$1" if isinstance(value, AnObject) else type(value).__qualname__
+    return {"t": "java", "class": name, "v": str(value)}
+
+
+def _out_map(value: dict[Any, Any], *, ordered: bool) -> Any:
+    pairs = [[_out(key, ordered=ordered), _out(item, ordered=ordered)] for key, item in value.items()]
+    if ordered or isinstance(value, Linked):
+        return {"t": "map", "v": pairs}
+    pairs.sort(key=lambda pair: _java_order(pair[0]))
+    return {"t": "map", "order": "unspecified", "v": pairs}
+
+
+def _java_order(key: Any) -> bytes:
+    """Give what sorts as Java's text of this JSON does: by units of UTF-16."""
+    text = json.dumps(key, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _out_float32(value: float) -> dict[str, str]:
+    bits = "7fc00000" if value != value else struct.pack(">f", value).hex()  # noqa: PLR0124 - NaN has one form
+    return {"v": float32_text(value), "bits": bits}
+
+
+def _out_float64(value: float) -> dict[str, str]:
+    bits = "7ff8000000000000" if value != value else struct.pack(">d", value).hex()  # noqa: PLR0124 - as above
+    return {"v": float64_text(value), "bits": bits}
+
+
+def _out_decimal(value: DecimalNumber) -> dict[str, Any]:
+    unscaled = unscaled_of(value)
+    return {"v": str(value), "unscaled": str(DecimalNumber(unscaled)), "scale": scale_of(value)}
+
+
+def _base64(value: Any) -> str:
+    return b64encode(bytes(value)).decode("ascii")
+
+
+_WRITERS: Final[dict[type, Callable[[Any], tuple[str, Any]]]] = {
+    bool: lambda value: ("boolean", value),
+    Int8: lambda value: ("int8", int(value)),
+    Int16: lambda value: ("int16", int(value)),
+    Int32: lambda value: ("int32", int(value)),
+    BigInteger: lambda value: ("bigint", str(DecimalNumber(int(value)))),
+    Instant: lambda value: ("date", int(value)),
+    int: lambda value: ("int64", value),
+    Float32: lambda value: ("float32", _out_float32(value)),
+    float: lambda value: ("float64", _out_float64(value)),
+    str: lambda value: ("string", value),
+    bytes: lambda value: ("bytes", _base64(value)),
+    bytearray: lambda value: ("bytes", _base64(value)),
+    memoryview: lambda value: ("bytebuffer", _base64(value)),
+    DecimalNumber: lambda value: ("decimal", _out_decimal(value)),
+    datetime: lambda value: ("date", to_epoch_ms(value)),
+}
+
+
+def out_pair(pair: SchemaAndValue | None, write: Callable[[Any], Any] = out) -> Any:
+    """Write a value beside its schema."""
+    return None if pair is None else {"schema": out_schema(pair.schema), "value": write(pair.value)}
+
+
+def out_bytes(data: bytes | None) -> dict[str, Any]:
+    """Write bytes, as text, too."""
+    if data is None:
+        return {"b64": None}
+    return {"b64": _base64(data), "utf8": bytes(data).decode("utf-8", "replace")}
+
+
+def cast(value: Any, kind: type | tuple[type, ...]) -> Any:
+    """Give a value of a class, or null; refuse another as Java's cast does."""
+    if value is not None and not isinstance(value, kind):
+        raise ValueClassError(f"the case has a value of class {type(value).__name__}")
+    return value
