@@ -21,14 +21,13 @@ from typing import Any, Final
 from report import Row
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # where the tests' codec is
+from headerware.connect.values import parse_string
 from tests.connect_oracle.oracle import ConnectOracle
 from tests.vectors.connect.classes import header_converter_of, transform_of
 from tests.vectors.connect.codec import schema_of, value_of
 from tests.vectors.connect.nodes import bytes_of, read_json
 from tests.vectors.connect.operations import answer
 from tests.vectors.connect.records import record_of
-
-from headerware.connect.values import parse_string
 
 Case = dict[str, Any]
 BAR: Final = "at least 1"

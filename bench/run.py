@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import click
+import connect
 import header_ids
 import large
 import small
@@ -24,7 +25,7 @@ from headerware.testing import KafkaBroker
 @click.option("--quick", is_flag=True, help="Fewer pairs; writes nothing.")
 @click.option(
     "--only",
-    type=click.Choice(["small", "large", "serdes", "header-ids", "spark"]),
+    type=click.Choice(["small", "large", "serdes", "header-ids", "connect", "spark"]),
     help="Measure one group; writes nothing.",
 )
 def main(*, quick: bool, only: str | None) -> None:
@@ -34,6 +35,7 @@ def main(*, quick: bool, only: str | None) -> None:
     alone = {
         "serdes": lambda: serdes.rows(pairs=8 if quick else 60),
         "header-ids": lambda: header_ids.rows(pairs=8 if quick else 60),
+        "connect": lambda: connect.rows(seconds=0.3 if quick else 1.5),
         "spark": lambda: spark.rows(pairs=3 if quick else 7, many=2_000_000 if quick else spark.MANY),
     }
     on_a_broker = {

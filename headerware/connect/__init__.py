@@ -1,1 +1,206 @@
-"""Kafka Connect in Python: data, headers, converters, transforms and predicates (KIP-145, KIP-66)."""
+"""Kafka Connect in Python: headers, converters, transforms and predicates (KIP-145, KIP-66, KIP-585).
+
+What values and schemas are made of is in :mod:`headerware.connect.data`, conversions between them are in
+:mod:`headerware.connect.values`. Each name is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from headerware.connect.config import ConfigDef, ConfigKey
+    from headerware.connect.converters.base import Converter, HeaderConverter
+    from headerware.connect.converters.boolean import BooleanConverter
+    from headerware.connect.converters.byte_array import ByteArrayConverter
+    from headerware.connect.converters.catalogue import converter_type, header_converter_type
+    from headerware.connect.converters.json.converter import JsonConverter
+    from headerware.connect.converters.numbers import (
+        DoubleConverter,
+        FloatConverter,
+        IntegerConverter,
+        LongConverter,
+        ShortConverter,
+    )
+    from headerware.connect.converters.selection import converter_from, header_converter_from
+    from headerware.connect.converters.simple import SimpleHeaderConverter
+    from headerware.connect.converters.string import StringConverter
+    from headerware.connect.data import Field, Schema, SchemaAndValue, SchemaBuilder, Struct
+    from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConnectError, ConversionError
+    from headerware.connect.headers import ConnectHeader, ConnectHeaders
+    from headerware.connect.modes import Mode
+    from headerware.connect.pipeline import Pipeline, Stage, StageError
+    from headerware.connect.predicates.base import Predicate
+    from headerware.connect.predicates.catalogue import predicate_type
+    from headerware.connect.predicates.has_header_key import HasHeaderKey
+    from headerware.connect.predicates.record_is_tombstone import RecordIsTombstone
+    from headerware.connect.predicates.topic_name_matches import TopicNameMatches
+    from headerware.connect.properties import parse_connector, parse_properties
+    from headerware.connect.records import ConnectRecord, SinkRecord, SourceRecord, TimestampType
+    from headerware.connect.transforms.base import PartTransform, Plan, Transform
+    from headerware.connect.transforms.cast import Cast
+    from headerware.connect.transforms.catalogue import transform_type
+    from headerware.connect.transforms.drop_headers import DropHeaders
+    from headerware.connect.transforms.extract_field import ExtractField
+    from headerware.connect.transforms.filter import Filter
+    from headerware.connect.transforms.flatten import Flatten
+    from headerware.connect.transforms.header_from import HeaderFrom
+    from headerware.connect.transforms.header_to import HeaderTo
+    from headerware.connect.transforms.hoist_field import HoistField
+    from headerware.connect.transforms.insert_field import InsertField
+    from headerware.connect.transforms.insert_header import InsertHeader
+    from headerware.connect.transforms.mask_field import MaskField
+    from headerware.connect.transforms.regex_router import RegexRouter
+    from headerware.connect.transforms.replace_field import ReplaceField
+    from headerware.connect.transforms.set_schema_metadata import SetSchemaMetadata
+    from headerware.connect.transforms.timestamp_converter import TimestampConverter
+    from headerware.connect.transforms.timestamp_router import TimestampRouter
+    from headerware.connect.transforms.value_to_key import ValueToKey
+
+__all__ = [
+    "BooleanConverter",
+    "ByteArrayConverter",
+    "Cast",
+    "ConfigDef",
+    "ConfigKey",
+    "ConnectConfigError",
+    "ConnectDataError",
+    "ConnectError",
+    "ConnectHeader",
+    "ConnectHeaders",
+    "ConnectRecord",
+    "ConversionError",
+    "Converter",
+    "DoubleConverter",
+    "DropHeaders",
+    "ExtractField",
+    "Field",
+    "Filter",
+    "Flatten",
+    "FloatConverter",
+    "HasHeaderKey",
+    "HeaderConverter",
+    "HeaderFrom",
+    "HeaderTo",
+    "HoistField",
+    "InsertField",
+    "InsertHeader",
+    "IntegerConverter",
+    "JsonConverter",
+    "LongConverter",
+    "MaskField",
+    "Mode",
+    "PartTransform",
+    "Pipeline",
+    "Plan",
+    "Predicate",
+    "RecordIsTombstone",
+    "RegexRouter",
+    "ReplaceField",
+    "Schema",
+    "SchemaAndValue",
+    "SchemaBuilder",
+    "SetSchemaMetadata",
+    "ShortConverter",
+    "SimpleHeaderConverter",
+    "SinkRecord",
+    "SourceRecord",
+    "Stage",
+    "StageError",
+    "StringConverter",
+    "Struct",
+    "TimestampConverter",
+    "TimestampRouter",
+    "TimestampType",
+    "TopicNameMatches",
+    "Transform",
+    "ValueToKey",
+    "converter_from",
+    "converter_type",
+    "header_converter_from",
+    "header_converter_type",
+    "parse_connector",
+    "parse_properties",
+    "predicate_type",
+    "transform_type",
+]
+
+_HOMES: Final = {
+    "BooleanConverter": "converters.boolean",
+    "ByteArrayConverter": "converters.byte_array",
+    "Cast": "transforms.cast",
+    "ConfigDef": "config",
+    "ConfigKey": "config",
+    "ConnectConfigError": "errors",
+    "ConnectDataError": "errors",
+    "ConnectError": "errors",
+    "ConnectHeader": "headers",
+    "ConnectHeaders": "headers",
+    "ConnectRecord": "records",
+    "ConversionError": "errors",
+    "Converter": "converters.base",
+    "DoubleConverter": "converters.numbers",
+    "DropHeaders": "transforms.drop_headers",
+    "ExtractField": "transforms.extract_field",
+    "Field": "data",
+    "Filter": "transforms.filter",
+    "Flatten": "transforms.flatten",
+    "FloatConverter": "converters.numbers",
+    "HasHeaderKey": "predicates.has_header_key",
+    "HeaderConverter": "converters.base",
+    "HeaderFrom": "transforms.header_from",
+    "HeaderTo": "transforms.header_to",
+    "HoistField": "transforms.hoist_field",
+    "InsertField": "transforms.insert_field",
+    "InsertHeader": "transforms.insert_header",
+    "IntegerConverter": "converters.numbers",
+    "JsonConverter": "converters.json.converter",
+    "LongConverter": "converters.numbers",
+    "MaskField": "transforms.mask_field",
+    "Mode": "modes",
+    "PartTransform": "transforms.base",
+    "Pipeline": "pipeline",
+    "Plan": "transforms.base",
+    "Predicate": "predicates.base",
+    "RecordIsTombstone": "predicates.record_is_tombstone",
+    "RegexRouter": "transforms.regex_router",
+    "ReplaceField": "transforms.replace_field",
+    "Schema": "data",
+    "SchemaAndValue": "data",
+    "SchemaBuilder": "data",
+    "SetSchemaMetadata": "transforms.set_schema_metadata",
+    "ShortConverter": "converters.numbers",
+    "SimpleHeaderConverter": "converters.simple",
+    "SinkRecord": "records",
+    "SourceRecord": "records",
+    "Stage": "pipeline",
+    "StageError": "pipeline",
+    "StringConverter": "converters.string",
+    "Struct": "data",
+    "TimestampConverter": "transforms.timestamp_converter",
+    "TimestampRouter": "transforms.timestamp_router",
+    "TimestampType": "records",
+    "TopicNameMatches": "predicates.topic_name_matches",
+    "Transform": "transforms.base",
+    "ValueToKey": "transforms.value_to_key",
+    "converter_from": "converters.selection",
+    "converter_type": "converters.catalogue",
+    "header_converter_from": "converters.selection",
+    "header_converter_type": "converters.catalogue",
+    "parse_connector": "properties",
+    "parse_properties": "properties",
+    "predicate_type": "predicates.catalogue",
+    "transform_type": "transforms.catalogue",
+}
+
+_load: Final = lazy(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    return _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 import msgspec
 
-from headerware.connect.errors import ConnectConfigError
+from headerware.connect.errors import ConnectConfigError, NullValueError
 from headerware.connect.modes import STRICT, Mode
 
 KeyType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
@@ -89,6 +89,7 @@ class ConfigDef:
         Raises:
             ConnectConfigError: a key is missing, not known, or has a value that it cannot have; the error's
                 ``path`` is the key.
+            NullValueError: a boolean is null, in ``kafka_4_3``.
         """
         given = given or {}
         keys = {key.name: key for key in self.keys(mode)}
@@ -96,7 +97,12 @@ class ConfigDef:
             for name in given:
                 if name not in keys:
                     raise ConnectConfigError(_unknown(name, keys), path=name)
-        return {name: _parsed(key, given, mode) for name, key in keys.items()}
+        options = {name: _parsed(key, given, mode) for name, key in keys.items()}
+        for name, value in options.items():
+            # Kafka takes every boolean out of its box, once all keys have been read.
+            if value is None and keys[name].type == "BOOLEAN":
+                raise NullValueError(f"{name}: expected a boolean, found null")
+        return options
 
 
 def _unknown(name: str, known: Mapping[str, ConfigKey]) -> str:

@@ -356,6 +356,8 @@ class ConnectHeaders:
     def _add_nested(self, key: str, value: Any, schema: Schema, kind: Type) -> Self:
         if value is None:
             return self._add(key, None, None)
+        if schema is None:
+            raise NullValueError(f"expected a schema of type {kind.value}, found None")
         if schema.type is not kind:
             raise ConnectDataError(f"expected a schema of type {kind.value}, found {schema}")
         return self._add(key, schema, value)

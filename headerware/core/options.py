@@ -82,6 +82,19 @@ class Setting(NamedTuple):
     loose: bool = False
     folder: str | None = None
 
+    def laid_over(self, earlier: Setting | None) -> Setting:
+        """Give this one, with what an earlier source says of the same thing where this says only a part.
+
+        Such as ``interceptors.converters.value.plain``, which names no type, beside a connector's own line.
+        """
+        if earlier is None or self.folder != earlier.folder or not _is_part_of(self.value, earlier.value):
+            return self
+        return self._replace(
+            value={**earlier.value, **self.value},
+            shown={**earlier.shown, **self.shown},
+            loose=self.loose or earlier.loose,
+        )
+
 
 class Declared(NamedTuple):
     """An interceptor as configuration declares it.
@@ -110,7 +123,16 @@ class Declared(NamedTuple):
                 f"give it a name of its own",
                 path=later.path,
             )
-        return Declared(self.name, self.type, later.path, {**self.settings, **later.settings})
+        settings = {
+            option: given.laid_over(self.settings.get(option)) for option, given in later.settings.items()
+        }
+        return Declared(self.name, self.type, later.path, {**self.settings, **settings})
+
+
+def _is_part_of(later: Any, earlier: Any) -> bool:
+    """Whether a table leaves open what an earlier one says, which is its type."""
+    tables = isinstance(later, Mapping) and isinstance(earlier, Mapping)
+    return tables and "type" in earlier and "type" not in later
 
 
 def setting(value: Any, origin: str, *, path: str, loose: bool = False, folder: str | None = None) -> Setting:
@@ -119,7 +141,7 @@ def setting(value: Any, origin: str, *, path: str, loose: bool = False, folder: 
     Raises:
         ConfigError: the environment has no such variable and there is no default.
     """
-    filled = _filled(value, path)
+    filled = with_environment(value, path=path)
     return Setting(filled, origin, value, loose or filled != value, folder)
 
 
@@ -312,13 +334,22 @@ def _extras(hint: Any) -> dict[str, Any]:
     return {key: value for meta in metas for key, value in (getattr(meta, "extra", None) or {}).items()}
 
 
-def _filled(value: Any, path: str) -> Any:
+def with_environment(value: Any, *, path: str) -> Any:
+    """Give text, or what holds some, with ``${env:NAME}`` and ``${env:NAME:-default}`` replaced.
+
+    Args:
+        value: text, a list or a mapping; anything else stays as it is.
+        path: where it stands, for the error.
+
+    Raises:
+        ConfigError: the environment has no such variable and there is no default.
+    """
     if isinstance(value, str):
         return _ENVIRONMENT.sub(lambda found: _from_environment(found, path), value)
     if isinstance(value, list):
-        return [_filled(item, path) for item in value]
+        return [with_environment(item, path=path) for item in value]
     if isinstance(value, Mapping):
-        return {key: _filled(item, f"{path}.{key}") for key, item in value.items()}
+        return {key: with_environment(item, path=f"{path}.{key}") for key, item in value.items()}
     return value
 
 

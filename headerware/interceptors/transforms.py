@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from headerware.connect.converters.headers_codec import from_connect, to_connect
@@ -18,7 +19,7 @@ from headerware.connect.properties import parse_connector
 from headerware.connect.records import ConnectRecord, SinkRecord, SourceRecord, TimestampType
 from headerware.core.errors import ConfigError, TransformError
 from headerware.core.hooks import DROP, Interceptor, Place, Stage
-from headerware.core.options import PATH
+from headerware.core.options import PATH, with_environment
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ _TIMESTAMP_TYPES: Final = {
     1: TimestampType.CREATE_TIME,
     2: TimestampType.LOG_APPEND_TIME,
 }
+_HEADS: Final = ("transforms.", "predicates.", "header.converter.")
+_ENV: Final = "${env:"
+_REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")
+"""What a worker of Kafka Connect puts something else in the place of, such as a secret from a file."""
 _Part = tuple[Schema | None, Any]
 
 
@@ -44,7 +49,8 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         config: the connector's own lines: a mapping, or text as in a ``.properties`` file or a connector's
             JSON. ``transforms``, ``transforms.<alias>.*``, ``predicates``, ``predicates.<alias>.*`` and
             ``header.converter`` count; what else a connector has is passed over.
-        file: a file with such text, in place of ``config``.
+        file: a file with such text, in place of ``config``; ``${env:NAME}`` in it is filled in when the chain
+            is opened.
         mode: ``strict`` refuses what is ambiguous, ``kafka_4_3`` does what Kafka Connect 4.3 does.
         on: where they are applied: on ``send``, on ``consume``, or on ``both``.
         plain: give plain Python values to what comes next: dicts for structs, and no schemas.
@@ -78,19 +84,19 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
                 path="on_error",
             )
         if self.config is not None:
-            self._pipeline().close()
+            _TransformsStep(self, self._lines()).close()
 
     def open(self, context: Context) -> _TransformsStep:  # noqa: ARG002 - transforms know nothing of a client
         """Give the hooks for one session."""
-        return _TransformsStep(self, self._pipeline(), self._lines())
-
-    def _pipeline(self) -> Pipeline:
-        return Pipeline.from_config(self._lines(), mode=self.mode)
+        return _TransformsStep(self, self._lines())
 
     def _lines(self) -> dict[str, Any]:
-        if isinstance(self.config, dict):
-            return self.config
-        return parse_connector(self.config if self.config is not None else _text_of(self.file or ""))
+        if self.config is None:
+            lines = _with_environment(parse_connector(_text_of(self.file or "")))
+        else:
+            lines = self.config if isinstance(self.config, dict) else parse_connector(self.config)
+            _require_resolved(lines)
+        return lines
 
 
 class _TransformsStep:
@@ -98,9 +104,9 @@ class _TransformsStep:
 
     __slots__ = ("_converter", "_pipeline", "_plain", "on_consume", "on_send")
 
-    def __init__(self, options: Transforms, pipeline: Pipeline, lines: dict[str, Any]) -> None:
-        self._pipeline: Final = pipeline
+    def __init__(self, options: Transforms, lines: dict[str, Any]) -> None:
         self._converter: Final = header_converter_from(lines, mode=options.mode)
+        self._pipeline: Final = Pipeline.from_config(lines, mode=options.mode)
         self._plain: Final = options.plain
         nothing: Callable[[Record], HookResult] = _as_it_is
         self.on_send = self._send if options.on != "consume" else nothing
@@ -198,6 +204,26 @@ def _refusal(error: ConnectError) -> TransformError:
     if isinstance(error, StageError):
         refusal.transform = error.transform
     return refusal
+
+
+def _with_environment(lines: dict[str, str]) -> dict[str, Any]:
+    """Fill in the lines of transforms; what others of a connector refer to need not be there."""
+    referring = {key: value for key, value in lines.items() if key.startswith(_HEADS) and _ENV in value}
+    filled = {key: with_environment(value, path=key) for key, value in referring.items()}
+    _require_resolved(lines | {key: value.replace(_ENV, "") for key, value in referring.items()})
+    return {**lines, **filled}
+
+
+def _require_resolved(lines: Mapping[str, Any]) -> None:
+    """Refuse references that nobody resolves here: one would pass for a secret that everybody knows."""
+    for key, value in lines.items():
+        found = _REFERENCE.search(value) if key.startswith(_HEADS) and isinstance(value, str) else None
+        if found is not None:
+            raise ConfigError(
+                f"a worker of Kafka Connect would ask its provider {found['provider']!r} for this; there is "
+                "${env:NAME} here, in files and in a client's configuration, or give the value itself",
+                path=key,
+            )
 
 
 def _text_of(path: str) -> str:

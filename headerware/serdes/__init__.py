@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         from_confluent,
     )
     from headerware.serdes.confluent.serde import ConfluentAvro, ConfluentJson, ConfluentProtobuf
+    from headerware.serdes.connect.serde import Connect
     from headerware.serdes.content.types import ContentType, parse_content_type
     from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Text
     from headerware.serdes.formats.primitives import Double, Float, Integer, Long, Short, String, Uuid
@@ -37,6 +38,7 @@ __all__ = [
     "ConfluentJson",
     "ConfluentProtobuf",
     "ConfluentSerializer",
+    "Connect",
     "ContentType",
     "Deserializer",
     "Double",
@@ -72,6 +74,7 @@ _HOMES: Final = {
     "ConfluentJson": "confluent.serde",
     "ConfluentProtobuf": "confluent.serde",
     "ConfluentSerializer": "confluent.adapters",
+    "Connect": "connect.serde",
     "ContentType": "content.types",
     "Deserializer": "serde",
     "Double": "formats.primitives",

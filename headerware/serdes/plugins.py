@@ -19,6 +19,7 @@ serde_type: Final = Catalogue(
         "confluent-avro": "headerware.serdes.confluent.serde:ConfluentAvro",
         "confluent-json": "headerware.serdes.confluent.serde:ConfluentJson",
         "confluent-protobuf": "headerware.serdes.confluent.serde:ConfluentProtobuf",
+        "connect": "headerware.serdes.connect.serde:Connect",
         "double": "headerware.serdes.formats.primitives:Double",
         "float": "headerware.serdes.formats.primitives:Float",
         "integer": "headerware.serdes.formats.primitives:Integer",

@@ -95,4 +95,5 @@ def _made(
     try:
         return kind(options, mode=mode)
     except ConnectConfigError as error:
-        raise type(error)(error.problem, path=f"{key}.{error.path}" if error.path else key) from error
+        problem = str(error).removeprefix(f"{error.path}: ")
+        raise type(error)(problem, path=f"{key}.{error.path}" if error.path else key) from error

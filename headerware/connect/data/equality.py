@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal as DecimalNumber
 from typing import Any
 
 
 def alike(one: Any, other: Any) -> bool:
     """Whether two values are the same, as Java's boxed values are: by class and content.
 
-    NaN is itself, and 0.0 is not -0.0. Lists and maps are compared by what they hold.
+    NaN is itself, 0.0 is not -0.0, and the decimal 1.0 is not 1.00. Lists and maps are compared by what they
+    hold.
     """
     if one is other:
         return True
@@ -25,4 +27,6 @@ def alike(one: Any, other: Any) -> bool:
         if math.isnan(one) or math.isnan(other):
             return math.isnan(one) and math.isnan(other)
         return bool(one == other) and math.copysign(1.0, one) == math.copysign(1.0, other)
+    if isinstance(one, DecimalNumber):
+        return bool(one.as_tuple() == other.as_tuple())
     return bool(one == other)

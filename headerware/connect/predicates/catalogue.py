@@ -17,7 +17,11 @@ _OF_KAFKA: Final = {
     "TopicNameMatches": "topic_name_matches",
 }
 """The modules of those that have the names of Kafka's own."""
-_PACKS: Final[dict[str, str]] = {}
+_PACKS: Final[dict[str, str]] = {
+    "Expression": "packs.expression",
+    "FieldMatches": "packs.field_matches",
+    "HeaderMatches": "packs.header_matches",
+}
 """Those of the packs, by their own names, as ``name: "packs.module"``."""
 
 predicate_type: Final = Catalogue(

@@ -31,7 +31,20 @@ _OF_KAFKA: Final = {
     "ValueToKey": "value_to_key",
 }
 """The modules of those that have the names of Kafka's own."""
-_PACKS: Final[dict[str, str]] = {}
+_PACKS: Final[dict[str, str]] = {
+    "ChangeCase": "packs.change_case",
+    "ContentRouter": "packs.content_router",
+    "FieldToHeaders": "packs.field_to_headers",
+    "FilterByExpression": "packs.filter_by_expression",
+    "FilterByField": "packs.filter_by_field",
+    "FilterByHeader": "packs.filter_by_header",
+    "Hash": "packs.hashing",
+    "HeadersToField": "packs.headers_to_field",
+    "KeyToValue": "packs.key_to_value",
+    "OutboxRouter": "packs.outbox_router",
+    "PatternRename": "packs.pattern_rename",
+    "SetField": "packs.set_field",
+}
 """Those of the packs, by their own names, as ``name: "packs.module"``."""
 
 transform_type: Final = Catalogue(

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 from headerware.connect.data.times import DAY_MS
+from headerware.connect.values.java_calendar import fields_of
 
 EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 CUTOVER_DAY: Final = date(1582, 10, 15).toordinal()
@@ -44,16 +45,7 @@ def day_of(year: int, month: int, day: int, *, julian: bool) -> int:
 
 def date_of(day: int) -> tuple[int, int, int]:
     """Give the year, month and day of the month of a day, in the calendar of its time."""
-    julian = day < CUTOVER_DAY
-    year = (day - 1) * 400 // 146_097 + 1
-    while day_of(year + 1, 1, 1, julian=julian) <= day:
-        year += 1
-    while day_of(year, 1, 1, julian=julian) > day:
-        year -= 1
-    month = 12
-    while day_of(year, month, 1, julian=julian) > day:
-        month -= 1
-    return year, month, day - day_of(year, month, 1, julian=julian) + 1
+    return fields_of(day - EPOCH_DAY)
 
 
 def weekday_on_or_before(day: int, weekday: int) -> int:

@@ -133,7 +133,7 @@ _EXPRESSIONS: Final[dict[str, Callable[[int], str]]] = {
     "G": lambda _: "(AD)",
     "a": lambda _: "(AM|PM)",
     "E": lambda count: _one_of(WEEKDAYS if count >= _LONG else [name[:3] for name in WEEKDAYS]),
-    "z": lambda _: r"(UTC|GMT|(?:GMT)?[+-][0-9]{2}:[0-9]{2}|[+-][0-9]{4})",
+    "z": lambda _: r"(UTC|GMT|GMT[+-][0-9]{2}:[0-9]{2}|[+-][0-9]{4})",
     "Z": lambda _: r"([+-][0-9]{4})",
     "X": lambda count: f"(Z|[+-][0-9]{{2}}{('', '[0-9]{2}', ':[0-9]{2}')[count - 1]})",
 }

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headerware.connect.data.numbers import Int32
-from headerware.connect.transforms.date_format_numbers import read_integer
 from headerware.connect.transforms.date_format_resolving import epoch_ms
-from headerware.connect.transforms.date_format_writing import MONTHS, WEEKDAYS
-from headerware.connect.transforms.date_format_zones import NamedZone, read_iso_zone, read_zone
+from headerware.connect.transforms.date_format_steps import CENTURY, Place, Reading, is_number, step_of
+from headerware.connect.transforms.date_format_zones import NamedZone
 
 if TYPE_CHECKING:
     from headerware.connect.transforms.date_format_pattern import Piece
 
 _BLANKS: Final = " \t"
-_NUMERIC_MONTH: Final = 2
-_CENTURY: Final = 100
 
 
 class ReadMoment(NamedTuple):
@@ -31,42 +26,6 @@ class ReadMoment(NamedTuple):
 
     epoch_ms: int
     zone: NamedZone | None = None
-
-
-class _Reading:
-    """A text on its way through a pattern."""
-
-    __slots__ = ("ambiguous", "century_start", "fields", "text", "zone")
-
-    def __init__(self, text: str, century_start: datetime) -> None:
-        self.text = text
-        self.century_start = century_start
-        self.fields: dict[str, int] = {}
-        self.ambiguous = False
-        self.zone: NamedZone | None = None
-
-    def set(self, field: str, value: int) -> None:
-        """Set a field; it is the last one set."""
-        self.fields.pop(field, None)
-        self.fields[field] = value
-
-
-class _Place(NamedTuple):
-    """Where a field's text is.
-
-    Args:
-        start: where the text behind the field before begins.
-        at: the same, behind the white space.
-        end: where it must end, for the next field follows without a gap.
-    """
-
-    start: int
-    at: int
-    end: int
-
-
-Step = Callable[[_Reading, _Place], int | None]
-"""Reads one field, and gives the place behind it; None where there is none."""
 
 
 def reader(pieces: Sequence[Piece], created: datetime) -> Callable[[str], ReadMoment | None]:
@@ -83,7 +42,7 @@ def reader(pieces: Sequence[Piece], created: datetime) -> Callable[[str], ReadMo
     ]
 
     def read(text: str) -> ReadMoment | None:
-        reading = _Reading(text, century_start)
+        reading = Reading(text, century_start)
         at: int | None = 0
         for step in steps:
             at = step(reading, at)  # type: ignore[arg-type]  # None ends the loop
@@ -101,14 +60,14 @@ def _century_start(created: datetime) -> datetime:
         return created.replace(year=created.year - 80, day=28)
 
 
-def _resolved(reading: _Reading) -> ReadMoment:
+def _resolved(reading: Reading) -> ReadMoment:
     fields = reading.fields
     read = _in_zone(fields, reading.zone)
     start_ms = int(reading.century_start.timestamp() * 1000)
     if reading.ambiguous and read < start_ms:
         for year in ("year", "week_year"):
             if year in fields:
-                fields[year] += _CENTURY
+                fields[year] += CENTURY
         read = _in_zone(fields, reading.zone)
     return ReadMoment(read, reading.zone)
 
@@ -118,196 +77,24 @@ def _in_zone(fields: dict[str, int], zone: NamedZone | None) -> int:
     return local if zone is None or "zone_ms" in fields else zone.to_utc(local)
 
 
-def _compiled(piece: Piece, following: Piece | None) -> Callable[[_Reading, int], int | None]:
+def _compiled(piece: Piece, following: Piece | None) -> Callable[[Reading, int], int | None]:
     if not piece.letter:
         literal = piece.text
 
-        def match(reading: _Reading, start: int) -> int | None:
+        def match(reading: Reading, start: int) -> int | None:
             return start + len(literal) if reading.text.startswith(literal, start) else None
 
         return match
-    read = _STEPS.get(piece.letter, _number_step(piece.letter))(piece.width)
-    width = piece.width if following is not None and _is_number(following) else None
+    read = step_of(piece)
+    width = piece.width if following is not None and is_number(following) else None
 
-    def field(reading: _Reading, start: int) -> int | None:
+    def field(reading: Reading, start: int) -> int | None:
         text, at = reading.text, start
         length = len(text)
         while at < length and text[at] in _BLANKS:
             at += 1
         if at == length:
             return None
-        return read(reading, _Place(start, at, length if width is None else start + width))
+        return read(reading, Place(start, at, length if width is None else start + width))
 
     return field
-
-
-def _is_number(piece: Piece) -> bool:
-    """Whether a field of such a piece begins with digits, so that the one before it has to end in time."""
-    if piece.letter in {"M", "L"}:
-        return piece.width <= _NUMERIC_MONTH
-    return piece.letter in _NUMBERS
-
-
-def _number(reading: _Reading, place: _Place) -> tuple[int, int] | None:
-    if place.end > len(reading.text):
-        return None
-    return read_integer(reading.text, place.at, place.end)
-
-
-_NUMBERS: Final = {
-    "y": "year",
-    "Y": "week_year",
-    "D": "day_of_year",
-    "d": "day",
-    "w": "week_of_year",
-    "W": "week_of_month",
-    "F": "nth_weekday",
-    "H": "hour_of_day",
-    "k": "hour_of_day",
-    "K": "hour",
-    "h": "hour",
-    "m": "minute",
-    "s": "second",
-    "S": "millisecond",
-    "u": "weekday",
-}
-"""The numeric fields of the letters."""
-_ZERO: Final = {"k": 24, "h": 12}
-"""What stands for 0."""
-
-
-def _number_step(letter: str) -> Callable[[int], Step]:
-    field, zero = _NUMBERS.get(letter, ""), _ZERO.get(letter)
-
-    def step(reading: _Reading, place: _Place) -> int | None:
-        found = _number(reading, place)
-        if found is None:
-            return None
-        value, end = found
-        reading.set(field, 0 if value == zero else value)
-        return end
-
-    return lambda _: step
-
-
-def _iso_weekday(_: int) -> Step:
-    def step(reading: _Reading, place: _Place) -> int | None:
-        found = _number(reading, place)
-        if found is None:
-            return None
-        value, end = found
-        # What is no weekday stays as it is, for the calendar to carry over.
-        reading.set("weekday", value % 7 + 1 if 1 <= value <= 7 else value)
-        return end
-
-    return step
-
-
-def _year(field: str) -> Callable[[int], Step]:
-    def of_count(count: int) -> Step:
-        def step(reading: _Reading, place: _Place) -> int | None:
-            found = _number(reading, place)
-            if found is None:
-                return None
-            value, end = found
-            if count <= 2 and end - place.at == 2 and reading.text[place.at : end].isdecimal():
-                first = reading.century_start.year
-                reading.ambiguous = value == first % _CENTURY
-                value += first // _CENTURY * _CENTURY + (_CENTURY if value < first % _CENTURY else 0)
-            reading.set(field, value)
-            return end
-
-        return step
-
-    return of_count
-
-
-def _month(count: int) -> Step:
-    if count > _NUMERIC_MONTH:
-        return _MONTH_NAMES
-
-    def step(reading: _Reading, place: _Place) -> int | None:
-        found = _number(reading, place)
-        if found is None:
-            return None
-        value, end = found
-        reading.set("month", int(Int32.wrapped(value - 1)))
-        return end
-
-    return step
-
-
-def _names(field: str, values: dict[str, int]) -> Step:
-    """Read the longest of some names, in any case; white space before it is not passed over."""
-    folded = {name.lower(): value for name, value in values.items()}
-    longest_first = sorted(values, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
-
-    def step(reading: _Reading, place: _Place) -> int | None:
-        match = pattern.match(reading.text, place.start)
-        if match is None:
-            return None
-        # Some letters of other scripts count as English ones, and stay what they are in lower case.
-        name = match[0].lower()
-        value = folded.get(name)
-        if value is None:
-            value = next(value for known, value in folded.items() if re.fullmatch(known, name, re.IGNORECASE))
-        reading.set(field, value)
-        return match.end()
-
-    return step
-
-
-def _with_short(names: Sequence[str], first: int) -> dict[str, int]:
-    return {form: at for at, name in enumerate(names, first) for form in (name, name[:3])}
-
-
-_MONTH_NAMES: Final = _names("month", _with_short(MONTHS, 0))
-_WEEKDAY_NAMES: Final = _names("weekday", {name: at % 7 + 1 for name, at in _with_short(WEEKDAYS, 1).items()})
-_HALVES: Final = _names("half", {"AM": 0, "PM": 1})
-_ERAS: Final = _names("era", {"AD": 1, "BC": 0, "Anno Domini": 1, "Before Christ": 0})
-
-
-def _zone(_: int) -> Step:
-    def step(reading: _Reading, place: _Place) -> int | None:
-        found = read_zone(reading.text, place.start, place.at)
-        if found is None:
-            return None
-        zone, end = found
-        if isinstance(zone, int):
-            reading.set("zone_ms", zone)
-            return end
-        reading.zone = zone
-        if zone.saving is not None:
-            reading.fields.pop("zone_ms", None)
-        return end
-
-    return step
-
-
-def _iso_zone(count: int) -> Step:
-    def step(reading: _Reading, place: _Place) -> int | None:
-        found = read_iso_zone(reading.text, place.at, count)
-        if found is None:
-            return None
-        offset_ms, end = found
-        reading.set("zone_ms", offset_ms)
-        return end
-
-    return step
-
-
-_STEPS: Final[dict[str, Callable[[int], Step]]] = {
-    "G": lambda _: _ERAS,
-    "y": _year("year"),
-    "Y": _year("week_year"),
-    "M": _month,
-    "L": _month,
-    "E": lambda _: _WEEKDAY_NAMES,
-    "u": _iso_weekday,
-    "a": lambda _: _HALVES,
-    "z": _zone,
-    "Z": _zone,
-    "X": _iso_zone,
-}
-"""How to read the fields that are not merely numbers."""

@@ -1,8 +1,8 @@
 """From fields to a point in time, as Java's lenient calendar does it.
 
 Fields may contradict each other and may be of any size. What was set last decides which of them make the
-day: the day of the month; a week of the month, or a count of a weekday in it; the day of the year; or a week of
-the year. What is too large carries over: the 45th of January is the 14th of February.
+day: the day of the month; a week of the month, or a count of a weekday in it; the day of the year; or a week
+of the year. What is too large carries over: the 45th of January is the 14th of February.
 """
 
 from __future__ import annotations

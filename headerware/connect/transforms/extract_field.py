@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import ConfigKey, one_of_any_case
-from headerware.connect.errors import ArgumentError, ConnectDataError, NullValueError
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
 from headerware.connect.transforms.paths import ABSENT, FieldPath, parse_path, parse_versioned_path
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.schemas import SameSchemas, altered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,7 @@ class ExtractField(PartTransform):
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
         self._path: Final = self._parsed()
+        self._same: Final = SameSchemas()
         self._with_default: Final = self.options[REPLACE_NULL_WITH_DEFAULT.name]
 
     def _parsed(self) -> FieldPath:
@@ -65,7 +66,10 @@ class ExtractField(PartTransform):
             raise NullValueError("expected the name of a field, found null")
         if version is None:
             return parse_path(text, self.mode, "field")
-        return parse_versioned_path(text, version, "field")
+        path = parse_versioned_path(text, version, "field")
+        if self.mode == STRICT and (not path.steps or "" in path.steps):
+            raise ConnectConfigError(f"found an empty name in the path {text!r}", path="field")
+        return path
 
     def null(self, record: Any, schema: Schema | None) -> Any:
         """Give a record with a null of the field's schema.
@@ -73,8 +77,10 @@ class ExtractField(PartTransform):
         Raises:
             ConnectError: the schema has no such field.
         """
-        updated = None if schema is None else self.planned(schema).schema
-        return record.with_part(self.part, updated, None)
+        if schema is None:
+            return record.with_part(self.part, None, None)
+        plan = self.planned(schema)
+        return record.with_part(self.part, plan.schema, plan.apply(None, record))
 
     def schemaless(self, value: Any, record: Any) -> Any:
         """Give a field of a dict.
@@ -85,6 +91,7 @@ class ExtractField(PartTransform):
         del record
         found = self._path.from_dict(require_map(value, _PURPOSE), ABSENT if self.mode == STRICT else None)
         if found is ABSENT:
+            self._path.refuse_dotted(value)
             raise ConnectDataError(f"there is no field {self._path.text!r}; a null instead would be a guess")
         return found
 
@@ -95,7 +102,7 @@ class ExtractField(PartTransform):
             ArgumentError: there is no such field, in ``kafka_4_3``.
             ConnectDataError: there is no such field, or something on the way is no struct.
         """
-        path, with_default = self._path, self._with_default
+        path, with_default, same = self._path, self._with_default, self._same
         if self.mode == STRICT:
             field_schema = path.schema(schema)
             if schema.optional and not field_schema.optional:
@@ -103,13 +110,15 @@ class ExtractField(PartTransform):
         else:
             field = path.find(schema)
             if field is None:
-                raise ArgumentError(f"{schema} has no field {path.text!r}")
+                return Plan(None, lambda value, _: _refuse(value, schema, path))
             field_schema = field.schema
         get = path.getter(schema, with_default=with_default)
 
         def apply(value: Any, _: Any) -> Any:
+            if value is None:
+                return None
             struct = require_struct(value, _PURPOSE)
-            if struct.schema is schema or struct.schema == schema:
+            if same(struct.schema, schema):
                 return get(struct)
             return self._of_another(struct)
 
@@ -119,3 +128,10 @@ class ExtractField(PartTransform):
         if self.mode == STRICT:
             raise ConnectDataError("the record's schema and its struct's are not the same")
         return self._path.from_struct(struct, with_default=self._with_default)
+
+
+def _refuse(value: Any, schema: Schema, path: FieldPath) -> Any:
+    # Kafka looks for the field when it has a struct.
+    if value is not None:
+        require_struct(value, _PURPOSE)
+    raise ArgumentError(f"{schema} has no field {path.text!r}")

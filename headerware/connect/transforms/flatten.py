@@ -21,7 +21,7 @@ from headerware.connect.errors import ConnectDataError, ValueClassError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
 from headerware.connect.transforms.copying import may_be_null, null_in_required
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.schemas import SameSchemas, altered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,6 +47,7 @@ class Flatten(PartTransform):
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
+        self._same: Final = SameSchemas()
         given = self.options["delimiter"]
         # Java writes a null into a text as "null".
         self._delimiter: Final[str] = "null" if given is None else given
@@ -109,15 +110,38 @@ class Flatten(PartTransform):
         updated = builder.build()
         if self.mode == STRICT:
             updated = altered(updated, optional=optional)
+        same = self._same
         work = [_read(leaf, self.mode) for leaf in leaves.found]
 
         def apply(value: Any, _: Any) -> Struct:
             struct = require_struct(value, _PURPOSE)
-            if struct.schema is not schema and struct.schema != schema:
-                raise ConnectDataError("the record's schema and its struct's are not the same")
+            if not same(struct.schema, schema):
+                return self._of_another(struct, updated)
             return Struct.trusted(updated, [read(struct) for read in work])
 
         return Plan(updated, apply)
+
+    def _of_another(self, struct: Struct, updated: Schema) -> Struct:
+        """Flatten a struct of another schema than its record says, as Kafka does: by the names."""
+        if self.mode == STRICT:
+            raise ConnectDataError("the record's schema and its struct's are not the same")
+        made = Struct(updated)
+        self._put(struct, "", made)
+        return made
+
+    def _put(self, struct: Struct, prefix: str, made: Struct) -> None:
+        for field in struct.schema.fields:
+            name = self._name(prefix, field.name)
+            if field.schema.type is Type.MAP:
+                raise _map_error(name)
+            if field.schema.type is not Type.STRUCT:
+                made.put(name, struct.get(field))
+            elif (nested := struct.values[field.index]) is not None:
+                self._put(nested, name, made)
+
+
+def _map_error(name: str) -> ConnectDataError:
+    return ConnectDataError(f"field {name!r} is a map; maps with a schema cannot be flattened")
 
 
 class _Parent(NamedTuple):
@@ -161,7 +185,7 @@ class _Leaves:
         if schema.type is Type.STRUCT:
             self.collect(schema, _Parent(name, way, optional, default))
         elif schema.type is Type.MAP:
-            raise ConnectDataError(f"field {name!r} is a map; maps with a schema cannot be flattened")
+            raise _map_error(name)
         else:
             flat = altered(schema, optional=optional, default=default)
             self.found.append(_Leaf(name, flat, way, schema.default))

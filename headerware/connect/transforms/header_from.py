@@ -28,6 +28,8 @@ from headerware.connect.transforms.rewrites import Edits, Node, check_keys, rewr
 
 Take = Callable[[Struct], ConnectHeader]
 """Gives a header of a struct's field."""
+_TWINS: Final = 64
+"""The pairs of equal schemas that are kept, as many as there are plans."""
 _PURPOSE: Final = "fields that become headers"
 
 
@@ -76,6 +78,7 @@ class HeaderFrom(PartTransform):
         self._moves: Final = self.options["operation"] == "move"
         self._default: Final[bool] = self.options[REPLACE_NULL_WITH_DEFAULT.name]
         moved = dict.fromkeys(paths if self._moves else ())
+        self._twins: dict[int, tuple[Schema, Schema]] = {}
         self._edits: Final = Edits([(path, True) for path in moved], "fields")
 
     def apply(self, record: Any) -> Any:
@@ -91,11 +94,24 @@ class HeaderFrom(PartTransform):
         if schema is None:
             return self._of_dict(record, require_map(value, _PURPOSE))
         struct = require_struct(value, _PURPOSE)
-        if struct.schema is not schema and struct.schema != schema:
+        own = struct.schema
+        if own is not schema and not self._are_twins(own, schema):
             return self._of_other(record, schema, struct)
         planned = self._plans.get(id(schema))
         plan = planned[1] if planned is not None else self.planned(schema)
         return self._with(record, plan.schema, *plan.apply(struct, record))
+
+    def _are_twins(self, own: Schema, schema: Schema) -> bool:
+        """Whether a struct's schema is equal to its record's; that takes its time, so the answer is kept."""
+        twins = self._twins.get(id(own))
+        if twins is not None and twins[1] is schema:
+            return True
+        if own != schema:
+            return False
+        if len(self._twins) >= _TWINS:
+            self._twins = {}
+        self._twins[id(own)] = (own, schema)
+        return True
 
     def plan(self, schema: Schema) -> Plan:
         """Say what a struct of a schema becomes, and which headers it gives.
@@ -112,10 +128,11 @@ class HeaderFrom(PartTransform):
         )
 
     def _with(self, record: Any, schema: Schema | None, value: Any, added: list[ConnectHeader]) -> Any:
-        made = record.with_part(self.part, schema, value)
-        headers = made.headers
-        for header in added:
-            headers.add_header(header)
+        made = record.with_headers(ConnectHeaders([*record.headers, *added]))
+        if self.part == "value":
+            made.value_schema, made.value = schema, value
+        else:
+            made.key_schema, made.key = schema, value
         return made
 
     def _take(self, schema: Schema, path: FieldPath, name: str) -> Take:

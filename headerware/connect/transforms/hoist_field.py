@@ -17,6 +17,7 @@ from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.copying import may_be_null, null_in_required
 from headerware.connect.transforms.markers import NewField, new_field
+from headerware.connect.transforms.schemas import SameSchemas
 from headerware.connect.transforms.topic_text import ByTopic, TopicText, literal
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class HoistField(PartTransform):
         super().__init__(config, mode=mode)
         text = self.options["field"]
         self._field: Final = new_field(text, mode, "field") if mode == STRICT else NewField(text, None)
+        self._same: Final = SameSchemas()
         name = self.options.get("schema.name")
         self._schema_name: str | None = name
         self._by_topic: ByTopic | None = None
@@ -98,10 +100,10 @@ class HoistField(PartTransform):
             SchemaBuilder.struct().name(self._schema_name).field(name, self._field.marked(schema)).build()
         )
         nullable = may_be_null(updated.fields[0].schema, self.mode)
-        where = f"field {name!r}"
+        where, same = f"field {name!r}", self._same
 
         def apply(value: Any, _: Any) -> Struct:
-            if value.__class__ is Struct and value.schema is schema:
+            if value.__class__ is Struct and same(value.schema, schema):
                 # Its values were looked at when they were put in; only what was never put in may be wrong.
                 if None in value.values:
                     value.validate()

@@ -108,6 +108,13 @@ class MaskField(StructTransform):
         for text in options["randomize.fields"]:
             yield parse_path(text, STRICT, "randomize.fields"), RandomMask()
 
+    def apply(self, record: Any) -> Any:
+        """Give the record with the fields masked; its schema stays, even where its struct has another."""
+        made = super().apply(record)
+        if self._kafka is not None:
+            made.key_schema, made.value_schema = record.key_schema, record.value_schema
+        return made
+
     def null(self, record: Any, schema: Schema | None) -> Any:
         """Give a null as it is, for it holds nothing.
 

@@ -106,7 +106,7 @@ class BlankMask:
         if kind is None:
             raise ConnectDataError(f"field {name!r} is a struct; name the fields in it that are to be masked")
         if kind is Decimal:
-            zero = of_unscaled(0, DecimalType.scale(schema))
+            zero = of_unscaled(0, _scale(schema, name))
             return lambda value: None if value is None else zero
         make = _BLANK[kind]
         return lambda value: None if value is None else make()
@@ -137,7 +137,7 @@ class TextMask:
         """Give a function that does so for values of a schema."""
         mask = _converted(self._text, class_of(schema), f"field {name!r}")
         if schema.name == DECIMAL:
-            mask = _rescaled(mask, DecimalType.scale(schema), name)
+            mask = _rescaled(mask, _scale(schema, name), name)
         return lambda value: None if value is None else mask
 
 
@@ -168,6 +168,12 @@ def _converted(text: str, kind: type | None, what: str) -> Any:
     except ValueError:
         pass
     raise ConnectDataError(f"the replacement for {what} is no {kind.__name__}")
+
+
+def _scale(schema: Schema, name: str) -> int:
+    if schema.parameters is None:
+        raise ConnectDataError(f"field {name!r} is a decimal, but its schema says no scale")
+    return DecimalType.scale(schema)
 
 
 def _rescaled(number: Decimal, scale: int, name: str) -> Decimal:

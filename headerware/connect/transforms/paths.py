@@ -18,7 +18,7 @@ from headerware.connect.transforms.lists import split_escaped, unescaped
 from headerware.connect.transforms.schemas import altered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from headerware.connect.modes import Mode
 
@@ -90,7 +90,7 @@ class FieldPath:
                 )
             field = schema.by_name.get(step)
             if field is None:
-                raise missing_field(schema, step, self.text, self._hint(whole))
+                raise missing_field(schema, step, self.text, self._hint(whole.by_name))
             way.append(field)
             schema = field.schema
         return way
@@ -178,22 +178,25 @@ class FieldPath:
         if not self.steps:
             raise ArgumentError("the path to a field is empty")
 
-    def _hint(self, whole: Schema) -> str:
-        return dotted_hint(self) if len(self.steps) > 1 and ".".join(self.steps) in whole.by_name else ""
+    def refuse_dotted(self, value: Mapping[str, Any]) -> None:
+        """Refuse a dict without the field, but with one whose name is the whole path, dots included.
+
+        Raises:
+            ConnectDataError: this one is such a dict; the error says how to write that name.
+        """
+        if ".".join(self.steps) in value and self.from_dict(value, ABSENT) is ABSENT:
+            raise ConnectDataError(f"there is no field {self.text!r}{self._hint(value)}")
+
+    def _hint(self, names: Container[str]) -> str:
+        dotted = ".".join(self.steps)
+        if len(self.steps) == 1 or dotted not in names:
+            return ""
+        escaped = dotted.replace("\\", "\\\\").replace(".", "\\.")
+        return f"; for the field named {dotted!r}, write {escaped!r}"
 
 
 def _may_lack(schema: Schema) -> bool:
     return schema.optional and schema.default is None
-
-
-def dotted_hint(path: FieldPath) -> str:
-    """Say how to write the name of a field that has dots in it."""
-    return f"; for the field named {'.'.join(path.steps)!r}, write {escaped_name('.'.join(path.steps))!r}"
-
-
-def escaped_name(name: str) -> str:
-    """Give a path that is one name."""
-    return name.replace("\\", "\\\\").replace(".", "\\.")
 
 
 def missing_field(schema: Schema, name: str, path: str, hint: str = "") -> ConnectDataError:

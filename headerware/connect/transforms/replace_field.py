@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import DISTINCT, Check, ConfigDef, ConfigKey
-from headerware.connect.errors import NullValueError
+from headerware.connect.errors import ConnectConfigError, NullValueError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import Plan, require_map
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
@@ -35,6 +35,15 @@ def _refuse_renames(value: Any) -> str | None:
         raise NullValueError("expected a list of renames, found null")
     wrong = next((pair for pair in value if len(java_split(pair, ":")) != _PAIR), None)
     return None if wrong is None else f"expected pairs like a:b, found {wrong!r}"
+
+
+_OLD_NAMES: Final = {"blacklist": "exclude", "whitelist": "include"}
+
+
+def _refuse_old_names(config: Mapping[str, Any]) -> None:
+    for name, now in _OLD_NAMES.items():
+        if name in config:
+            raise ConnectConfigError(f"this is called {now!r} now, and Kafka ignores the old name", path=name)
 
 
 def _renames(check: Check | None) -> ConfigKey:
@@ -61,6 +70,8 @@ class ReplaceField(StructTransform):
     )
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        if mode == STRICT:
+            _refuse_old_names(config or {})
         super().__init__(config, mode=mode)
         options = self.options
         kind = Choice if mode == STRICT else KafkaChoice

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 class _Node:
     """One step of the paths: what is said of the field here, and of those in it."""
 
-    __slots__ = ("children", "excluded", "included", "renamed", "selects", "text")
+    __slots__ = ("children", "excluded", "included", "nested", "renamed", "selects", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.children: dict[str, _Node] = {}
+        self.nested: dict[str, FieldPath] = {}
+        """The paths of several steps that lead on from here, by their text with the dots in it."""
         self.excluded = False
         self.included = False
         self.selects = False
@@ -94,7 +96,9 @@ class Choice:
         place = parse_path(text, STRICT, path)
         self._paths.append(place)
         way = [self._root]
-        for step in place.steps:
+        for at, step in enumerate(place.steps):
+            if at < len(place.steps) - 1:
+                way[-1].nested[".".join(place.steps[at:])] = FieldPath(place.steps[at:], text)
             way.append(way[-1].children.setdefault(step, _Node(text)))
         return way
 
@@ -172,6 +176,9 @@ def _dict_of(value: Mapping[Any, Any], parent: _Node, path: str) -> dict[Any, An
     for name in parent.children:
         if name not in value:
             check_keys(value, name)
+    for dotted, place in parent.nested.items():
+        if dotted in value and dotted not in parent.children:
+            place.refuse_dotted(value)
     return made
 
 

@@ -15,11 +15,11 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.copying import copier, may_be_null, null_in_required
+from headerware.connect.transforms.paths import FieldPath
 from headerware.connect.transforms.schemas import altered
 
 if TYPE_CHECKING:
     from headerware.connect.modes import Mode
-    from headerware.connect.transforms.paths import FieldPath
 
 E = TypeVar("E")
 """What is to be done to a field."""
@@ -42,12 +42,14 @@ class Change(NamedTuple):
 class Node(Generic[E]):
     """One step of several paths: what is to be done here, or to the fields within."""
 
-    __slots__ = ("children", "edit", "text")
+    __slots__ = ("children", "edit", "nested", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.edit: E | None = None
         self.children: dict[str, Node[E]] = {}
+        self.nested: dict[str, FieldPath] = {}
+        """The paths of several steps that lead on from here, by their text with the dots in it."""
 
 
 class Edits(Generic[E]):
@@ -70,9 +72,11 @@ class Edits(Generic[E]):
 
     def _add(self, place: FieldPath, edit: E, path: str) -> None:
         node = self.root
-        for step in place.steps:
+        for at, step in enumerate(place.steps):
             if node.edit is not None:
                 raise ConnectConfigError(f"{node.text!r} and {place.text!r} overlap", path=path)
+            if at < len(place.steps) - 1:
+                node.nested[".".join(place.steps[at:])] = FieldPath(place.steps[at:], place.text)
             node = node.children.setdefault(step, Node(place.text))
         if node.edit is not None or node.children:
             raise ConnectConfigError(f"{node.text!r} and {place.text!r} overlap", path=path)
@@ -210,9 +214,12 @@ def rewrite_dict(
 
     Raises:
         ConnectDataError: something on the way is neither null nor a dict, or a name is not there, but one
-            that is no text.
+            that is no text, or that has the path's dots in it.
     """
     made = dict(value)
+    for dotted, place in node.nested.items():
+        if dotted in made and dotted not in node.children:
+            place.refuse_dotted(made)
     for name, child in node.children.items():
         item = made.get(name, made)
         if item is made:

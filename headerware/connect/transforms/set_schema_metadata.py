@@ -14,18 +14,24 @@ from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import LOGICAL_CLASSES
-from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConnectError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan, require_struct
 from headerware.connect.transforms.copying import copier
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.schemas import SameSchemas, altered
 from headerware.connect.transforms.topic_text import ByTopic, TopicText, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.modes import Mode
+
+
+class FieldPlaceError(ConnectError, IndexError):
+    """A struct without a field where its record's schema has one; it comes up in ``kafka_4_3`` alone."""
+
+    java: ClassVar[str] = "java.lang.ArrayIndexOutOfBoundsException"
 
 
 class SetSchemaMetadata(PartTransform):
@@ -49,6 +55,7 @@ class SetSchemaMetadata(PartTransform):
         name, version = self.options["schema.name"], self.options["schema.version"]
         if name is None and version is None:
             raise ConnectConfigError("expected schema.name or schema.version, found neither")
+        self._same: Final = SameSchemas()
         self._version: Final = version
         self._name: str | None = None
         self._by_topic: ByTopic | None = None
@@ -99,6 +106,7 @@ class SetSchemaMetadata(PartTransform):
         return self._of_structs(schema, updated)
 
     def _of_structs(self, schema: Schema, updated: Schema) -> Plan:
+        same = self._same
         copied = copier(
             schema.fields,
             [field.schema for field in schema.fields],
@@ -111,7 +119,7 @@ class SetSchemaMetadata(PartTransform):
         def apply(value: Any, _: Any) -> Any:
             if value.__class__ is not Struct:
                 return self._of_no_struct(value)
-            if value.schema is not schema and value.schema != schema:
+            if not same(value.schema, schema):
                 return self._of_another(value, updated)
             return Struct.trusted(updated, copied(value.values))
 
@@ -121,12 +129,15 @@ class SetSchemaMetadata(PartTransform):
         return require_struct(value, "its schema") if self.mode == STRICT else value
 
     def _of_another(self, struct: Struct, updated: Schema) -> Struct:
-        if self.mode == STRICT or len(struct.values) < len(updated.fields):
+        if self.mode == STRICT:
             raise ConnectDataError("the record's schema and its struct's are not the same")
         made = Struct(updated)
         with_default = self.options[REPLACE_NULL_WITH_DEFAULT.name]
-        for field in updated.fields:
-            made.put(field, struct.get(field) if with_default else struct.get_without_default(field.name))
+        try:
+            for field in updated.fields:
+                made.put(field, struct.get(field) if with_default else struct.get_without_default(field.name))
+        except IndexError as error:
+            raise FieldPlaceError("the struct has fewer fields than its record says") from error
         return made
 
 

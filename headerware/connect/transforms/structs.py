@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, require_struct
+from headerware.connect.transforms.schemas import SameSchemas
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headerware.connect.data.schema import Schema
+    from headerware.connect.modes import Mode
 
 
 class StructTransform(PartTransform):
@@ -18,6 +22,10 @@ class StructTransform(PartTransform):
 
     In the strict mode a struct of another schema than its record says is refused.
     """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._same: Final = SameSchemas()
 
     def apply(self, record: Any) -> Any:
         """Give the record with its key or value transformed."""
@@ -32,7 +40,7 @@ class StructTransform(PartTransform):
             return record.with_part(part, None, self.schemaless(value, record))
         struct = value if value.__class__ is Struct else require_struct(value, type(self).__qualname__)
         own: Schema = struct.schema
-        if own is not schema and self.mode == STRICT and own != schema:
+        if own is not schema and self.mode == STRICT and not self._same(own, schema):
             raise ConnectDataError(f"the record says {schema}, but the {part} is a struct of another schema")
         planned = self._plans.get(id(own))
         plan = planned[1] if planned is not None else self.planned(own)

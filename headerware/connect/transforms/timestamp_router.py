@@ -38,18 +38,18 @@ class TimestampRouter(Transform):
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(
-            TOPIC_FORMAT,
-            "STRING",
-            "${topic}-${timestamp}",
-            "HIGH",
-            "The new topic's name, in which ${topic} and ${timestamp} stand for the record's own.",
+            name=TOPIC_FORMAT,
+            type="STRING",
+            default="${topic}-${timestamp}",
+            importance="HIGH",
+            doc="The new topic's name, in which ${topic} and ${timestamp} stand for the record's own.",
         ),
         ConfigKey(
-            TIMESTAMP_FORMAT,
-            "STRING",
-            "yyyyMMdd",
-            "HIGH",
-            "How to write the timestamp, as java.text.SimpleDateFormat has it.",
+            name=TIMESTAMP_FORMAT,
+            type="STRING",
+            default="yyyyMMdd",
+            importance="HIGH",
+            doc="How to write the timestamp, as java.text.SimpleDateFormat has it.",
         ),
     )
 
@@ -67,7 +67,8 @@ class TimestampRouter(Transform):
         for placeholder in self._placeholders:
             if placeholder not in {_TOPIC, _TIMESTAMP}:
                 raise ConnectConfigError(
-                    f"{placeholder!r} stands for nothing; there are {_TOPIC} and {_TIMESTAMP}", path=TOPIC_FORMAT
+                    f"{placeholder!r} stands for nothing; there are {_TOPIC} and {_TIMESTAMP}",
+                    path=TOPIC_FORMAT,
                 )
         try:
             self._format = DateFormat(self._timestamp_format or "", STRICT)

@@ -20,6 +20,7 @@ from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 from headerware.connect.transforms.markers import NewField, split_mark
 from headerware.connect.transforms.paths import ABSENT, FieldPath, missing_field, parse_path
 from headerware.connect.transforms.rewrites import check_keys
+from headerware.connect.transforms.schemas import SameSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +67,7 @@ class ValueToKey(PartTransform):
         super().__init__(config, mode=mode)
         self._copied: Final = [_copied(text, mode) for text in self.options["fields"]]
         self._bare: Final = not self.options.get("force.struct", True) and len(self._copied) == 1
+        self._same: Final = SameSchemas()
         names = [copied.field.name for copied in self._copied]
         if len(set(names)) < len(names):
             raise ConnectConfigError("two fields would have one name in the key", path="fields")
@@ -81,7 +83,7 @@ class ValueToKey(PartTransform):
             key = self.schemaless(require_map(value, "the key's fields"), record)
             return record.with_part("key", None, key)
         struct = require_struct(value, "the key's fields")
-        if struct.schema is not schema and self.mode == STRICT and struct.schema != schema:
+        if self.mode == STRICT and not self._same(struct.schema, schema):
             raise ConnectDataError(f"the record says {schema}, but the value is a struct of another schema")
         planned = self._plans.get(id(struct.schema))
         plan = planned[1] if planned is not None else self.planned(struct.schema)
@@ -108,6 +110,7 @@ class ValueToKey(PartTransform):
             elif field.optional is False or self._bare:
                 raise ConnectDataError(f"the value has no field {path.text!r}, which the key needs")
             else:
+                path.refuse_dotted(value)
                 check_keys(value, path.steps[0])
         if not key:
             named = ", ".join(path.text for path, _ in self._copied)

@@ -4,10 +4,10 @@ from headerware.connect.values.inference import infer_schema
 from headerware.connect.values.java_text import float32_text, float64_text, java_text
 from headerware.connect.values.parse import parse_string
 from headerware.connect.values.to_containers import convert_to_list, convert_to_map, convert_to_struct
+from headerware.connect.values.to_decimal import convert_to_decimal
 from headerware.connect.values.to_numbers import (
     convert_to_boolean,
     convert_to_byte,
-    convert_to_decimal,
     convert_to_double,
     convert_to_float,
     convert_to_integer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from headerware.connect.data.builder import SchemaBuilder
@@ -67,15 +67,15 @@ def _int(value: int) -> Schema | None:
 def _list(values: Any) -> Schema | None:
     if not values:
         return None
-    items = _Items(values)
-    return SchemaBuilder.array(items.schema()).build() if items.agree else None
+    items = _Items()
+    return SchemaBuilder.array(items.schema()).build() if all(map(items.fits, values)) else None
 
 
 def _map(entries: dict[Any, Any]) -> Schema | None:
     if not entries:
         return None
-    keys, values = _Items(entries), _Items(entries.values())
-    if not keys.agree or not values.agree:
+    keys, values = _Items(), _Items()
+    if not all(keys.fits(key) and values.fits(value) for key, value in entries.items()):
         return None
     return SchemaBuilder.map(keys.schema(), values.schema()).build()
 
@@ -87,12 +87,12 @@ def _struct(value: Struct) -> Schema:
 class _Items:
     """What the items of a list, or the keys or values of a dict, have in common."""
 
-    def __init__(self, values: Iterable[Any]) -> None:
+    def __init__(self) -> None:
         self._type: Type | None = None
         self._nullable = False
-        self.agree = all(map(self._fits, values))
 
-    def _fits(self, value: Any) -> bool:
+    def fits(self, value: Any) -> bool:
+        """Look at one more, and tell whether it is of the same type as those before."""
         if value is None:
             self._nullable = True
             return True

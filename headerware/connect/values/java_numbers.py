@@ -32,9 +32,7 @@ _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_DIGITS: Final = 19
 _INTEGER: Final = re.compile(r"([+-]?)0*([0-9]*)")
-_DECIMAL: Final = re.compile(
-    r"[+-]?(?=\.?[0-9])[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?)0*([0-9]{1,10}))?"
-)
+_DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?)0*([0-9]{1,10}))?")
 _FLOAT: Final = re.compile(
     r"([+-]?)(?:(NaN|Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?)"
 )
@@ -53,17 +51,17 @@ def is_number(value: Any) -> bool:
 
 def to_int64(number: float | DecimalNumber) -> int:
     """Narrow any number as Java's ``longValue``: fractions fall away, floats saturate, the rest wraps."""
+    if isinstance(number, int):
+        return wrapped_int64(number)
     if isinstance(number, float):
         return saturated(number, _INT64_MAX)
-    if isinstance(number, DecimalNumber):
-        # A power of ten from the 64th on has no bit left among the lowest 64.
-        if number.adjusted() < 0 or _exponent(number) >= 64:
-            return 0
-        return wrapped_int64(int(number))
-    return wrapped_int64(number)
+    # A power of ten from the 64th on has no bit left among the lowest 64.
+    if number.adjusted() < 0 or _exponent(number) >= 64:
+        return 0
+    return wrapped_int64(int(number))
 
 
-def to_float64(number: float | DecimalNumber) -> float:
+def to_float64(number: float | DecimalNumber | Fraction) -> float:
     """Round any number to 64 bits; what is too large becomes infinite."""
     try:
         return float(number)
@@ -183,7 +181,7 @@ def decimal_or_none(text: str) -> DecimalNumber | None:
         if power not in _INT32 or len(fraction or "") - power not in _INT32:
             return None
     made = DecimalNumber(ascii_text)
-    return made if made else made.copy_abs()
+    return made or made.copy_abs()
 
 
 def float32_of_decimal(text: str) -> Float32:

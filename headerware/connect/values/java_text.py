@@ -94,7 +94,7 @@ def integer_text(value: int) -> str:
 
 def decimal_text(value: DecimalNumber) -> str:
     """Write a decimal as ``BigDecimal.toString``, with an exponent where its scale asks for one."""
-    return _WRITING.to_sci_string(value if value else value.copy_abs())
+    return _WRITING.to_sci_string(value or value.copy_abs())
 
 
 NUMBER_TEXTS: Final[dict[type, Callable[[Any], str]]] = {

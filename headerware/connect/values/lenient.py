@@ -15,24 +15,20 @@ The one thing that a dict cannot hold, the keys ``true`` and ``1`` side by side,
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
-from headerware.connect.data.equality import alike
-from headerware.connect.data.schema import BOOLEAN_SCHEMA, STRING_SCHEMA, Schema
+from headerware.connect.data.schema import STRING_SCHEMA
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.values.aligning import aligned
 from headerware.connect.values.java_numbers import BLANKS
-from headerware.connect.values.lenient_scalars import number_of, temporal_of
-from headerware.connect.values.shapes import MAX_DEPTH, array_of, map_of, widened
+from headerware.connect.values.lenient_flat import parse_flat
+from headerware.connect.values.lenient_nested import array_value, map_value
+from headerware.connect.values.lenient_scalars import WORDS, number_of, temporal_of
+from headerware.connect.values.shapes import MAX_DEPTH
 
 _TOKENS: Final = re.compile(r'[:,{}\[\]"]|(?:[^:,{}\[\]"\\]+|\\.?)+', re.DOTALL)
 _CUTS: Final = re.compile(r'[:,{}\[\]"\\]')
-_WORDS: Final = {
-    "null": None,
-    "true": SchemaAndValue(BOOLEAN_SCHEMA, value=True),
-    "false": SchemaAndValue(BOOLEAN_SCHEMA, value=False),
-}
+_CONTAINERS: Final = frozenset("[{")
 
 
 def parse_lenient(text: str) -> SchemaAndValue | None:
@@ -43,6 +39,8 @@ def parse_lenient(text: str) -> SchemaAndValue | None:
     """
     if _CUTS.search(text) is None:
         return _uncut(text)
+    if text[0] in _CONTAINERS and (flat := parse_flat(text)) is not None:
+        return flat
     try:
         return _Reader(text).value(0)
     except _TooDeepError:
@@ -52,8 +50,8 @@ def parse_lenient(text: str) -> SchemaAndValue | None:
 def _uncut(text: str) -> SchemaAndValue | None:
     """Read text of one token."""
     token = text.strip(BLANKS)
-    if token in _WORDS:
-        return _WORDS[token]
+    if token in WORDS:
+        return WORDS[token]
     return (_literal(token) if token else None) or SchemaAndValue(STRING_SCHEMA, text)
 
 
@@ -96,9 +94,9 @@ class _Reader:
             start = self._index
         if following == '"' and depth:
             return self._quoted()
-        if following in _WORDS and (depth or self._index + 1 == len(self._tokens)):
+        if following in WORDS and (depth or self._index + 1 == len(self._tokens)):
             self._index += 1
-            return _WORDS[following]
+            return WORDS[following]
         if following in _CONTAINERS:
             try:
                 return self._container(following, depth + 1)
@@ -148,42 +146,33 @@ class _Reader:
         return temporal_of(content) or SchemaAndValue(STRING_SCHEMA, content)
 
     def _array(self, depth: int) -> SchemaAndValue:
-        values: list[Any] = []
-        common = _Common()
+        found: list[SchemaAndValue | None] = []
         while (following := self._peek()) is not None:
             if following == "]":
                 self._index += 1
-                return SchemaAndValue(array_of(common.schema), common.align(values))
+                return array_value(found)
             if following == ",":
                 raise ConnectDataError("expected an element, found a comma")
-            found = self.value(depth)
-            common.add(found)
-            values.append(None if found is None else found.value)
+            found.append(self.value(depth))
             if self._peek() != "]" and not self._take(","):
                 raise ConnectDataError("expected a comma between elements, found something else")
         raise ConnectDataError("expected an array that ends")
 
     def _map(self, depth: int) -> SchemaAndValue:
-        keys, values = _Common(), _Common()
-        entries: dict[Any, Any] = {}
-        known: dict[Any, Any] = {}
+        keys: list[SchemaAndValue] = []
+        items: list[SchemaAndValue | None] = []
         while (following := self._peek()) is not None:
             if following == "}":
                 self._index += 1
-                return _map_of(keys, values, entries)
+                return map_value(keys, items)
             if following == ",":
                 raise ConnectDataError("expected an entry, found a comma")
             key = self.value(depth)
             if key is None or not self._take(":"):
                 raise ConnectDataError("expected a key and a colon, found something else")
-            value = self.value(depth)
-            name = frozen(key.value)
-            if not alike(known.setdefault(name, name), name):
-                raise ConnectDataError("expected keys that a dict can tell apart, which true and 1 are not")
-            entries[name] = None if value is None else value.value
+            keys.append(key)
+            items.append(self.value(depth))
             self._take(",")
-            keys.add(key)
-            values.add(value)
         raise ConnectDataError("expected a map that ends")
 
     def _peek(self) -> str | None:
@@ -200,57 +189,3 @@ class _Reader:
             return False
         self._index += 1
         return True
-
-
-_CONTAINERS: Final = frozenset("[{")
-
-
-class _Common:
-    """Find the schema of several values; None where they have none in common, or there are only nulls."""
-
-    __slots__ = ("_mixed", "_sealed", "schema")
-
-    def __init__(self) -> None:
-        self.schema: Schema | None = None
-        self._sealed = False
-        self._mixed = False
-
-    def add(self, found: SchemaAndValue | None) -> None:
-        """Look at one more value."""
-        if found is None or found.schema is None:
-            self._mixed = True
-        elif self.schema is None and not self._sealed:
-            self.schema = found.schema
-        elif found.schema is not self.schema and not self._sealed:
-            self._mixed = True
-            self.schema = None if self.schema is None else widened(self.schema, found.schema)
-            self._sealed = self.schema is None
-
-    def align(self, values: list[Any]) -> list[Any]:
-        """Give the values as the schema has them."""
-        if self.schema is None or not self._mixed:
-            return values
-        return [aligned(self.schema, value) for value in values]
-
-
-def _map_of(keys: _Common, values: _Common, entries: dict[Any, Any]) -> SchemaAndValue:
-    if keys.schema is None:
-        return SchemaAndValue(map_of(None, None), entries)
-    made = dict(zip(keys.align(list(entries)), values.align(list(entries.values())), strict=True))
-    return SchemaAndValue(map_of(keys.schema, values.schema), made)
-
-
-class MapKey(dict[Any, Any]):
-    """A map that is the key of another one; it must not be changed."""
-
-    def __hash__(self) -> int:  # type: ignore[override]  # unlike a dict's, which may change
-        return hash(frozenset(self.items()))
-
-
-def frozen(value: Any) -> Any:
-    """Give a value that can be the key of a map: tuples for lists."""
-    if isinstance(value, list):
-        return tuple(map(frozen, value))
-    if isinstance(value, dict):
-        return MapKey({frozen(key): frozen(item) for key, item in value.items()})
-    return value

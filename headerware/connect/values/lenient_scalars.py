@@ -8,8 +8,9 @@ from decimal import Decimal as DecimalNumber
 from typing import Final
 
 from headerware.connect.data.logical import Date, Time, Timestamp
-from headerware.connect.data.numbers import Int8, Int16, Int32
+from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import (
+    BOOLEAN_SCHEMA,
     FLOAT32_SCHEMA,
     FLOAT64_SCHEMA,
     INT8_SCHEMA,
@@ -19,14 +20,22 @@ from headerware.connect.data.schema import (
 )
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.times import from_epoch_ms
+from headerware.connect.values.exact_scalars import time_of
 from headerware.connect.values.java_dates import LENIENT
 from headerware.connect.values.java_numbers import decimal_or_none, float32_of_decimal, to_float64
 from headerware.connect.values.shapes import decimal_of
 
-_FRACTION: Final = re.compile(r"[+-]?[0-9]{1,15}\.[0-9]{0,15}[1-9]")
+_FRACTION: Final = re.compile(r"[+-]?[0-9]{1,15}\.[0-9]{0,7}[1-9]")
+"""A number with a fraction of so few digits that rounding it twice, by way of 64 bits, gives the same."""
+WORDS: Final = {
+    "null": None,
+    "true": SchemaAndValue(BOOLEAN_SCHEMA, value=True),
+    "false": SchemaAndValue(BOOLEAN_SCHEMA, value=False),
+}
 _TIME_SCHEMAS: Final = dict(zip(LENIENT, (Date.SCHEMA, Time.SCHEMA, Timestamp.SCHEMA), strict=True))
 _INT8_VALUES: Final = [SchemaAndValue(INT8_SCHEMA, Int8.wrapped(low)) for low in range(256)]
-_TEN_TO_19: Final = DecimalNumber("1e19")
+GREGORIAN: Final = "1583"
+"""Years from here on are the same to Java and to Python, and times of day are read alike."""
 
 
 def integer(number: int) -> SchemaAndValue:
@@ -45,7 +54,7 @@ def number_of(token: str) -> SchemaAndValue | None:
     if len(token) < 19 and token.isascii() and token.isdecimal():
         return integer(int(token))
     if _FRACTION.fullmatch(token) is not None:
-        return SchemaAndValue(FLOAT32_SCHEMA, float32_of_decimal(token))
+        return SchemaAndValue(FLOAT32_SCHEMA, Float32(token))
     number = decimal_or_none(token)
     return None if number is None else _narrowest(number, token)
 
@@ -82,5 +91,7 @@ def temporal_of(token: str) -> SchemaAndValue | None:
     if not token.isascii():
         length += sum(char > "\uffff" for char in token)
     read = LENIENT.get(length)
+    if read is not None and token > GREGORIAN and (exact := time_of(token)) is not None:
+        return exact
     epoch_ms = None if read is None else read(token)
     return None if epoch_ms is None else SchemaAndValue(_TIME_SCHEMAS[length], from_epoch_ms(epoch_ms))

@@ -43,7 +43,7 @@ def narrowed_float64(schema: Schema | None, value: Any) -> float:
 
 
 def whole_number(schema: Schema | None, value: Any) -> int:
-    """Give the whole number of at most 64 bits that a value stands for.
+    """Give the whole number that a value stands for.
 
     Args:
         schema: what the value is; a point in time needs one.
@@ -53,19 +53,19 @@ def whole_number(schema: Schema | None, value: Any) -> int:
         ConnectDataError: it stands for none, or has a fraction.
     """
     number = exact_number(schema, value)
+    if isinstance(number, int):
+        return int(number)
     if isinstance(number, float):
         if not math.isfinite(number):
             raise ConnectDataError("expected a whole number, found infinity or no number")
         number = DecimalNumber(number)
-    if isinstance(number, DecimalNumber):
-        # Its size first: a small text can say a number that fills the memory.
-        if number.adjusted() >= _INT64_DIGITS:
-            raise ConnectDataError("expected an integer of 64 bits, found a larger one")
-        whole = int(number)
-        if whole != number:
-            raise ConnectDataError("expected a whole number, found one with a fraction")
-        return whole
-    return int(number)
+    # Its size first: a small text can say a number that fills the memory.
+    if number.adjusted() >= _INT64_DIGITS:
+        raise ConnectDataError("expected an integer of 64 bits, found a larger one")
+    whole = int(number)
+    if whole != number:
+        raise ConnectDataError("expected a whole number, found one with a fraction")
+    return whole
 
 
 def exact_number(schema: Schema | None, value: Any) -> float | DecimalNumber:

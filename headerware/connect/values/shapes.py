@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from headerware.connect.data.logical import Decimal
 from headerware.connect.data.schema import (
     FLOAT32_SCHEMA,
     FLOAT64_SCHEMA,
@@ -15,7 +16,6 @@ from headerware.connect.data.schema import (
     Schema,
     Type,
 )
-from headerware.connect.data.logical import Decimal
 
 _RANKS: Final = {
     schema.type: rank

@@ -33,7 +33,7 @@ def convert_to_decimal(
         mode: ``strict`` gives exactly the number, with zeros added or taken away, or else refuses.
 
     Raises:
-        ConnectDataError: the value stands for no decimal, in ``strict`` for none with so many digits after the
+        ConnectDataError: the value stands for no decimal; in ``strict``, for none of so many digits after the
             point; in ``kafka_4_3``, it is null.
         NumberTextError: in ``kafka_4_3``, no number, infinity, a text that is no number, or no bytes.
     """

@@ -16,7 +16,7 @@ from headerware.connect.data.schema import Schema
 from headerware.connect.data.times import is_time
 from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
-from headerware.connect.values.java_numbers import is_number, to_float64
+from headerware.connect.values.java_numbers import to_float64
 from headerware.connect.values.numbers_of import (
     exact_number,
     narrowed_float64,
@@ -149,15 +149,3 @@ def _check_rounding(number: float | DecimalNumber, made: float, exact_to: int) -
         raise ConnectDataError("expected a number that the float can hold, found a larger one")
     if made == 0 and number != 0:
         raise ConnectDataError("expected a number that the float can hold, found one nearer to zero")
-
-
-__all__ = [
-    "convert_to_boolean",
-    "convert_to_byte",
-    "convert_to_double",
-    "convert_to_float",
-    "convert_to_integer",
-    "convert_to_long",
-    "convert_to_short",
-    "is_number",
-]

@@ -1,8 +1,8 @@
-"""Write values as text (KIP-145's ``Values.convertToString``).
+r"""Write values as text (KIP-145's ``Values.convertToString``).
 
     numbers            as Java writes them
     bytes              base64
-    lists, maps        [1,"a"]  {"k":"a \\"b\\""}    structs as maps; strings and bytes within them in quotes
+    lists, maps        [1,"a"]  {"k":"a \"b\""}   structs as maps; strings and bytes within them in quotes
     points in time     2017-05-21   16:31:05.387Z   2017-05-21T16:31:05.387Z
 
 The ``strict`` mode writes a point in time as its schema says, and one without a schema as a timestamp;
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, is_time, to_epoch_ms
+from headerware.connect.data.times import DAY_MS, Instant, is_time, to_epoch_ms
 from headerware.connect.data.validation import DATE, TIME
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
@@ -38,7 +38,7 @@ def convert_to_string(schema: Schema | None, value: Any, *, mode: Mode = "strict
         mode: which form points in time have.
 
     Raises:
-        ConnectDataError: the value is of no class that Connect knows, is nested too deeply, or (in ``strict``)
+        ConnectDataError: the value is of no class that Connect knows, is nested too deeply, or in ``strict``
             a date is not at midnight or a time not on the first day.
     """
     if value is None or type(value) is str:
@@ -129,7 +129,9 @@ def _as_described(schema: Schema | None, value: datetime | Instant) -> str:
         return date_text(epoch_ms)
     if name == TIME:
         if not 0 <= epoch_ms < DAY_MS:
-            raise ConnectDataError("expected a time of day, found a point in time that is not on the first day")
+            raise ConnectDataError(
+                "expected a time of day, found a point in time that is not on the first day"
+            )
         return time_text(epoch_ms)
     return timestamp_text(epoch_ms)
 

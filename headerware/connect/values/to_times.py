@@ -1,7 +1,7 @@
 """Convert values to dates, times and timestamps (KIP-145's ``Values.convertToDate`` and so on).
 
 A timestamp becomes the day, or the time of day, that it lies in; a date the midnight that it begins with.
-``strict`` and ``kafka_4_3`` agree on that, but for timestamps before 1970, of which Kafka takes the day after.
+``kafka_4_3`` takes the day after for timestamps before 1970.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from headerware.connect.data.logical import Date, Time, Timestamp
+from headerware.connect.data.logical import Date, Time
 from headerware.connect.data.numbers import Int32, wrapped_int64
 from headerware.connect.data.schema import Schema
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, is_time, to_epoch_ms
@@ -153,7 +153,9 @@ def _strictly(schema: Schema | None, value: Any) -> tuple[str | None, Any]:
     """Give the name of the logical type that a value has, or None for a number, and the value."""
     if isinstance(value, str):
         parsed = parse_string(value)
-        schema, value = (None, value) if parsed is None else parsed
+        if parsed is None or parsed.value is None:
+            raise ConnectDataError("expected a point in time, found the text of null")
+        schema, value = parsed
     if not is_time(value):
         return None, value
     name = TIMESTAMP if schema is None else schema.name

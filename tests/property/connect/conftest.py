@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from headerware.testing import MissingPartError
 from tests.conftest import cannot_run
 from tests.connect_oracle.oracle import ConnectOracle
 from tests.vectors.connect.compare import nearly_same, same
+from tests.vectors.connect.nodes import write_json
 from tests.vectors.connect.operations import answer
 
 Question = dict[str, Any]
@@ -54,7 +56,7 @@ def agree(connect_oracle: ConnectOracle) -> Check:
     def check(questions: list[Question]) -> None:
         for question, expected in zip(questions, connect_oracle.ask(questions), strict=True):
             operation = question["op"]
-            found = answer(question)
+            found = json.loads(write_json(answer(question)))
             _compared[operation] += 1
             if same(operation, expected, found):
                 continue

@@ -43,7 +43,7 @@ def part(draw: st.DrawFn, struct_schema: Nodes | None = None) -> tuple[Any, Any]
         return None, draw(maps)
     if shape == 4:
         return None, draw(schemaless)
-    schema = draw(schemas() if shape == 5 else struct_schema or struct_schemas())
+    schema = draw(schemas() if shape == 5 else (struct_schemas() if struct_schema is None else struct_schema))
     return schema, draw(fitting(schema))
 
 
@@ -59,7 +59,7 @@ def records(
         parts: what that part is; anything by default.
     """
     other = "key" if of == "value" else "value"
-    schema, value = draw(parts or part())
+    schema, value = draw(part() if parts is None else parts)
     made: dict[str, Any] = {"topic": draw(st.sampled_from(["test", "a-topic", "t.1", ""]))}
     made |= {f"{of}Schema": schema, of: value}
     made |= draw(st.sampled_from([{}, {}, {f"{other}Schema": "string", other: "k"}, {other: 5}]))

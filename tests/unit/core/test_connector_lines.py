@@ -11,6 +11,7 @@ from headerware.core.client_chain import client_chain
 from headerware.core.config import is_ours
 from headerware.core.connector_lines import connector_source
 from headerware.interceptors import Serialize, Transforms
+from headerware.serdes import Json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +78,19 @@ class TestLines:
     def test_take_further_options_under_their_alias(self) -> None:
         (transforms,) = steps({**LINES, "interceptors.transforms.mode": "kafka_4_3"})
         assert transforms.mode == "kafka_4_3"
+
+    def test_take_options_of_a_converters_serde_under_their_alias_too(self) -> None:
+        options = {
+            "interceptors.converters.value.plain": "true",
+            "interceptors.converters.value.mode": "kafka_4_3",
+        }
+        (serialize,) = steps({**CONVERTERS, **options})
+        assert (serialize.value.plain, serialize.value.mode) == (True, "kafka_4_3")
+        assert serialize.value.options == {"schemas.enable": "false"}
+
+    def test_give_way_to_another_serde_under_their_alias(self) -> None:
+        (serialize,) = steps({**CONVERTERS, "interceptors.converters.value": "json"})
+        assert serialize.value == Json()
 
     def test_come_behind_a_file_that_the_client_names(self, tmp_path: Path) -> None:
         file = tmp_path / "platform.toml"

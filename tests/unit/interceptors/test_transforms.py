@@ -37,9 +37,17 @@ def transforms(lines: str, **options: Any) -> Transforms:
     return Transforms(config=lines, **options)
 
 
-def sent(chain: Transforms | Chain, *records: Record) -> list[Any]:
-    opened = (chain if isinstance(chain, Chain) else Chain([chain])).open()
-    return list(opened.send_outcomes(list(records)))
+def sent(step: Transforms, *records: Record) -> list[Any]:
+    """What the step makes of records on send, before they are serialized."""
+    hooks = step.open(Context())
+    return [outcome(hooks.on_send, record) for record in records]
+
+
+def outcome(hook: Any, record: Record) -> Any:
+    try:
+        return hook(record)
+    except TransformError as error:
+        return error
 
 
 def one(alias: str, kind: str, **keys: str) -> str:
@@ -145,9 +153,9 @@ class TestDirections:
         ("on", "send", "consume"), [("send", "", "x"), ("consume", "x", ""), ("both", "", "")]
     )
     def test_are_where_the_option_says(self, on: str, send: str, consume: str) -> None:
-        session = Chain([transforms(MASK, on=on)]).open()
-        assert session.send([self.RECORD])[0].value["ssn"] == send
-        assert session.consume([self.RECORD])[0].value["ssn"] == consume
+        hooks = transforms(MASK, on=on).open(Context())
+        assert hooks.on_send(self.RECORD).value["ssn"] == send
+        assert hooks.on_consume(self.RECORD).value["ssn"] == consume
 
     def test_of_consuming_know_the_offset(self) -> None:
         lines = one("where", "InsertField$Value", offset_field="at", partition_field="in")
@@ -172,19 +180,21 @@ class TestRefusals:
         assert outcome.java == "org.apache.kafka.connect.errors.DataException"
 
     def test_take_no_other_record_along(self) -> None:
-        bad, good = sent(transforms(MASK), Record("t", 5), Record("t", {"ssn": "x"}))
+        session = Chain([transforms(MASK), Serialize(value="json")]).open()
+        bad, good = session.send_outcomes([Record("t", 5), Record("t", {"ssn": "x"})])
         assert isinstance(bad, TransformError)
-        assert good.value == {"ssn": ""}
+        assert isinstance(good, Record)
+        assert good.value == b'{"ssn":""}'
 
     def test_bury_with_connects_headers(self) -> None:
         published: list[Record] = []
         chain = Chain([transforms(MASK, on="consume", on_error="dead_letter")])
         session = chain.open(Context(publish=published.append))
-        original = Record("people", "raw", partition=1, offset=9)
+        original = Record("people", b"raw", partition=1, offset=9)
         session.consume([original])
         (letter,) = published
         reason = {name.removeprefix("__connect.errors."): value for name, value in letter.headers}
-        assert letter.value == "raw"
+        assert letter.value == b"raw"
         assert reason["stage"] == b"TRANSFORMATION"
         assert reason["class.name"] == f"{PACKAGE}MaskField$Value".encode()
         assert reason["exception.class.name"] == b"org.apache.kafka.connect.errors.DataException"
@@ -211,13 +221,42 @@ class TestConfiguration:
         (tmp_path / "connector.properties").write_text(f"name=people\n{MASK}")
         toml = tmp_path / "chain.toml"
         toml.write_text('[[interceptors]]\ntype = "transforms"\nfile = "connector.properties"\n')
-        (made,) = sent(load_chain(toml), Record("t", {"ssn": "x"}))
+        (step,) = load_chain(toml)
+        assert isinstance(step, Transforms)
+        (made,) = sent(step, Record("t", {"ssn": "x"}))
         assert made.value == {"ssn": ""}
 
     def test_needs_the_file_when_it_is_opened(self, tmp_path: Path) -> None:
         chain = Chain([Transforms(file=str(tmp_path / "missing.properties"))])
         with pytest.raises(ConfigError, match=r"missing\.properties"):
             chain.open()
+
+    def test_in_a_file_may_refer_to_the_environment(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("INSTEAD", "$1")
+        file = tmp_path / "connector.properties"
+        file.write_text(
+            MASK + "transforms.mask.replacement=<${env:INSTEAD}>\nconnection.password=${env:NOBODY}"
+        )
+        (made,) = sent(
+            Chain([Transforms(file=str(file)), Serialize(value="json")]), Record("t", {"ssn": "x"})
+        )
+        assert json.loads(made.value) == {"ssn": "<$1>"}
+
+    @pytest.mark.parametrize(
+        "reference", ["${file:/etc/secrets:pepper}", "${env:PEPPER}", "a${vault:x}", "${env:HOME}${file:x}"]
+    )
+    def test_is_refused_where_a_reference_would_be_taken_for_the_value(
+        self, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("PEPPER", raising=False)
+        lines = f"{MASK}transforms.mask.replacement={reference}\n"
+        with pytest.raises(ConfigError, match=r"transforms\.mask\.replacement"):
+            transforms(lines)
+        (tmp_path / "connector.properties").write_text(lines)
+        with pytest.raises(ConfigError, match=r"transforms\.mask\.replacement"):
+            Chain([Transforms(file=str(tmp_path / "connector.properties"))]).open()
 
     @pytest.mark.parametrize("options", [{}, {"config": MASK, "file": "x"}])
     def test_is_one_of_the_two(self, options: dict[str, Any]) -> None:
@@ -233,15 +272,11 @@ class TestConfiguration:
         (made,) = sent(transforms(typo, mode="kafka_4_3"), Record("t", {}))
         assert made.value == {"ssn": None}
 
-    def test_closes_its_transforms_once(self) -> None:
-        session = Chain([transforms(MASK)]).open()
-        session.close()
-
 
 class TestWithSerialize:
     def test_stand_before_it(self) -> None:
         chain = Chain([transforms(MASK, plain=True), Serialize(value="json")])
-        (made,) = sent(chain, Record("t", ADA))
+        (made,) = chain.open().send([Record("t", ADA)])
         assert json.loads(made.value) == {"id": 1, "ssn": ""}
 
     def test_cannot_stand_behind_it(self) -> None:

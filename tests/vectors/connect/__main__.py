@@ -5,13 +5,12 @@ Each line of the file is a case, and each line that is printed ``{"id": ..., "an
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.vectors.connect.nodes import read_json
+from tests.vectors.connect.nodes import read_json, write_json
 from tests.vectors.connect.operations import answer
 
 _USAGE: Final = "usage: python -m tests.vectors.connect FILE"
@@ -39,9 +38,7 @@ def main(arguments: list[str]) -> int:
     out = sys.stdout.buffer
     with Path(arguments[0]).open(encoding="utf-8", newline="\n") as lines:
         for each in answers(lines):
-            text = json.dumps(each, ensure_ascii=False, separators=(",", ":"))
-            # Half a pair of surrogates, which UTF-8 has no bytes for, becomes a question mark, as in Java.
-            out.write(text.encode("utf-8", "replace") + b"\n")
+            out.write(write_json(each) + b"\n")
     out.flush()
     return 0
 

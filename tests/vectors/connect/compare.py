@@ -10,7 +10,9 @@ from typing import Any, Final
 
 _ONLY_KAFKAS: Final = frozenset({"message", "cause"})
 """Members of an error that are in Kafka's words."""
-_FLOAT: Final = re.compile(r"-?\d+\.\d+(?:E-?\d+)?")
+_NUMBER: Final = re.compile(r"-?(?:\d+\.\d+|\d{15,})(?:E[+-]?\d+)?")
+_ADDRESS: Final = re.compile(r"@[0-9a-f]{1,8}\b")
+"""What Java's text of an object ends with that has no text of its own."""
 
 
 def agrees(case: dict[str, Any], answer: Any) -> bool:
@@ -26,7 +28,7 @@ def agrees(case: dict[str, Any], answer: Any) -> bool:
 
 
 def same(operation: str, expected: Any, answer: Any) -> bool:
-    """Whether an answer is the same as the expected one, exactly."""
+    """Whether an answer is the same as the expected one."""
     return bool(normal(operation, expected) == normal(operation, answer))
 
 
@@ -36,19 +38,26 @@ def nearly_same(operation: str, expected: Any, answer: Any) -> bool:
 
 
 def normal(operation: str, answer: Any) -> Any:
-    """Give what of an answer counts: no texts of errors, no version of Java, unordered maps in one order."""
+    """Give what of an answer counts: no texts of errors, no addresses, unordered maps in one order."""
     if operation == "version" and isinstance(answer, dict):
         return {name: member for name, member in answer.items() if name != "java"}
-    return _changed(["boolean", answer] if isinstance(answer, bool) else answer, _without_texts)
+    return _changed(answer, _without_texts, _plain)
 
 
-def _changed(node: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
-    """Put every object of a node through a function, the innermost first."""
+def _changed(node: Any, change: Callable[[dict[str, Any]], Any], leaf: Callable[[Any], Any]) -> Any:
+    """Put every object and every leaf of a node through a function, the innermost first."""
     if isinstance(node, list):
-        return [_changed(item, change) for item in node]
+        return [_changed(item, change, leaf) for item in node]
     if isinstance(node, dict):
-        return change({name: _changed(member, change) for name, member in node.items()})
-    return node
+        return change({name: _changed(member, change, leaf) for name, member in node.items()})
+    return leaf(node)
+
+
+def _plain(leaf: Any) -> Any:
+    """Give a leaf without an address; numbers keep their kind, for true is no 1."""
+    if isinstance(leaf, str):
+        return _ADDRESS.sub("@", leaf)
+    return ("boolean", leaf) if isinstance(leaf, bool) else leaf
 
 
 def _without_texts(node: dict[str, Any]) -> Any:
@@ -56,31 +65,29 @@ def _without_texts(node: dict[str, Any]) -> Any:
         return {name: member for name, member in node.items() if name not in _ONLY_KAFKAS}
     if node.get("order") == "unspecified":
         return {**node, "v": sorted(node["v"], key=json.dumps)}
-    # Numbers keep their kind: true is no 1.
-    return {
-        name: ["boolean", member] if isinstance(member, bool) else member for name, member in node.items()
-    }
+    if "@" in str(node.get("utf8")):
+        return {**node, "b64": None}  # the same address
+    return node
 
 
 def _rounded(node: Any) -> Any:
-    return _changed(_with_texts_rounded(node), _without_digits)
+    return _changed(node, _without_digits, lambda leaf: _cut(leaf) if isinstance(leaf, str) else leaf)
 
 
 def _without_digits(node: dict[str, Any]) -> Any:
+    if "unscaled" in node:
+        return _nearest(node["v"])
     dropped = "v" if "bits" in node else "b64" if "utf8" in node else ""
     return {name: member for name, member in node.items() if name != dropped}
 
 
-def _with_texts_rounded(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_with_texts_rounded(item) for item in node]
-    if isinstance(node, dict):
-        return {name: _with_texts_rounded(member) for name, member in node.items()}
-    return _FLOAT.sub(_nearest, node) if isinstance(node, str) else node
+def _cut(text: str) -> str:
+    return _NUMBER.sub(lambda found: _nearest(found[0]), text)
 
 
-def _nearest(found: re.Match[str]) -> str:
+def _nearest(number: str) -> str:
+    """Give the text of the nearest float of 32 bits."""
     try:
-        return repr(struct.unpack("f", struct.pack("f", float(found[0])))[0])
+        return repr(struct.unpack("f", struct.pack("f", float(number)))[0])
     except OverflowError:
-        return repr(float(found[0]))
+        return repr(float(number))

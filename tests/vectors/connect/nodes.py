@@ -23,6 +23,11 @@ def read_json(line: str) -> Any:
     return json.loads(line, parse_float=_decimal)
 
 
+def write_json(node: Any) -> bytes:
+    """Write a line; half a pair of surrogates, which UTF-8 has no bytes for, is a question mark, as in Java."""
+    return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 def _decimal(text: str) -> Decimal:
     sign, digits, exponent = Decimal(text).as_tuple()
     assert isinstance(exponent, int), "JSON has no infinities"

@@ -113,7 +113,10 @@ class _Parser:
         match = _NAME.match(self._text, self._at)
         if match is None:
             raise self._malformed()
-        self._names.append(_unescaped(match[1]))
+        name = _unescaped(match[1])
+        if _SURROGATE.search(name):  # which Jackson takes in text alone
+            raise self._malformed()
+        self._names.append(name)
         self._at = match.end()
 
     def _malformed(self) -> ConnectDataError:
@@ -123,8 +126,12 @@ class _Parser:
 def _decoded(data: bytes) -> str:
     for mark, codec in _MARKS:
         if data.startswith(mark) and len(data) > 3:
-            return data[len(mark) :].decode(codec, _ESCAPE if codec == "utf-8" else "replace")
-    return data.decode(_codec(data), _ESCAPE)
+            return _text(data[len(mark) :], codec)
+    return _text(data, _codec(data))
+
+
+def _text(data: bytes, codec: str) -> str:
+    return data.decode(codec, _ESCAPE if codec == "utf-8" else "replace")
 
 
 def _codec(data: bytes) -> str:
@@ -140,7 +147,7 @@ def _space(text: str, at: int) -> int:
 def _number(integral: str, rest: str) -> Any:
     if rest:
         return decimal_of(integral + rest)
-    if len(integral) > MAX_DIGITS + 1:
+    if len(integral.removeprefix("-")) > MAX_DIGITS:
         raise ConnectDataError(f"expected numbers of up to {MAX_DIGITS} digits")
     return int(integral)
 

@@ -1,8 +1,8 @@
 """Schemas in JSON, both ways: the one half of the envelope.
 
-{"type": "int32", "optional": false, "name": "n", "version": 1, "doc": "d", "parameters": {"p": "1"}, "default": 5}
+{"type": "int32", "optional": false, "name": ..., "version": ..., "doc": ..., "parameters": ..., "default": ...}
 
-An array's has "items", a map's "keys" and "values", a struct's "fields", each of which has its "field", the name.
+An array's has "items", a map's "keys" and "values", a struct's "fields"; each of those its "field", the name.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.connect.config import ConfigKey, one_of
+from headerware.connect.config import Check, ConfigKey, one_of
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
 from headerware.connect.data.times import Instant, to_epoch_ms
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 _EXISTS: Final = "exists"
 MISSING: Final = "missing.or.null.behavior"
 """The key that says what to do with a record that lacks the value: ``fail``, ``include`` or ``exclude``."""
+
+
+_BOOLEANS: Final[dict[str | None, bool]] = {"true": True, "false": False}
+
+
+def _refuse_other(value: str | None) -> str | None:
+    return None if value is None or value in _BOOLEANS else "expected true or false"
+
+
+_TRUE_OR_FALSE: Final = Check("[true, false]", _refuse_other)
+"""Not a boolean's key: those cannot be left open."""
 
 
 def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
@@ -51,9 +62,10 @@ def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
         ConfigKey(name=f"{prefix}.values", type="LIST", default=None, doc=f"What the {what} must be one of."),
         ConfigKey(
             name=f"{prefix}.exists",
-            type="BOOLEAN",
+            type="STRING",
             default=None,
-            doc=f"Whether the {what} must be there, and not null.",
+            check=_TRUE_OR_FALSE,
+            doc=f"Whether the {what} must be there, and not null: true or false.",
         ),
         ConfigKey(
             name=MISSING,
@@ -89,7 +101,7 @@ class Condition:
             )
         self._what: Final = what
         self._absent: Final[str] = options[MISSING]
-        self._exists: Final[bool | None] = given.pop(_EXISTS, None)
+        self._exists: Final = _BOOLEANS.get(given.pop(_EXISTS, None))
         self._tests: Final = [
             (_TESTS | _BOUNDS)[name](value, f"{prefix}.{name}") for name, value in given.items()
         ]
@@ -131,7 +143,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text]
+    return _BOOLEANS[text]
 
 
 def _time(text: str) -> int:

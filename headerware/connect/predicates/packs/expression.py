@@ -14,6 +14,7 @@ from headerware.connect.expressions import AbsentValueError, CompiledExpression,
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.base import Predicate
 from headerware.connect.predicates.packs.conditions import MISSING
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ class Expression(Predicate):
     ``has(value.amount)`` and ``value.?amount.orValue(0)`` say it in the expression itself.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name="expression",
             type="STRING",

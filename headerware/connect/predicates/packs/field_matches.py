@@ -16,6 +16,7 @@ from headerware.connect.modes import STRICT
 from headerware.connect.predicates.base import Predicate
 from headerware.connect.predicates.packs.conditions import Condition, condition_keys
 from headerware.connect.predicates.packs.reading import FieldReader
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +69,7 @@ class FieldMatches(Predicate):
     whether the predicate holds (include) or not (exclude) where the field is missing.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(*FIELD_KEYS)
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(*FIELD_KEYS)
     part: ClassVar[Part | None] = None
     """Which of the two; None for the class that has both."""
     Key: ClassVar[type[FieldMatches]]

@@ -14,6 +14,7 @@ from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.base import Predicate
 from headerware.connect.predicates.packs.conditions import Condition, condition_keys
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +67,7 @@ class HeaderMatches(Predicate):
     ``missing.or.null.behavior`` whether the predicate holds (include) or not (exclude) where there is none.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(*HEADER_KEYS)
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(*HEADER_KEYS)
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from headerware.connect.config import ConfigDef, ConfigKey, one_of
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.packs.renaming import NESTED, Rename
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class ChangeCase(Rename):
     would have one name are refused.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name="from",
             type="STRING",

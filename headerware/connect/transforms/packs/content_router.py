@@ -19,6 +19,7 @@ from headerware.connect.expressions import AbsentValueError, CompiledExpression
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.conditions import MISSING
 from headerware.connect.predicates.packs.reading import FieldReader
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.packs.topics import legal_topic, legal_topic_option, topic_text
 
@@ -43,7 +44,7 @@ class ContentRouter(Transform):
     does not take, or that begins with two underscores as Kafka's internal topics do, is refused.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         *(
             ConfigKey(
                 name=name, type="STRING", default=None, importance="HIGH", check=NOT_EMPTY_TEXT, doc=doc

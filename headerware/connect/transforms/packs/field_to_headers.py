@@ -16,6 +16,7 @@ from headerware.connect.data.schema import Schema, Type
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import STRICT
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
 from headerware.connect.transforms.lists import items
 from headerware.connect.transforms.packs.edits import struct_of, without_missing
@@ -47,7 +48,7 @@ class FieldToHeaders(PartTransform):
     ``skip.missing.or.null=true``. Moved fields leave the value. A tombstone stays as it is.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name="fields",
             type="LIST",

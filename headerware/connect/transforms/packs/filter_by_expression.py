@@ -14,6 +14,7 @@ from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, one_
 from headerware.connect.expressions import AbsentValueError, CompiledExpression, Result
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.conditions import MISSING
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.packs.filter_by_field import FILTER_TYPE
 
@@ -33,7 +34,7 @@ class FilterByExpression(Transform):
     ``filter.type`` is.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name=_CONDITION,
             type="STRING",

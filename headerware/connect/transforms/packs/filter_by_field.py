@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey, one_of
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.field_matches import FIELD_KEYS, FieldCondition
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class FilterByField(PartTransform):
     ``filter.type`` is.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(*FIELD_KEYS, FILTER_TYPE)
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(*FIELD_KEYS, FILTER_TYPE)
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.header_matches import HEADER_KEYS, HeaderCondition
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.packs.filter_by_field import FILTER_TYPE
 
@@ -30,7 +31,7 @@ class FilterByHeader(Transform):
     whatever ``filter.type`` is.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(*HEADER_KEYS, FILTER_TYPE)
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(*HEADER_KEYS, FILTER_TYPE)
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)

@@ -19,6 +19,7 @@ from headerware.connect.data.numbers import Int8, Int16, Int32
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
 from headerware.connect.transforms.packs.edits import struct_of, without_missing
 from headerware.connect.transforms.paths import parse_path
@@ -47,7 +48,7 @@ class Hash(PartTransform):
     all phone numbers; a ``salt`` only stands before each value. MD5 and SHA-1, being broken, are not offered.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name="field.name",
             type="LIST",

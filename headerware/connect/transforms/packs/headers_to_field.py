@@ -18,6 +18,7 @@ from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
 from headerware.connect.transforms.lists import items
 from headerware.connect.transforms.packs.edits import struct_of
@@ -47,7 +48,7 @@ class HeadersToField(PartTransform):
     another type is refused. A field that the value has already is refused. A tombstone keeps its headers.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name="headers", type="LIST", importance="HIGH", check=DISTINCT_SOME, doc="The headers to read."
         ),

@@ -30,6 +30,7 @@ from headerware.connect.data.schema import (
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform, require_map, require_struct
 from headerware.connect.transforms.lists import items
 from headerware.connect.transforms.paths import ABSENT, FieldPath, missing_field, parse_path
@@ -79,7 +80,7 @@ class KeyToValue(Transform):
     that the value has already is refused, or replaced with ``replace.existing=true``. A tombstone stays one.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name="key.fields",
             type="LIST",

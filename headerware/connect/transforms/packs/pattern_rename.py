@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey
 from headerware.connect.errors import ArgumentError, ConnectConfigError
 from headerware.connect.patterns import java_pattern, replacement
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.packs.renaming import NESTED, Rename
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class PatternRename(Rename):
     would have one name are refused.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name="field.pattern",
             type="STRING",

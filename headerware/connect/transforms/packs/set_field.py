@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey
 from headerware.connect.data.conforming import conformed
 from headerware.connect.data.logical import Timestamp
 from headerware.connect.data.schema import Field, Schema, Type
@@ -20,6 +20,7 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.expressions import CompiledExpression
 from headerware.connect.modes import STRICT
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
 from headerware.connect.transforms.markers import new_field
 from headerware.connect.transforms.packs.edits import struct_of
@@ -43,6 +44,13 @@ _TYPES: Final = {
 """The types of fields, by what expressions give."""
 
 
+_KINDS: Final = (*PRIMITIVES, _TIMESTAMP)
+
+
+def _refuse_kind(value: str | None) -> str | None:
+    return None if value is None or value in _KINDS else f"expected one of {', '.join(_KINDS)}"
+
+
 class SetField(PartTransform):
     """Add a field, or replace the one of its name, with what an expression gives for the record.
 
@@ -50,7 +58,7 @@ class SetField(PartTransform):
     known beforehand. It may be null unless its name ends with ``!``. A tombstone stays one.
     """
 
-    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
         ConfigKey(
             name="field", type="STRING", importance="HIGH", check=NOT_EMPTY_TEXT, doc="The field's name."
         ),
@@ -65,7 +73,7 @@ class SetField(PartTransform):
             name="field.type",
             type="STRING",
             default=None,
-            check=one_of(*PRIMITIVES, _TIMESTAMP, None),  # type: ignore[arg-type]  # a key without a default has None
+            check=Check(f"[{', '.join(_KINDS)}]", _refuse_kind),
             doc="Its type, in a value with a schema.",
         ),
     )

@@ -1,0 +1,155 @@
+r"""A connector's configuration as text: a ``.properties`` file, or JSON as Connect's REST interface takes it.
+
+The file, as Java reads it:
+
+    # or ! begins a comment                  key=value   key:value   key value
+    a line may go on behind a backslash      \t \n \r \f \uXXXX, and a backslash before anything else
+
+The JSON is ``{"name": ..., "config": {...}}``, or the inner object alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from headerware.connect.errors import ConnectConfigError
+from headerware.connect.modes import STRICT, Mode
+
+_BLANKS: Final = " \t\f"
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(u(?P<code>[0-9a-fA-F]{4})?|.|\Z)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_DESCRIBING: Final = frozenset({"name", "config", "initial_state", "tasks", "type"})
+"""What stands around a connector's configuration in what Connect's REST interface takes and gives."""
+
+
+def parse_properties(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
+    r"""Read a ``.properties`` file.
+
+    Args:
+        text: its contents.
+        mode: ``strict`` refuses a key that stands there twice, of which ``kafka_4_3`` takes the last, and a
+            value without a key.
+
+    Raises:
+        ConnectConfigError: a ``\u`` without four hexadecimal digits, and what the mode refuses.
+    """
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        written = _KEY.match(line)
+        end = written.end() if written else 0
+        separator = _SEPARATOR.match(line, end)
+        key = _unescaped(line[:end], number)
+        if mode == STRICT and (key in found or not key):
+            problem = "this key stands there twice" if key else "there is a value without a key"
+            raise ConnectConfigError(f"line {number}: {problem}", path=key)
+        found[key] = _unescaped(line[separator.end() if separator else end :], number)
+    return found
+
+
+def parse_connector(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
+    """Read a connector's configuration, be it JSON or a ``.properties`` file.
+
+    Args:
+        text: what stands in the file.
+        mode: see :func:`parse_properties`.
+
+    Raises:
+        ConnectConfigError: it is neither, a value is no text, number or boolean, or a key stands there twice.
+    """
+    text = text.removeprefix("\ufeff")
+    if not text.lstrip().startswith("{"):
+        return parse_properties(text, mode=mode)
+    outer = _json_object(text, mode)
+    if not isinstance(outer.get("config"), dict):
+        return {key: _text(key, value) for key, value in outer.items()}
+    inner = {key: _text(key, value) for key, value in outer["config"].items()}
+    return _named(outer, inner)
+
+
+def _named(outer: dict[str, Any], inner: dict[str, str]) -> dict[str, str]:
+    for key in outer:
+        if key not in _DESCRIBING:
+            raise ConnectConfigError("this stands beside 'config'; put it inside", path=key)
+    if "name" not in outer:
+        return inner
+    name = _text("name", outer["name"])
+    if inner.setdefault("name", name) != name:
+        raise ConnectConfigError("the connector has another name inside 'config'", path="name")
+    return inner
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Give each line with those that it goes on in, and the number of its first."""
+    begun, start = "", 0
+    lines = [line.lstrip(_BLANKS) for line in _LINE_END.split(text)]
+    for number, line in enumerate(lines, 1):
+        if not begun:
+            # A backslash alone begins nothing yet: what follows may be a comment.
+            start = number
+            if not line or line[0] in "#!":
+                continue
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2
+        begun += line[:-1] if goes_on else line
+        if begun and (not goes_on or number == len(lines)):
+            yield start, begun
+            begun = ""
+
+
+def _unescaped(text: str, line: int) -> str:
+    if "\\" not in text:
+        return text
+
+    def character(match: re.Match[str]) -> str:
+        char = match[1][:1]
+        if char != "u":
+            return _CONTROLS.get(char, char)
+        if match["code"] is None:
+            raise ConnectConfigError(f"line {line}: expected four hexadecimal digits behind '\\u'")
+        return chr(int(match["code"], 16))
+
+    return _PAIR.sub(_character, _ESCAPE.sub(character, text))
+
+
+def _character(pair: re.Match[str]) -> str:
+    """Give the one character that Java writes as two."""
+    return pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+def _json_object(text: str, mode: Mode) -> dict[str, Any]:
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs) and mode == STRICT:
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ConnectConfigError("this key stands there twice", path=twice)
+        return found
+
+    try:
+        # Numbers keep the text that they are written with: 1.10 is a version, not 1.1.
+        found = json.loads(
+            text, parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=members
+        )
+    except (ValueError, RecursionError) as error:
+        where = f": line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ConnectConfigError(
+            f"expected a connector's configuration as JSON, found none{where}"
+        ) from error
+    if not isinstance(found, dict):
+        raise ConnectConfigError("expected a connector's configuration as a JSON object")
+    return found
+
+
+def _text(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        found = "null" if value is None else "a list" if isinstance(value, list) else "an object"
+        raise ConnectConfigError(f"expected a text, a number or a boolean, found {found}", path=key)
+    return value

@@ -1,0 +1,1 @@
+"""Connect's converters as a serde."""
