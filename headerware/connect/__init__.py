@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from headerware.connect.config import ConfigDef, ConfigKey
+    from headerware.connect.config import Check, ConfigDef, ConfigKey
     from headerware.connect.converters.base import Converter, HeaderConverter
     from headerware.connect.converters.boolean import BooleanConverter
     from headerware.connect.converters.byte_array import ByteArrayConverter
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headerware.connect.converters.selection import converter_from, header_converter_from
     from headerware.connect.converters.simple import SimpleHeaderConverter
     from headerware.connect.converters.string import StringConverter
-    from headerware.connect.data import Field, Schema, SchemaAndValue, SchemaBuilder, Struct
+    from headerware.connect.data import Field, Schema, SchemaAndValue, SchemaBuilder, Struct, Type
     from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConnectError, ConversionError
     from headerware.connect.headers import ConnectHeader, ConnectHeaders
     from headerware.connect.modes import Mode
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from headerware.connect.predicates.base import Predicate
     from headerware.connect.predicates.catalogue import predicate_type
     from headerware.connect.predicates.has_header_key import HasHeaderKey
+    from headerware.connect.predicates.packs.expression import Expression
+    from headerware.connect.predicates.packs.field_matches import FieldMatches
+    from headerware.connect.predicates.packs.header_matches import HeaderMatches
     from headerware.connect.predicates.record_is_tombstone import RecordIsTombstone
     from headerware.connect.predicates.topic_name_matches import TopicNameMatches
     from headerware.connect.properties import parse_connector, parse_properties
@@ -52,6 +55,18 @@ if TYPE_CHECKING:
     from headerware.connect.transforms.insert_field import InsertField
     from headerware.connect.transforms.insert_header import InsertHeader
     from headerware.connect.transforms.mask_field import MaskField
+    from headerware.connect.transforms.packs.change_case import ChangeCase
+    from headerware.connect.transforms.packs.content_router import ContentRouter
+    from headerware.connect.transforms.packs.field_to_headers import FieldToHeaders
+    from headerware.connect.transforms.packs.filter_by_expression import FilterByExpression
+    from headerware.connect.transforms.packs.filter_by_field import FilterByField
+    from headerware.connect.transforms.packs.filter_by_header import FilterByHeader
+    from headerware.connect.transforms.packs.hashing import Hash
+    from headerware.connect.transforms.packs.headers_to_field import HeadersToField
+    from headerware.connect.transforms.packs.key_to_value import KeyToValue
+    from headerware.connect.transforms.packs.outbox_router import OutboxRouter
+    from headerware.connect.transforms.packs.pattern_rename import PatternRename
+    from headerware.connect.transforms.packs.set_field import SetField
     from headerware.connect.transforms.regex_router import RegexRouter
     from headerware.connect.transforms.replace_field import ReplaceField
     from headerware.connect.transforms.set_schema_metadata import SetSchemaMetadata
@@ -63,6 +78,8 @@ __all__ = [
     "BooleanConverter",
     "ByteArrayConverter",
     "Cast",
+    "ChangeCase",
+    "Check",
     "ConfigDef",
     "ConfigKey",
     "ConnectConfigError",
@@ -71,28 +88,41 @@ __all__ = [
     "ConnectHeader",
     "ConnectHeaders",
     "ConnectRecord",
+    "ContentRouter",
     "ConversionError",
     "Converter",
     "DoubleConverter",
     "DropHeaders",
+    "Expression",
     "ExtractField",
     "Field",
+    "FieldMatches",
+    "FieldToHeaders",
     "Filter",
+    "FilterByExpression",
+    "FilterByField",
+    "FilterByHeader",
     "Flatten",
     "FloatConverter",
     "HasHeaderKey",
+    "Hash",
     "HeaderConverter",
     "HeaderFrom",
+    "HeaderMatches",
     "HeaderTo",
+    "HeadersToField",
     "HoistField",
     "InsertField",
     "InsertHeader",
     "IntegerConverter",
     "JsonConverter",
+    "KeyToValue",
     "LongConverter",
     "MaskField",
     "Mode",
+    "OutboxRouter",
     "PartTransform",
+    "PatternRename",
     "Pipeline",
     "Plan",
     "Predicate",
@@ -102,6 +132,7 @@ __all__ = [
     "Schema",
     "SchemaAndValue",
     "SchemaBuilder",
+    "SetField",
     "SetSchemaMetadata",
     "ShortConverter",
     "SimpleHeaderConverter",
@@ -116,6 +147,7 @@ __all__ = [
     "TimestampType",
     "TopicNameMatches",
     "Transform",
+    "Type",
     "ValueToKey",
     "converter_from",
     "converter_type",
@@ -131,6 +163,8 @@ _HOMES: Final = {
     "BooleanConverter": "converters.boolean",
     "ByteArrayConverter": "converters.byte_array",
     "Cast": "transforms.cast",
+    "ChangeCase": "transforms.packs.change_case",
+    "Check": "config",
     "ConfigDef": "config",
     "ConfigKey": "config",
     "ConnectConfigError": "errors",
@@ -139,28 +173,41 @@ _HOMES: Final = {
     "ConnectHeader": "headers",
     "ConnectHeaders": "headers",
     "ConnectRecord": "records",
+    "ContentRouter": "transforms.packs.content_router",
     "ConversionError": "errors",
     "Converter": "converters.base",
     "DoubleConverter": "converters.numbers",
     "DropHeaders": "transforms.drop_headers",
+    "Expression": "predicates.packs.expression",
     "ExtractField": "transforms.extract_field",
     "Field": "data",
+    "FieldMatches": "predicates.packs.field_matches",
+    "FieldToHeaders": "transforms.packs.field_to_headers",
     "Filter": "transforms.filter",
+    "FilterByExpression": "transforms.packs.filter_by_expression",
+    "FilterByField": "transforms.packs.filter_by_field",
+    "FilterByHeader": "transforms.packs.filter_by_header",
     "Flatten": "transforms.flatten",
     "FloatConverter": "converters.numbers",
     "HasHeaderKey": "predicates.has_header_key",
+    "Hash": "transforms.packs.hashing",
     "HeaderConverter": "converters.base",
     "HeaderFrom": "transforms.header_from",
+    "HeaderMatches": "predicates.packs.header_matches",
     "HeaderTo": "transforms.header_to",
+    "HeadersToField": "transforms.packs.headers_to_field",
     "HoistField": "transforms.hoist_field",
     "InsertField": "transforms.insert_field",
     "InsertHeader": "transforms.insert_header",
     "IntegerConverter": "converters.numbers",
     "JsonConverter": "converters.json.converter",
+    "KeyToValue": "transforms.packs.key_to_value",
     "LongConverter": "converters.numbers",
     "MaskField": "transforms.mask_field",
     "Mode": "modes",
+    "OutboxRouter": "transforms.packs.outbox_router",
     "PartTransform": "transforms.base",
+    "PatternRename": "transforms.packs.pattern_rename",
     "Pipeline": "pipeline",
     "Plan": "transforms.base",
     "Predicate": "predicates.base",
@@ -170,6 +217,7 @@ _HOMES: Final = {
     "Schema": "data",
     "SchemaAndValue": "data",
     "SchemaBuilder": "data",
+    "SetField": "transforms.packs.set_field",
     "SetSchemaMetadata": "transforms.set_schema_metadata",
     "ShortConverter": "converters.numbers",
     "SimpleHeaderConverter": "converters.simple",
@@ -184,6 +232,7 @@ _HOMES: Final = {
     "TimestampType": "records",
     "TopicNameMatches": "predicates.topic_name_matches",
     "Transform": "transforms.base",
+    "Type": "data",
     "ValueToKey": "transforms.value_to_key",
     "converter_from": "converters.selection",
     "converter_type": "converters.catalogue",

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 Ranges = tuple[tuple[int, int], ...]
 _LAST: Final = sys.maxunicode
+_LAST_CASED: Final = 0x1FFFF
+"""No letter behind this one has another case; the ideographs begin there."""
 _SMALL: Final = 64
 """How many characters of a set are looked at one by one for their other case."""
 
@@ -113,7 +115,7 @@ def _any_unicode_case(chars: CharSet) -> CharSet:
 def _case_variants() -> dict[int, tuple[int, ...]]:
     """Give the characters that are the same letter in another case: by what Java folds them to."""
     folded: dict[str, list[int]] = {}
-    for code in range(_LAST + 1):
+    for code in range(_LAST_CASED + 1):
         char = chr(code)
         upper = _one(char.upper(), char)
         fold = _one(upper.lower(), upper)

@@ -45,6 +45,7 @@ PUBLIC = [
     "SignatureError",
     "Stage",
     "TimestampType",
+    "TransformError",
     "TransportHeaderError",
     "UnknownSchemaError",
     "WireFormatError",

@@ -8,6 +8,7 @@ Timestamp        int64   datetime in UTC    milliseconds since the epoch
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from decimal import Decimal as DecimalNumber
 from typing import ClassVar, Final
@@ -75,13 +76,12 @@ class Decimal:
             raise NullValueError(
                 "expected a decimal's schema with the parameter 'scale', found no parameters"
             )
-        text = schema.parameters.get("scale")
-        try:
-            return int(text or "")
-        except ValueError:
-            raise ConnectDataError(
-                "expected a decimal's schema with a number as its parameter 'scale'"
-            ) from None
+        text = schema.parameters.get("scale") or ""
+        # Java's int: Python's takes underscores and white space, too, and any number of digits.
+        scale = int(text) if _SCALE.fullmatch(text) else None
+        if scale is None or not -(1 << 31) <= scale < 1 << 31:
+            raise ConnectDataError("expected a decimal's schema with a number as its parameter 'scale'")
+        return scale
 
 
 class _TimeType:
@@ -198,6 +198,7 @@ Date.SCHEMA = Date.builder().build()
 Time.SCHEMA = Time.builder().build()
 Timestamp.SCHEMA = Timestamp.builder().build()
 
+_SCALE: Final = re.compile(r"[+-]?\d{1,20}")
 TIME_TYPES: Final[dict[str, type[Date | Time | Timestamp]]] = {DATE: Date, TIME: Time, TIMESTAMP: Timestamp}
 """The types of points in time, by their schemas' names."""
 

@@ -7,12 +7,14 @@ from typing import Any, Final
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
+from headerware.connect.data.times import Instant
 from headerware.connect.errors import SchemaProjectorError
 
 _WIDENING: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
 _NUMBERS: Final[dict[Type, type]] = dict(
     zip(_WIDENING, (Int8, Int16, Int32, int, Float32, float), strict=True)
 )
+_NO_NUMBERS: Final = (bool, Instant)
 
 
 def project(source: Schema, value: Any, target: Schema) -> Any:
@@ -44,7 +46,7 @@ def project(source: Schema, value: Any, target: Schema) -> Any:
             )
             for key, item in value.items()
         }
-    if isinstance(value, int | float) and not isinstance(value, bool) and target.type in _NUMBERS:
+    if isinstance(value, int | float) and not isinstance(value, _NO_NUMBERS) and target.type in _NUMBERS:
         return _NUMBERS[target.type](value)
     return value
 

@@ -10,11 +10,17 @@ if TYPE_CHECKING:
     from headerware.connect.predicates.base import Predicate
     from headerware.connect.predicates.catalogue import predicate_type
     from headerware.connect.predicates.has_header_key import HasHeaderKey
+    from headerware.connect.predicates.packs.expression import Expression
+    from headerware.connect.predicates.packs.field_matches import FieldMatches
+    from headerware.connect.predicates.packs.header_matches import HeaderMatches
     from headerware.connect.predicates.record_is_tombstone import RecordIsTombstone
     from headerware.connect.predicates.topic_name_matches import TopicNameMatches
 
 __all__ = [
+    "Expression",
+    "FieldMatches",
     "HasHeaderKey",
+    "HeaderMatches",
     "Predicate",
     "RecordIsTombstone",
     "TopicNameMatches",
@@ -22,7 +28,10 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Expression": "packs.expression",
+    "FieldMatches": "packs.field_matches",
     "HasHeaderKey": "has_header_key",
+    "HeaderMatches": "packs.header_matches",
     "Predicate": "base",
     "RecordIsTombstone": "record_is_tombstone",
     "TopicNameMatches": "topic_name_matches",

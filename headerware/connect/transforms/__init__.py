@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from headerware.connect.transforms.insert_field import InsertField
     from headerware.connect.transforms.insert_header import InsertHeader
     from headerware.connect.transforms.mask_field import MaskField
+    from headerware.connect.transforms.packs.change_case import ChangeCase
+    from headerware.connect.transforms.packs.content_router import ContentRouter
+    from headerware.connect.transforms.packs.field_to_headers import FieldToHeaders
+    from headerware.connect.transforms.packs.filter_by_expression import FilterByExpression
+    from headerware.connect.transforms.packs.filter_by_field import FilterByField
+    from headerware.connect.transforms.packs.filter_by_header import FilterByHeader
+    from headerware.connect.transforms.packs.hashing import Hash
+    from headerware.connect.transforms.packs.headers_to_field import HeadersToField
+    from headerware.connect.transforms.packs.key_to_value import KeyToValue
+    from headerware.connect.transforms.packs.outbox_router import OutboxRouter
+    from headerware.connect.transforms.packs.pattern_rename import PatternRename
+    from headerware.connect.transforms.packs.set_field import SetField
     from headerware.connect.transforms.regex_router import RegexRouter
     from headerware.connect.transforms.replace_field import ReplaceField
     from headerware.connect.transforms.set_schema_metadata import SetSchemaMetadata
@@ -29,20 +41,32 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cast",
+    "ChangeCase",
+    "ContentRouter",
     "DropHeaders",
     "ExtractField",
+    "FieldToHeaders",
     "Filter",
+    "FilterByExpression",
+    "FilterByField",
+    "FilterByHeader",
     "Flatten",
+    "Hash",
     "HeaderFrom",
     "HeaderTo",
+    "HeadersToField",
     "HoistField",
     "InsertField",
     "InsertHeader",
+    "KeyToValue",
     "MaskField",
+    "OutboxRouter",
     "PartTransform",
+    "PatternRename",
     "Plan",
     "RegexRouter",
     "ReplaceField",
+    "SetField",
     "SetSchemaMetadata",
     "TimestampConverter",
     "TimestampRouter",
@@ -53,20 +77,32 @@ __all__ = [
 
 _HOMES: Final = {
     "Cast": "cast",
+    "ChangeCase": "packs.change_case",
+    "ContentRouter": "packs.content_router",
     "DropHeaders": "drop_headers",
     "ExtractField": "extract_field",
+    "FieldToHeaders": "packs.field_to_headers",
     "Filter": "filter",
+    "FilterByExpression": "packs.filter_by_expression",
+    "FilterByField": "packs.filter_by_field",
+    "FilterByHeader": "packs.filter_by_header",
     "Flatten": "flatten",
+    "Hash": "packs.hashing",
     "HeaderFrom": "header_from",
     "HeaderTo": "header_to",
+    "HeadersToField": "packs.headers_to_field",
     "HoistField": "hoist_field",
     "InsertField": "insert_field",
     "InsertHeader": "insert_header",
+    "KeyToValue": "packs.key_to_value",
     "MaskField": "mask_field",
+    "OutboxRouter": "packs.outbox_router",
     "PartTransform": "base",
+    "PatternRename": "packs.pattern_rename",
     "Plan": "base",
     "RegexRouter": "regex_router",
     "ReplaceField": "replace_field",
+    "SetField": "packs.set_field",
     "SetSchemaMetadata": "set_schema_metadata",
     "TimestampConverter": "timestamp_converter",
     "TimestampRouter": "timestamp_router",

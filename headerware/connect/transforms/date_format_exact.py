@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _MOST_DIGITS: Final = {"y": 4, "D": 3, "S": 3, "u": 1}
 _NUMERIC: Final = frozenset("yMLDduHkKhmsS")
 _NUMERIC_MONTH: Final = 2
+_ZONES: Final = frozenset("zZX")
+_UTC: Final = frozenset({"Z", "UTC", "GMT"})
 _LONG: Final = 4
 _YEAR_DIGITS: Final = 4
 
@@ -68,7 +70,7 @@ def unreadable(pieces: Sequence[Piece]) -> str | None:
         return "a field stands there twice"
     if not letters - set("GEuazZX"):
         return "it has no date and no time"
-    if len(letters & set("zZX")) > 1:
+    if len(letters & _ZONES) > 1:
         return "a zone stands there twice"
     if any(piece.letter == "y" and piece.width == 2 for piece in pieces):
         return "a year of two digits does not say its century"
@@ -90,25 +92,38 @@ def _varies(piece: Piece) -> bool:
 def exact_reader(pieces: Sequence[Piece]) -> Callable[[str], datetime | None]:
     """Compile a readable pattern to a function that reads texts; it gives None for one that does not fit."""
     match = re.compile("".join(map(_expression, pieces)), re.ASCII).fullmatch
-    converters = [(piece.letter, _converter(piece)) for piece in pieces if piece.letter]
-    letters = [letter for letter, _ in converters]
-    convert = [function for _, function in converters]
-    build = _PLAIN.get(frozenset(letters))
-    order = [letters.index(letter) for letter in _IN_ORDER if letter in letters] if build is not None else []
+    letters = [piece.letter for piece in pieces if piece.letter]
+    zone_at = next((at for at, letter in enumerate(letters) if letter in _ZONES), None)
+    build = _builder([piece for piece in pieces if piece.letter])
 
     def read(text: str) -> datetime | None:
         found = match(text)
         if found is None:
             return None
-        values = [function(group) for function, group in zip(convert, found.groups(), strict=True)]
+        groups = found.groups()
         try:
-            if build is not None:
-                return build(*[values[at] for at in order])
-            return _built(dict(zip(letters, values, strict=True)))
+            local = build(groups)
+            if zone_at is None or groups[zone_at] in _UTC or local is None:
+                return local
+            offset = _offset(groups[zone_at])
+            return None if offset is None else local - offset
         except (ValueError, OverflowError):
             return None
 
     return read
+
+
+def _builder(fields: Sequence[Piece]) -> Callable[[Sequence[str]], datetime | None]:
+    """Give a function that builds the local time of the fields' texts."""
+    places = {piece.letter: at for at, piece in enumerate(fields) if piece.letter not in _ZONES}
+    plain = all(not _is_name(piece) for piece in fields) and frozenset(places) in _PLAIN
+    if plain:
+        order = [places[letter] for letter in _IN_ORDER if letter in places]
+        return lambda groups: _plain(*[int(groups[at]) for at in order])
+    converters = [
+        (piece.letter, places[piece.letter], _converter(piece)) for piece in fields if piece.letter in places
+    ]
+    return lambda groups: _built({letter: convert(groups[at]) for letter, at, convert in converters})
 
 
 def _expression(piece: Piece) -> str:
@@ -144,7 +159,7 @@ def _converter(piece: Piece) -> Callable[[str], Any]:
         return lambda name: next(at for at, month in enumerate(MONTHS, 1) if month.startswith(name))
     if piece.letter == "E":
         return lambda name: next(at for at, day in enumerate(WEEKDAYS, 1) if day.startswith(name))
-    return str if piece.letter in "GazZX" else int
+    return str if piece.letter in "Ga" else int
 
 
 _IN_ORDER: Final = "yMdHmsS"
@@ -156,7 +171,7 @@ def _plain(
     return datetime(year, month, day, hour, minute, second, millisecond * 1000, UTC)
 
 
-_PLAIN: Final = {frozenset(_IN_ORDER[:length]): _plain for length in (3, 4, 5, 6, 7)}
+_PLAIN: Final = {frozenset(_IN_ORDER[:length]) for length in (3, 4, 5, 6, 7)}
 """The sets of letters from which a datetime is built without further ado."""
 
 
@@ -175,10 +190,7 @@ def _built(fields: dict[str, int | str]) -> datetime | None:
     if any(numbers.get(letter, day.isoweekday()) != day.isoweekday() for letter in "Eu"):
         return None
     second, millisecond = numbers.get("s", 0), numbers.get("S", 0)
-    at = datetime(day.year, day.month, day.day, hour, numbers.get("m", 0), second, millisecond * 1000, UTC)
-    zone = next((str(fields[letter]) for letter in "zZX" if letter in fields), "")
-    offset = _offset(zone)
-    return None if offset is None else at - offset
+    return datetime(day.year, day.month, day.day, hour, numbers.get("m", 0), second, millisecond * 1000, UTC)
 
 
 def _hour(numbers: dict[str, int], half: int | str | None) -> int | None:
@@ -197,8 +209,6 @@ def _hour(numbers: dict[str, int], half: int | str | None) -> int | None:
 
 def _offset(zone: str) -> timedelta | None:
     digits = zone.removeprefix("GMT").replace(":", "")
-    if not digits.startswith(("+", "-")):
-        return timedelta()
     hours, minutes = int(digits[1:3]), int(digits[3:] or 0)
     if hours > 23 or minutes > 59:
         return None

@@ -30,9 +30,8 @@ _LOWER: Final = "abcdefghijklmnopqrstuvwxyz"
 _UPPER: Final = _LOWER.upper()
 _SEPARATORS: Final = frozenset(" -_.:/,@+()")
 _CENTURY_DAYS: Final = 36_525
-_LARGEST: Final[dict[type, int]] = {Int8: 1 << 7, Int16: 1 << 15, Int32: 1 << 31, int: 1 << 63}
-_LARGEST_BITS: Final = 63
-"""Of what is no wider, the count of decimal digits is kept, of other numbers that of bits."""
+_ABOVE: Final[dict[type, int]] = {Int8: 1 << 7, Int16: 1 << 15, Int32: 1 << 31, int: 1 << 63}
+"""What is too large for a class; of larger numbers the count of bits is kept, not that of decimal digits."""
 
 
 class RandomMask:
@@ -71,14 +70,15 @@ def _boolean(_: bool, __: Schema | None) -> bool:  # noqa: FBT001 - it is the va
 
 
 def _integer(value: int, _: Schema | None) -> int:
-    kind, bits = type(value), int(value).bit_length()
-    if bits > _LARGEST_BITS:
-        size = secrets.randbits(bits) | 1 << bits - 1
+    kind, size = type(value), abs(int(value))
+    above = _ABOVE.get(kind, _ABOVE[int])
+    if size > above:
+        made = secrets.randbits(size.bit_length()) | 1 << size.bit_length() - 1
     else:
-        digits = len(str(abs(int(value))))
-        lowest, above = (10 ** (digits - 1) if digits > 1 else 0), 10**digits
-        size = lowest + secrets.randbelow(min(above, _LARGEST.get(kind, above)) - lowest)
-    return kind(-size if value < 0 else size)
+        digits = len(str(size))
+        lowest = 10 ** (digits - 1) if digits > 1 else 0
+        made = lowest + secrets.randbelow(min(10**digits, above) - lowest)
+    return kind(-made if value < 0 else made)
 
 
 def _float(value: float, _: Schema | None) -> float:

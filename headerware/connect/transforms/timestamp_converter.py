@@ -12,6 +12,7 @@ from headerware.connect.transforms.cast_fields import exact_fields_plan, fields_
 from headerware.connect.transforms.date_format import DateFormat
 from headerware.connect.transforms.paths import parse_path
 from headerware.connect.transforms.rewrites import Change, Edits, rewrite_dict
+from headerware.connect.transforms.schemas import altered
 from headerware.connect.transforms.timestamp_converter_forms import (
     PRECISIONS,
     STRING,
@@ -118,7 +119,7 @@ class TimestampConverter(PartTransform):
         field = self._named_field()
         if not field:
             convert = self._forms.converter(source_form(schema))
-            return Plan(self._forms.schema(optional=schema.optional), lambda value, _: convert(value))
+            return Plan(self._converted(schema, convert), lambda value, _: convert(value))
         if self._edits is not None:
             return exact_fields_plan(
                 schema, self._edits, self._changed, with_default=with_default, purpose=_PURPOSE
@@ -141,7 +142,14 @@ class TimestampConverter(PartTransform):
 
     def _changed(self, field: Field, _: Convert) -> Change:
         convert = self._forms.converter(source_form(field.schema))
-        return Change(field.name, self._forms.schema(optional=field.schema.optional), convert)
+        return Change(field.name, self._converted(field.schema, convert), convert)
+
+    def _converted(self, schema: Schema, convert: Convert) -> Schema:
+        """Give what a schema becomes; its default and its description, which Kafka loses, stay in strict."""
+        made = self._forms.schema(optional=schema.optional)
+        if self.mode != STRICT or (schema.default is None and schema.doc is None):
+            return made
+        return altered(made, default=convert(schema.default), doc=schema.doc)
 
     def _change(self, field: Field) -> Change:
         if field.name != self._field:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 _PLACEHOLDER: Final = re.compile(r"(\\*)\$\{([^}]*)\}")
-_OPENING: Final = re.compile(r"(\\*)\$\{")
 _TOPICS: Final = 1024
 """The topics of which something is kept; a flood of them must not fill the memory."""
 
@@ -74,7 +73,7 @@ def _parts(text: str, path: str) -> list[str]:
 
 def literal(text: str) -> str:
     """Give the text that is configured for a text without placeholders."""
-    return _OPENING.sub(lambda match: f"{match[1] * 2}\\${{", text)
+    return _PLACEHOLDER.sub(lambda match: f"{match[1] * 2}\\${{{match[2]}}}", text)
 
 
 class ByTopic:

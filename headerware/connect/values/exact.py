@@ -20,6 +20,7 @@ from headerware.connect.data.schema import FLOAT64_SCHEMA, INT64_SCHEMA, STRING_
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.values.exact_scalars import DECIMAL_SCHEMA, literal_of
+from headerware.connect.values.flat import FlatText
 from headerware.connect.values.shapes import MAX_DEPTH, array_of, map_of, optional
 
 _TOKEN: Final = re.compile(
@@ -32,6 +33,7 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
+_FLAT: Final = FlatText(r'[^"\\]*+', r'[^ \t\r\n\[\]{},:"\\]++')
 _ESCAPED: Final = re.compile(r"\\(.)")
 _EXACT_FLOAT64: Final = 1 << 53
 
@@ -60,11 +62,41 @@ def parse_exact(text: str) -> SchemaAndValue | None:
         text: the text, which begins with a bracket or a brace.
     """
     try:
+        if (flat := _flat(text)) is not None:
+            return flat
         node = _parsed(text)
         schema = _schema_of([node])
         return SchemaAndValue(schema, _fit(schema, node))
     except _RefusedError:
         return None
+
+
+def _flat(text: str) -> SchemaAndValue | None:
+    """Read an array or map of one type without others in it, as most are; None for any other."""
+    items = _FLAT.items(text)
+    if items is None:
+        return None
+    found = [_string(quoted) if not bare else literal_of(bare) for quoted, bare in items]
+    if text[0] == "[":
+        schema = _single(found)
+        return (
+            None if schema is None else SchemaAndValue(array_of(schema), [item[1] for item in found if item])
+        )
+    of_key, of_value = _single(found[::2]), _single(found[1::2])
+    if of_key is None or of_value is None:
+        return None
+    values = [item[1] for item in found if item]
+    return SchemaAndValue(map_of(of_key, of_value), _dict(values[::2], values[1::2]))
+
+
+def _single(found: list[SchemaAndValue | None]) -> Schema | None:
+    """Give the schema that several values have; None where they have not just one."""
+    schemas = {None if item is None else item[0] for item in found}
+    return schemas.pop() if len(schemas) == 1 else None
+
+
+def _string(quoted: str) -> SchemaAndValue:
+    return SchemaAndValue(STRING_SCHEMA, _ESCAPED.sub(r"\1", quoted) if "\\" in quoted else quoted)
 
 
 def parse_nested(text: str) -> list[Any] | dict[Any, Any]:
@@ -125,7 +157,7 @@ class _Reader:
         """Read the value that begins with a token."""
         delimiter, quoted, word = token.groups()
         if quoted is not None:
-            return SchemaAndValue(STRING_SCHEMA, _ESCAPED.sub(r"\1", quoted) if "\\" in quoted else quoted)
+            return _string(quoted)
         if word is not None:
             return literal_of(word) or _refuse()
         if depth == MAX_DEPTH:

@@ -23,7 +23,7 @@ from headerware.connect.errors import ConnectDataError
 from headerware.connect.values.java_numbers import BLANKS
 from headerware.connect.values.lenient_flat import parse_flat
 from headerware.connect.values.lenient_nested import array_value, map_value
-from headerware.connect.values.lenient_scalars import WORDS, number_of, temporal_of
+from headerware.connect.values.lenient_scalars import WORDS, scalar_of, temporal_of
 from headerware.connect.values.shapes import MAX_DEPTH
 
 _TOKENS: Final = re.compile(r'[:,{}\[\]"]|(?:[^:,{}\[\]"\\]+|\\.?)+', re.DOTALL)
@@ -52,14 +52,7 @@ def _uncut(text: str) -> SchemaAndValue | None:
     token = text.strip(BLANKS)
     if token in WORDS:
         return WORDS[token]
-    return (_literal(token) if token else None) or SchemaAndValue(STRING_SCHEMA, text)
-
-
-def _literal(token: str) -> SchemaAndValue | None:
-    first = token[0]
-    if first.isdecimal() and first < "\U00010000":
-        return temporal_of(token) or number_of(token)
-    return number_of(token) if first in "+-" else None
+    return (scalar_of(token) if token else None) or SchemaAndValue(STRING_SCHEMA, text)
 
 
 class _TooDeepError(Exception):
@@ -118,16 +111,13 @@ class _Reader:
 
     def _scalar(self, token: str) -> SchemaAndValue | None:
         """Read a number or a point in time, which may go on for four tokens, for it may hold two colons."""
-        first = token[0]
-        if not (first.isdecimal() and first < "\U00010000"):
-            return number_of(token) if first in "+-" else None
         following = self._tokens[self._index : self._index + 4]
-        if len(following) == 4:
+        if len(following) == 4 and token[0].isdecimal():
             found = temporal_of(token + "".join(following))
             if found is not None:
                 self._index += 4
                 return found
-        return temporal_of(token) or number_of(token)
+        return scalar_of(token)
 
     def _container(self, opening: str, depth: int) -> SchemaAndValue:
         if depth > MAX_DEPTH:

@@ -1,25 +1,23 @@
-"""Arrays and maps without others in them, as most are: found by one pattern, and read as Kafka 4.3 does.
+"""Arrays and maps without others in them, as most are, read as Kafka 4.3 does, but at once.
 
-What the pattern leaves aside, such as backslashes and points in time without quotes, is read token by token.
+What is left aside, such as backslashes and points in time without quotes, is read token by token.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from headerware.connect.data.schema import STRING_SCHEMA
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.values.flat import FlatText
 from headerware.connect.values.java_numbers import BLANKS
 from headerware.connect.values.lenient_nested import array_value, map_value
-from headerware.connect.values.lenient_scalars import WORDS, integer, number_of, temporal_of
+from headerware.connect.values.lenient_scalars import WORDS, number_of, temporal_of, usual_of
 
-_BARE: Final = r"true|false|null|[+-]?[0-9][0-9.]*"
-_ITEM: Final = rf' *(?:"[^"\\:,{{}}\[\]]*"|{_BARE}) *'
-_ARRAY: Final = re.compile(rf"\[(?:{_ITEM},)*{_ITEM}\]")
-_MAP: Final = re.compile(rf"\{{(?:{_ITEM}:{_ITEM},)*{_ITEM}:{_ITEM}\}}")
-_PARTS: Final = re.compile(rf'"([^"]*)"|({_BARE})')
+_FLAT: Final = FlatText(r'[^"\\:,{}\[\]]*+', r"(?:true|false|null|[+-]?[0-9][0-9.]*+)")
+# What SchemaAndValue(...) calls, without a call in between.
+_new: Final = tuple.__new__
 
 
 def parse_flat(text: str) -> SchemaAndValue | None:
@@ -28,31 +26,33 @@ def parse_flat(text: str) -> SchemaAndValue | None:
     Args:
         text: the text, which begins with a bracket or a brace.
     """
-    is_array = text[0] == "["
-    if (_ARRAY if is_array else _MAP).fullmatch(text) is None:
+    items = _FLAT.items(text)
+    if items is None:
         return None
     found: list[SchemaAndValue | None] = []
-    for quoted, bare in _PARTS.findall(text):
-        if bare in WORDS:
+    for quoted, bare in items:
+        if not bare:
+            value = _string(quoted)
+        elif bare in WORDS:
             found.append(WORDS[bare])
             continue
-        value = _number(bare) if bare else _string(quoted)
+        else:
+            value = usual_of(bare) or number_of(bare)
         if value is None:
             return None
         found.append(value)
     try:
-        return array_value(found) if is_array else _map(found)
+        return array_value(found) if text[0] == "[" else _map(found)
     except ConnectDataError:
         return SchemaAndValue(STRING_SCHEMA, text)
 
 
-def _number(bare: str) -> SchemaAndValue | None:
-    return integer(int(bare)) if len(bare) < 19 and bare.isdecimal() else number_of(bare)
-
-
 def _string(quoted: str) -> SchemaAndValue | None:
+    """Give a string or a point in time; None for blanks, which Kafka leaves out."""
     if quoted and not quoted.strip(BLANKS):
         return None
+    if len(quoted) < 10 and quoted.isascii():
+        return _new(SchemaAndValue, (STRING_SCHEMA, quoted))
     return temporal_of(quoted) or SchemaAndValue(STRING_SCHEMA, quoted)
 
 

@@ -25,7 +25,7 @@ def array_value(found: list[_Found]) -> SchemaAndValue:
         ConnectDataError: there are nulls among others, or points in time among numbers.
     """
     schema, is_even = _common(found)
-    values = [None if item is None else item.value for item in found]
+    values = [None if item is None else item[1] for item in found]
     if schema is not None and not is_even:
         values = [aligned(schema, value) for value in values]
     return SchemaAndValue(array_of(schema), values)
@@ -43,11 +43,10 @@ def map_value(keys: list[SchemaAndValue], items: list[_Found]) -> SchemaAndValue
     """
     of_key, keys_are_even = _common(keys)
     of_item, items_are_even = _common(items)
-    values = (None if item is None else item.value for item in items)
-    if of_key is STRING_SCHEMA and keys_are_even:
-        made = dict(zip((key.value for key in keys), values, strict=True))
-    else:
-        made = dict(zip(_names(keys), values, strict=True))
+    plain = of_key is STRING_SCHEMA and keys_are_even
+    names = [key[1] for key in keys] if plain else _names(keys)
+    values = [None if item is None else item[1] for item in items]
+    made = dict(zip(names, values, strict=True))
     if of_key is None:
         return SchemaAndValue(map_of(None, None), made)
     if not keys_are_even:
@@ -65,13 +64,16 @@ def _common(found: list[SchemaAndValue] | list[_Found]) -> tuple[Schema | None, 
     schema: Schema | None = None
     is_even = True
     for item in found:
-        if item is None:
+        of_item = None if item is None else item[0]
+        if of_item is schema and of_item is not None:
+            continue
+        if of_item is None:
             is_even = False
         elif schema is None:
-            schema = item.schema
-        elif item.schema is not schema and item.schema is not None:
+            schema = of_item
+        else:
             is_even = False
-            schema = widened(schema, item.schema)
+            schema = widened(schema, of_item)
             if schema is None:
                 break
     return schema, is_even

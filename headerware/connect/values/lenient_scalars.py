@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from decimal import Decimal as DecimalNumber
 from typing import Final
 
@@ -34,7 +35,8 @@ WORDS: Final = {
 }
 _TIME_SCHEMAS: Final = dict(zip(LENIENT, (Date.SCHEMA, Time.SCHEMA, Timestamp.SCHEMA), strict=True))
 _INT8_VALUES: Final = [SchemaAndValue(INT8_SCHEMA, Int8.wrapped(low)) for low in range(256)]
-GREGORIAN: Final = "1583"
+_FLOAT32: Final = struct.Struct(">f")
+_GREGORIAN: Final = "1583"
 """Years from here on are the same to Java and to Python, and times of day are read alike."""
 
 
@@ -51,12 +53,16 @@ def integer(number: int) -> SchemaAndValue:
 
 def number_of(token: str) -> SchemaAndValue | None:
     """Read a number in the narrowest type; None where the token is none."""
-    if len(token) < 19 and token.isascii() and token.isdecimal():
-        return integer(int(token))
-    if _FRACTION.fullmatch(token) is not None:
-        return SchemaAndValue(FLOAT32_SCHEMA, Float32(token))
     number = decimal_or_none(token)
     return None if number is None else _narrowest(number, token)
+
+
+def scalar_of(token: str) -> SchemaAndValue | None:
+    """Read a number or a point in time; None where the token is none."""
+    first = token[0]
+    if first.isdecimal() and first < "\U00010000":
+        return usual_of(token) or temporal_of(token) or number_of(token)
+    return number_of(token) if first in "+-" else None
 
 
 def _narrowest(number: DecimalNumber, token: str) -> SchemaAndValue:
@@ -83,6 +89,16 @@ def _int64_of(number: DecimalNumber) -> int | None:
     return whole if whole == number and -(1 << 63) <= whole < 1 << 63 else None
 
 
+def usual_of(token: str) -> SchemaAndValue | None:
+    """Read the dates, times, integers and fractions that everybody reads alike; None for all else."""
+    if len(token) < 19 and token.isascii() and token.isdecimal():
+        return integer(int(token))
+    if _FRACTION.fullmatch(token) is not None:
+        (narrow,) = _FLOAT32.unpack(_FLOAT32.pack(float(token)))
+        return SchemaAndValue(FLOAT32_SCHEMA, float.__new__(Float32, narrow))
+    return time_of(token) if token > _GREGORIAN or token[2:3] == ":" else None
+
+
 def temporal_of(token: str) -> SchemaAndValue | None:
     """Read a date, a time or a timestamp; None where the token is none."""
     if "\\" in token:
@@ -91,7 +107,5 @@ def temporal_of(token: str) -> SchemaAndValue | None:
     if not token.isascii():
         length += sum(char > "\uffff" for char in token)
     read = LENIENT.get(length)
-    if read is not None and token > GREGORIAN and (exact := time_of(token)) is not None:
-        return exact
     epoch_ms = None if read is None else read(token)
     return None if epoch_ms is None else SchemaAndValue(_TIME_SCHEMAS[length], from_epoch_ms(epoch_ms))

@@ -12,10 +12,10 @@ from headerware.connect.data.schema import STRING_SCHEMA
 from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.values.exact import parse_exact
-from headerware.connect.values.exact_scalars import literal_of, time_of
+from headerware.connect.values.exact_scalars import literal_of
 from headerware.connect.values.java_numbers import BLANKS
 from headerware.connect.values.lenient import parse_lenient
-from headerware.connect.values.lenient_scalars import GREGORIAN, WORDS, integer
+from headerware.connect.values.lenient_scalars import WORDS, usual_of
 
 # What SchemaAndValue(...) calls, without a call in between.
 _new: Final = tuple.__new__
@@ -55,9 +55,7 @@ def _kafka_word(text: str) -> SchemaAndValue | None:
 
 
 def _kafka_number(text: str) -> SchemaAndValue | None:
-    if len(text) < 19 and text.isascii() and text.isdecimal():
-        return integer(int(text))
-    return (time_of(text) if text > GREGORIAN else None) or parse_lenient(text)
+    return usual_of(text) or parse_lenient(text)
 
 
 _Read = Callable[[str], SchemaAndValue | None]

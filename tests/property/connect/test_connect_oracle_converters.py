@@ -36,7 +36,7 @@ pairs: Final = st.one_of(with_schema(), with_schema(struct_schemas()), st.tuples
 
 
 class TestJsonConverter:
-    @oracle_settings(900)
+    @oracle_settings(350)
     @given(pairs, JSON)
     def test_writes_and_reads_back(
         self, agree: Check, connect_oracle: ConnectOracle, pair: tuple[Any, Any], config: dict[str, str]
@@ -47,20 +47,20 @@ class TestJsonConverter:
         if answer.get("b64") is not None:
             agree([{"op": "converter.to", "b64": answer["b64"], "config": config}])
 
-    @oracle_settings(900)
+    @oracle_settings(350)
     @given(oracle_json.envelopes(), JSON)
     def test_reads_any_json(self, agree: Check, text: str, config: dict[str, str]) -> None:
         agree([{"op": "converter.to", "utf8": text, "config": config}])
 
 
 class TestOtherConverters:
-    @oracle_settings(300)
+    @oracle_settings(100)
     @given(pairs, st.booleans())
     def test_write(self, agree: Check, pair: tuple[Any, Any], is_key: bool) -> None:  # noqa: FBT001 - drawn
         asked = {"op": "converter.from", "schema": pair[0], "value": pair[1], "isKey": is_key}
         agree([{**asked, "class": kind} for kind in OTHERS])
 
-    @oracle_settings(200)
+    @oracle_settings(100)
     @given(st.one_of(st.binary(max_size=9), oracle_texts.plain.map(str.encode)))
     def test_read(self, agree: Check, data: bytes) -> None:
         asked = {"op": "converter.to", "b64": b64encode(data).decode()}

@@ -54,30 +54,30 @@ def projections(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 class TestData:
-    @oracle_settings(800)
+    @oracle_settings(300)
     @given(with_schema())
     def test_validates_as_kafka_does(self, agree: Check, pair: tuple[Any, Any]) -> None:
         schema, value = pair
         agree([{"op": "validate", "schema": schema, "value": value}])
 
-    @oracle_settings(400)
+    @oracle_settings(200)
     @given(logical())
     def test_reads_and_writes_logical_types(self, agree: Check, questions: list[Any]) -> None:
         agree(questions)
 
-    @oracle_settings(600)
+    @oracle_settings(250)
     @given(projections())
     def test_projects(self, agree: Check, questions: list[Any]) -> None:
         agree(questions)
 
-    @oracle_settings(400)
+    @oracle_settings(200)
     @given(st.one_of(schemaless, with_schema().map(lambda pair: pair[1])))
     def test_infers_schemas(self, agree: Check, value: Any) -> None:
         agree([{"op": "inferSchema", "value": value}])
 
 
 class TestHeaders:
-    @oracle_settings(600)
+    @oracle_settings(250)
     @given(oracle_headers.programs())
     def test_changes_headers(self, agree: Check, questions: list[Any]) -> None:
         agree(questions)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.broker
 
 class TestTransforms:
     @pytest.mark.parametrize("kind", [*oracle_transforms.CONFIGS, *oracle_transforms.WHOLE])
-    @oracle_settings(250)
+    @oracle_settings(120)
     @given(data=st.data())
     def test_gives_what_kafka_gives(self, agree: Check, data: st.DataObject, kind: str) -> None:
         agree(data.draw(oracle_transforms.questions(kind)))
@@ -34,7 +34,7 @@ class TestTransforms:
 
 
 class TestPredicates:
-    @oracle_settings(250)
+    @oracle_settings(100)
     @given(oracle_transforms.tests())
     def test_says_what_kafka_says(self, agree: Check, questions: list[Any]) -> None:
         agree(questions)
@@ -45,7 +45,7 @@ class TestPredicates:
 
 
 class TestChains:
-    @oracle_settings(600)
+    @oracle_settings(250)
     @given(oracle_transforms.chains())
     def test_gives_what_kafka_gives(self, agree: Check, questions: list[Any]) -> None:
         agree(questions)

@@ -60,14 +60,14 @@ pairs: Final = st.one_of(
 
 
 class TestParseString:
-    @oracle_settings(1_500)
+    @oracle_settings(600)
     @given(st.lists(oracle_texts.texts, min_size=1, max_size=4))
     def test_parses_as_kafka_does(self, agree: Check, texts: list[str]) -> None:
         agree([{"op": "parseString", "s": text} for text in texts])
 
 
 class TestConversions:
-    @oracle_settings(800)
+    @oracle_settings(300)
     @given(pairs, st.integers(-2, 4))
     def test_converts_to_every_type(self, agree: Check, pair: tuple[Any, Any], scale: int) -> None:
         schema, value = pair
@@ -76,7 +76,7 @@ class TestConversions:
 
 
 class TestHeaderConverters:
-    @oracle_settings(600)
+    @oracle_settings(200)
     @given(pairs, st.sampled_from(CONFIGS))
     def test_come_back_as_from_kafka(
         self, agree: Check, pair: tuple[Any, Any], config: dict[str, str]
@@ -84,7 +84,7 @@ class TestHeaderConverters:
         asked = {"op": "header.roundtrip", "schema": pair[0], "value": pair[1], "config": config}
         agree([{**asked, "converter": converter} for converter in CONVERTERS])
 
-    @oracle_settings(500)
+    @oracle_settings(200)
     @given(st.one_of(oracle_texts.texts.map(str.encode), st.binary(max_size=9)), st.sampled_from(CONFIGS))
     def test_read_what_is_on_the_wire(self, agree: Check, data: bytes, config: dict[str, str]) -> None:
         asked = {"op": "header.to", "b64": b64encode(data).decode(), "config": config}

@@ -239,10 +239,8 @@ class TestConfiguration:
         file.write_text(
             MASK + "transforms.mask.replacement=<${env:INSTEAD}>\nconnection.password=${env:NOBODY}"
         )
-        (made,) = sent(
-            Chain([Transforms(file=str(file)), Serialize(value="json")]), Record("t", {"ssn": "x"})
-        )
-        assert json.loads(made.value) == {"ssn": "<$1>"}
+        (made,) = sent(Transforms(file=str(file)), Record("t", {"ssn": "x"}))
+        assert made.value == {"ssn": "<$1>"}
 
     @pytest.mark.parametrize(
         "reference", ["${file:/etc/secrets:pepper}", "${env:PEPPER}", "a${vault:x}", "${env:HOME}${file:x}"]

@@ -34,6 +34,9 @@ def same(operation: str, expected: Any, answer: Any) -> bool:
 
 def nearly_same(operation: str, expected: Any, answer: Any) -> bool:
     """Whether an answer is the same but for the digits of floats, of which Java before 19 writes too many."""
+    if operation == "header.roundtrip" and "bytes" in expected and "bytes" in answer:
+        # What came back follows from the text, which has other digits.
+        expected, answer = expected["bytes"], answer["bytes"]
     return bool(_rounded(normal(operation, expected)) == _rounded(normal(operation, answer)))
 
 
@@ -82,7 +85,8 @@ def _without_digits(node: dict[str, Any]) -> Any:
 
 
 def _cut(text: str) -> str:
-    return _NUMBER.sub(lambda found: _nearest(found[0]), text)
+    # Texts in UTF-16 are compared, too.
+    return _NUMBER.sub(lambda found: _nearest(found[0]), text.replace("\x00", ""))
 
 
 def _nearest(number: str) -> str:

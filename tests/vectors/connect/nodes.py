@@ -24,7 +24,7 @@ def read_json(line: str) -> Any:
 
 
 def write_json(node: Any) -> bytes:
-    """Write a line; half a pair of surrogates, which UTF-8 has no bytes for, is a question mark, as in Java."""
+    """Write a line; half a surrogate pair, for which UTF-8 has no bytes, is a question mark, as in Java."""
     return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 

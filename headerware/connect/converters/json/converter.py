@@ -32,7 +32,7 @@ from headerware.connect.converters.json.schemas import SchemaReader, schema_text
 from headerware.connect.converters.json.writing import Write, Writers
 from headerware.connect.data.schema import Schema
 from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
-from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.modes import STRICT, Mode
 
 _MAX_TEXT_BYTES: Final = 65_536
@@ -117,6 +117,7 @@ class JsonConverter(DualConverter):
 
         Raises:
             ConnectDataError: the value does not fit its schema, or is of a class that JSON has nothing for.
+            NullValueError: a decimal's schema has no scale, or a map's no keys, in the ``kafka_4_3`` mode.
         """
         try:
             if schema is None:
@@ -129,6 +130,10 @@ class JsonConverter(DualConverter):
             return f"{opening}{write(value)}{'}' if opening else ''}".encode()
         except RecursionError:
             raise ConnectDataError(_TOO_DEEP) from None
+        except NullValueError as error:
+            if self.mode == STRICT:
+                raise ConnectDataError(str(error)) from None
+            raise
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
         """Give the value of JSON, with its schema where there is one.

@@ -131,6 +131,8 @@ def _strict_decimal(schema: Schema) -> Read:
         scale = Decimal.scale(schema)
     except ConnectError as error:
         raise ConnectDataError(str(error)) from None
+    if abs(scale) > _MAX_DIGITS:
+        raise ConnectDataError(f"expected a scale of up to {_MAX_DIGITS} digits")
 
     def read(node: Any) -> DecimalNumber:
         kind = node.__class__
@@ -146,6 +148,8 @@ def _strict_decimal(schema: Schema) -> Read:
 
 
 def _decimal_of_bytes(schema: Schema, data: bytes) -> DecimalNumber:
+    if len(data) > _MAX_DECIMAL_BYTES:
+        raise ConnectDataError(f"expected a decimal of up to {_MAX_DECIMAL_BYTES} bytes, found {len(data)}")
     try:
         return Decimal.to_logical(schema, data)
     except ConnectError as error:
@@ -239,6 +243,8 @@ def _mismatch(expected: str, node: Any) -> ConnectDataError:
 
 
 _MAX_DIGITS: Final = 2000
+_MAX_DECIMAL_BYTES: Final = 10_000
+"""Larger ones take quadratic time to become decimal digits."""
 _EXACT: Final = (int, DecimalNumber)
 _NUMBERS: Final = (int, float, DecimalNumber)
 _KAFKA: Final[Mapping[Type, Read]] = {

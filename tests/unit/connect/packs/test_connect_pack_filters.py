@@ -88,7 +88,9 @@ class TestFieldMatches:
             ({"field_name": "customer.country", "field_value": "de"}, True),
         ],
     )
-    def test_compares_a_value_as_what_it_is(self, make: Any, config: dict[str, Any], expected: bool) -> None:
+    def test_compares_a_value_as_what_it_is(
+        self, make: Any, config: dict[str, Any], *, expected: bool
+    ) -> None:
         assert holds(make(), **config) is expected
 
     def test_compares_a_float32_at_its_own_precision(self) -> None:
@@ -102,7 +104,7 @@ class TestFieldMatches:
     @pytest.mark.parametrize(("behaviour", "expected"), [("include", True), ("exclude", False)])
     @pytest.mark.parametrize("name", ["status", "customer.country", "missing", "customer.missing"])
     def test_gives_what_is_configured_where_the_field_is_missing_or_null(
-        self, make: Any, behaviour: str, expected: bool, name: str
+        self, make: Any, behaviour: str, name: str, *, expected: bool
     ) -> None:
         record = make(status=None, customer={"country": None})
         config = {"field.name": name, "field.value": "x", "missing.or.null.behavior": behaviour}
@@ -196,7 +198,7 @@ class TestHeaderMatches:
             HeaderMatches({"header.name": "a", "header.value": "b"}).test(SinkRecord("t"))
 
     @pytest.mark.parametrize(("behaviour", "expected"), [("include", True), ("exclude", False)])
-    def test_gives_what_is_configured_where_it_is_missing(self, behaviour: str, expected: bool) -> None:
+    def test_gives_what_is_configured_where_it_is_missing(self, behaviour: str, *, expected: bool) -> None:
         config = {"header.name": "a", "header.value": "b", "missing.or.null.behavior": behaviour}
         assert HeaderMatches(config).test(SinkRecord("t")) is expected
 
@@ -215,14 +217,16 @@ class TestFilterByField:
             ("exclude", "shut", True),
         ],
     )
-    def test_keeps_or_drops_what_matches(self, make: Any, kind: str, status: str, kept: bool) -> None:
+    def test_keeps_or_drops_what_matches(self, make: Any, kind: str, status: str, *, kept: bool) -> None:
         config = {"field.name": "status", "field.value": "open", "filter.type": kind}
         record = make(status=status)
         assert FilterByField.Value(config).apply(record) is (record if kept else None)
 
     @pytest.mark.parametrize("kind", ["include", "exclude"])
     @pytest.mark.parametrize(("behaviour", "kept"), [("include", True), ("exclude", False)])
-    def test_treats_a_missing_field_alike_for_both_types(self, kind: str, behaviour: str, kept: bool) -> None:
+    def test_treats_a_missing_field_alike_for_both_types(
+        self, kind: str, behaviour: str, *, kept: bool
+    ) -> None:
         config = {
             "field.name": "a",
             "field.value": "b",
@@ -244,7 +248,7 @@ class TestFilterByField:
 
 class TestFilterByHeader:
     @pytest.mark.parametrize(("kind", "kept"), [("include", True), ("exclude", False)])
-    def test_keeps_or_drops_what_matches(self, kind: str, kept: bool) -> None:
+    def test_keeps_or_drops_what_matches(self, kind: str, *, kept: bool) -> None:
         record = SinkRecord("t")
         record.headers.add_string("tenant", "acme")
         config = {"header.name": "tenant", "header.values": "acme,initech", "filter.type": kind}

@@ -1,0 +1,34 @@
+"""A predicate: it says which records a transform is for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headerware.connect import ConfigDef, ConfigKey, Predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.connect import Mode
+
+
+class InTopics(Predicate):
+    """Hold for records of some topics.
+
+    transforms.short.predicate=isComment
+    predicates=isComment
+    predicates.isComment.type=InTopics
+    predicates.isComment.topics=comments,reviews
+    """
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef(
+        ConfigKey(name="topics", type="LIST", importance="HIGH", doc="The topics' names."),
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = "strict") -> None:
+        super().__init__(config, mode=mode)
+        self._topics = frozenset(self.options["topics"])
+
+    def test(self, record: Any) -> bool:
+        """Say whether the record's topic is one of them."""
+        return record.topic in self._topics

@@ -1,0 +1,104 @@
+"""A connector's configuration as text; the expected results are those of ``java.util.Properties``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headerware.connect.errors import ConnectConfigError
+from headerware.connect.properties import parse_connector, parse_properties
+
+
+class TestPropertiesFile:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("", {}),
+            ("a=b", {"a": "b"}),
+            ("a:b\nc d", {"a": "b", "c": "d"}),
+            ("  a \t=\f b ", {"a": "b "}),
+            ("a = = b", {"a": "= b"}),
+            ("a", {"a": ""}),
+            ("# x=y\n  ! z\na=1", {"a": "1"}),
+            ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+            ("a=b,\\\n    c,\\\r\n\td", {"a": "b,c,d"}),
+            ("a=b\\\n# no comment", {"a": "b# no comment"}),
+            ("a=b\\\n\nc=d", {"a": "b", "c": "d"}),
+            ("\\\n# comment\na=b", {"a": "b"}),
+            ("a=b\\", {"a": "b"}),
+            ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+            (r"a\ b\=\:=c", {"a b=:": "c"}),
+            (r"a=\t\n\r\f\q\"", {"a": '\t\n\r\fq"'}),
+            (r"a=\u00e9\u0041", {"a": "éA"}),
+            (r"a=\ud83d\ude00", {"a": "\U0001f600"}),
+            ("é=ü", {"é": "ü"}),
+            ("a=\\$1\\\\.b", {"a": "$1\\.b"}),
+        ],
+    )
+    def test_is_read_as_in_java(self, text: str, expected: dict[str, str]) -> None:
+        assert parse_properties(text) == expected
+
+    @pytest.mark.parametrize("text", [r"a=\u12", r"a=\uzzzz", r"\u00=b"])
+    def test_with_half_a_character_is_refused(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError, match=r"line 2: expected four hexadecimal digits"):
+            parse_properties(f"\n{text}")
+
+    def test_with_a_key_twice_is_refused_by_strict_only(self) -> None:
+        with pytest.raises(ConnectConfigError, match="line 3: this key stands there twice") as caught:
+            parse_properties("a=1\nb=2\na=3")
+        assert caught.value.path == "a"
+        assert parse_properties("a=1\nb=2\na=3", mode="kafka_4_3") == {"a": "3", "b": "2"}
+
+    def test_with_a_value_alone_is_refused_by_strict_only(self) -> None:
+        with pytest.raises(ConnectConfigError, match="a value without a key"):
+            parse_properties("=x")
+        assert parse_properties("=x", mode="kafka_4_3") == {"": "x"}
+
+
+class TestConnector:
+    def test_is_a_properties_file_or_json(self) -> None:
+        expected = {"name": "n", "transforms": "a"}
+        assert parse_connector("name=n\ntransforms=a") == expected
+        assert parse_connector('{"name": "n", "transforms": "a"}') == expected
+        assert parse_connector('\ufeff {"name": "n", "config": {"transforms": "a"}}') == expected
+
+    def test_may_be_what_connect_answers(self) -> None:
+        answer = {"name": "n", "config": {"name": "n", "a": "b"}, "tasks": [], "type": "sink"}
+        assert parse_connector(json.dumps(answer)) == {"name": "n", "a": "b"}
+
+    def test_keeps_the_text_of_numbers_and_booleans(self) -> None:
+        text = '{"a": 1.10, "b": 12345678901234567890, "c": true, "d": false, "e": 1e400}'
+        assert parse_connector(text) == {
+            "a": "1.10",
+            "b": "12345678901234567890",
+            "c": "true",
+            "d": "false",
+            "e": "1e400",
+        }
+
+    @pytest.mark.parametrize(
+        ("text", "path"),
+        [
+            ('{"a": null}', "a"),
+            ('{"a": []}', "a"),
+            ('{"a": {}}', "a"),
+            ('{"config": {"a": {"b": "c"}}}', "a"),
+            ('{"name": "n", "config": {"name": "m"}}', "name"),
+            ('{"name": "n", "config": {}, "transforms": "a"}', "transforms"),
+            ('{"a": "1", "a": "2"}', "a"),
+            ('{"config": {"a": "1", "a": "1"}}', "a"),
+        ],
+    )
+    def test_that_is_ambiguous_is_refused(self, text: str, path: str) -> None:
+        with pytest.raises(ConnectConfigError) as caught:
+            parse_connector(text)
+        assert caught.value.path == path
+
+    def test_with_a_key_twice_has_the_last_one_in_kafka(self) -> None:
+        assert parse_connector('{"a": "1", "a": "2"}', mode="kafka_4_3") == {"a": "2"}
+
+    @pytest.mark.parametrize("text", ["{", '{"a"}', '{"a": 1} x', "{" + '"a":[' * 100_000])
+    def test_that_is_no_json_is_refused(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError, match="as JSON, found none: line 1"):
+            parse_connector(text)

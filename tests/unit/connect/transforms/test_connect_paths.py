@@ -1,0 +1,135 @@
+"""Paths to fields: dots and escapes, Kafka's backticks, structs and dicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headerware.connect.data import (
+    INT32_SCHEMA,
+    OPTIONAL_STRING_SCHEMA,
+    STRING_SCHEMA,
+    Int32,
+    SchemaBuilder,
+    Struct,
+)
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
+from headerware.connect.transforms.paths import ABSENT, parse_path, parse_versioned_path
+
+INNER = SchemaBuilder.struct().field("b", INT32_SCHEMA).field("d", OPTIONAL_STRING_SCHEMA).build()
+MAYBE = SchemaBuilder.struct().field("z", INT32_SCHEMA).optional().build()
+OUTER = (
+    SchemaBuilder.struct()
+    .field("a", INNER)
+    .field("maybe", MAYBE)
+    .field("a.b", STRING_SCHEMA)
+    .field("list", SchemaBuilder.array(INNER).build())
+    .field("word", SchemaBuilder.string().optional().default("w").build())
+    .build()
+)
+VALUE = Struct.of(OUTER, {"a": {"b": 1}, "a.b": "flat", "list": []})
+
+
+class TestStrictPath:
+    def test_leads_into_a_struct(self) -> None:
+        assert parse_path("a.b", "strict", "field").getter(OUTER)(VALUE) == Int32(1)
+
+    def test_finds_a_name_with_a_dot_behind_a_backslash(self) -> None:
+        assert parse_path(r"a\.b", "strict", "field").getter(OUTER)(VALUE) == "flat"
+
+    @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", "a\\"])
+    def test_refuses_empty_names(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError):
+            parse_path(text, "strict", "field")
+
+    def test_names_the_fields_that_there_are(self) -> None:
+        with pytest.raises(ConnectDataError, match=r"no field 'x' \(in 'a\.x'\); it has: b, d"):
+            parse_path("a.x", "strict", "field").field(OUTER)
+
+    def test_says_how_to_write_a_dot(self) -> None:
+        schema = SchemaBuilder.struct().field("a.b", INT32_SCHEMA).build()
+        with pytest.raises(ConnectDataError, match=r"write 'a\\\\\.b'"):
+            parse_path("a.b", "strict", "field").field(schema)
+
+    @pytest.mark.parametrize("text", ["list.b", "word.b", "a.b.c"])
+    def test_refuses_to_go_through_what_is_no_struct(self, text: str) -> None:
+        with pytest.raises(ConnectDataError, match="needs a struct"):
+            parse_path(text, "strict", "field").field(OUTER)
+
+    def test_gives_null_behind_a_null(self) -> None:
+        assert parse_path("maybe.z", "strict", "field").getter(OUTER)(VALUE) is None
+
+    def test_says_that_what_is_behind_a_null_is_optional(self) -> None:
+        assert parse_path("maybe.z", "strict", "field").schema(OUTER).optional
+
+    def test_takes_the_default_if_asked_to(self) -> None:
+        path = parse_path("word", "strict", "field")
+        assert path.getter(OUTER)(VALUE) == "w"
+        assert path.getter(OUTER, with_default=False)(VALUE) is None
+
+    def test_tells_null_from_absent_in_dicts(self) -> None:
+        path = parse_path("a.b", "strict", "field")
+        assert path.from_dict({"a": {"b": 1}}) == 1
+        assert path.from_dict({"a": {"b": None}}, ABSENT) is None
+        assert path.from_dict({"a": None}, ABSENT) is None
+        assert path.from_dict({"a": {}}, ABSENT) is ABSENT
+        assert path.from_dict({}, ABSENT) is ABSENT
+
+    def test_refuses_a_dict_path_through_a_list(self) -> None:
+        with pytest.raises(ConnectDataError):
+            parse_path("a.b", "strict", "field").from_dict({"a": [{"b": 1}]})
+
+    def test_refuses_a_dict_that_has_the_dots_in_a_name(self) -> None:
+        path = parse_path("a.b", "strict", "field")
+        path.refuse_dotted({"a": {"b": 1}, "a.b": 2})
+        with pytest.raises(ConnectDataError, match="write"):
+            path.refuse_dotted({"a.b": 2})
+
+    @given(st.lists(st.text(st.sampled_from("ab.\\`é "), min_size=1), min_size=1))
+    def test_leads_to_any_name_that_is_escaped(self, names: list[str]) -> None:
+        text = ".".join(name.replace("\\", "\\\\").replace(".", "\\.") for name in names)
+        assert parse_path(text, "strict", "field").steps == tuple(names)
+
+
+class TestKafkaPath:
+    def test_is_one_name(self) -> None:
+        assert parse_path("a.b", "kafka_4_3", "field").steps == ("a.b",)
+        assert parse_versioned_path("a.b", "v1", "field").steps == ("a.b",)
+
+    @pytest.mark.parametrize(
+        ("text", "steps"),
+        [
+            ("a.b", ("a", "b")),
+            ("`a.b`.c", ("a.b", "c")),
+            ("a.`b.c`", ("a", "b.c")),
+            ("a`b.c", ("a`b", "c")),
+            ("`a`b`.c", ("a`b", "c")),
+            ("`a\\`.b`", ("a`.b",)),
+            ("``", ("",)),
+            ("a.", ("a", "")),
+            (".", ("", "")),
+            ("`a`.", ("a", "")),
+            ("", ()),
+        ],
+    )
+    def test_has_dots_and_backticks_in_version_2(self, text: str, steps: tuple[str, ...]) -> None:
+        assert parse_versioned_path(text, "V2", "field").steps == steps
+
+    @pytest.mark.parametrize("text", ["`", "`a", "`a`b", "a.`b", "`a\\`", "`a`.`"])
+    def test_refuses_a_backtick_that_is_not_closed(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError, match="not closed"):
+            parse_versioned_path(text, "V2", "field")
+
+    def test_finds_nothing_or_raises_as_kafka_does(self) -> None:
+        assert parse_versioned_path("a.x", "V2", "field").find(OUTER) is None
+        with pytest.raises(ConnectDataError):
+            parse_versioned_path("word.x", "V2", "field").find(OUTER)
+        with pytest.raises(ArgumentError):
+            parse_versioned_path("", "V2", "field").find(OUTER)
+
+    @pytest.mark.parametrize(("text", "found"), [("a.b", 1), ("x.b", None), ("maybe.z", None), ("a.x", None)])
+    def test_reads_structs_by_name(self, text: str, found: Any) -> None:
+        assert parse_versioned_path(text, "V2", "field").from_struct(VALUE) == found
