@@ -221,7 +221,7 @@ class ConnectHeaders:
 
     def add_double(self, key: str, value: float) -> Self:
         """Add a floating-point number of 64 bits."""
-        return self._add(key, FLOAT64_SCHEMA, value)
+        return self._add(key, FLOAT64_SCHEMA, float(value))
 
     def add_list(self, key: str, value: list[Any] | None, schema: Schema) -> Self:
         """Add a list, or a null without a schema.
@@ -351,6 +351,8 @@ class ConnectHeaders:
         return f"ConnectHeaders({', '.join(header.key for header in self._headers)})"
 
     def _add(self, key: str, schema: Schema | None, value: Any) -> Self:
+        if schema is not None and value is not None:
+            _check_type(schema, value)
         return self.add_header(ConnectHeader(key, schema, value))
 
     def _add_nested(self, key: str, value: Any, schema: Schema, kind: Type) -> Self:

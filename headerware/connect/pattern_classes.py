@@ -224,4 +224,4 @@ def _categories() -> dict[str, list[tuple[int, int]]]:
 
 @cache
 def _cased(question: str) -> CharSet:
-    return char_set(*((code, code) for code in range(_LAST + 1) if getattr(chr(code), question)()))
+    return char_set(*((code, code) for code in range(_LAST_CASED + 1) if getattr(chr(code), question)()))

@@ -69,8 +69,8 @@ class Pipeline:
             (_test(stage.predicate), stage.negate, stage.transform.apply, stage) for stage in self.stages
         ]
         self._open: Final = ExitStack()
-        parts = (part for stage in self.stages for part in (stage.transform, stage.predicate) if part)
-        for part in {id(part): part for part in parts}.values():
+        parts = [part for stage in self.stages for part in (stage.transform, stage.predicate)]
+        for part in {id(part): part for part in parts if part is not None}.values():
             self._open.callback(part.close)
 
     @classmethod

@@ -133,16 +133,12 @@ def _json_object(text: str, mode: Mode) -> dict[str, Any]:
 
     try:
         # Numbers keep the text that they are written with: 1.10 is a version, not 1.1.
-        found = json.loads(
+        found: dict[str, Any] = json.loads(
             text, parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=members
         )
     except (ValueError, RecursionError) as error:
-        where = f": line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ConnectConfigError(
-            f"expected a connector's configuration as JSON, found none{where}"
-        ) from error
-    if not isinstance(found, dict):
-        raise ConnectConfigError("expected a connector's configuration as a JSON object")
+        where = f", at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ConnectConfigError(f"expected a connector's configuration as JSON{where}") from error
     return found
 
 

@@ -1,9 +1,10 @@
-"""A connector's transforms in Spark: on what is written and on what is read, by the lines that clients have."""
+"""A connector's transforms in Spark: on what is written, and on what is read."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
+import subprocess
 import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal as Number
@@ -30,12 +31,16 @@ from headerware.serdes import Connect, Json
 from headerware.spark_bridge import decode, encode, split_failures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from headerware.testing import KafkaBroker
+
 pytestmark = pytest.mark.usefixtures("interpreted")
 
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "connect_spark.py"
+DEADLINE_S: Final = 400.0
 TOPIC: Final = "people"
 PACKAGE: Final = "org.apache.kafka.connect.transforms"
 READ: Final = (
@@ -67,7 +72,7 @@ transforms.route.replacement=eu.$1
 AS_JSON: Final = json.dumps(
     {"name": "people", "config": dict(line.split("=", 1) for line in LINES.splitlines()[1:])}
 )
-PEOPLE: Final = "id int, ssn string, team string"
+PEOPLE: Final = "topic string, value struct<id int, ssn string, team string>"
 PERSON: Final = (
     SchemaBuilder.struct()
     .name("Person")
@@ -86,23 +91,14 @@ BORN: Final = datetime(1815, 12, 10, tzinfo=UTC)
 
 def person(number: int, **fields: Any) -> Struct:
     """Give a person as a connector has them."""
-    values = {
-        "id": number,
-        "ssn": "123-45",
-        "team": "north",
-        "born": BORN,
-        "seen": SEEN,
-        "paid": Number("1.50"),
-    }
-    return Struct.of(PERSON, {**values, "score": None, **fields})
+    values = {"id": number, "ssn": "123-45", "team": "north", "paid": Number("1.50"), "score": None}
+    return Struct.of(PERSON, {**values, "born": BORN, "seen": SEEN, **fields})
 
 
-def people(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
+def people(spark: SparkSession, *rows: tuple[Any, ...] | None) -> DataFrame:
     """Give people as a job has them: typed columns, to be written."""
     values = [(TOPIC, row and dict(zip(("id", "ssn", "team"), row, strict=True))) for row in rows]
-    return spark.createDataFrame(values, f"topic string, value struct<{PEOPLE.replace(' ', ':')}>").coalesce(
-        1
-    )
+    return spark.createDataFrame(values, PEOPLE).coalesce(1)
 
 
 def wire(chain: Chain, values: Iterable[Any]) -> list[Record]:
@@ -165,9 +161,7 @@ class TestRowsToWrite:
         assert row is not None
         assert bytes(row.key) == b"1"
 
-    def test_that_a_transform_refuses_fail_alone_and_say_so_as_connect_does(
-        self, spark: SparkSession
-    ) -> None:
+    def test_that_are_refused_fail_alone_and_say_so_as_connect_does(self, spark: SparkSession) -> None:
         lines = one(f"{PACKAGE}.Cast$Value", spec="ssn:int32")
         frame = people(spark, (1, "12", "a"), (2, "twelve", "a"), (3, "13", "a"))
         rows = encode(frame, in_json(config=lines), failures="route")
@@ -246,19 +240,11 @@ class TestRowsThatWereRead:
         assert [tuple(row.value) for row in rows] == [(0, TOPIC), (1, TOPIC), (2, TOPIC)]
         assert [headers(row) for row in rows] == [{"h": b"1,000"}] * 3
 
-    def test_that_a_transform_refuses_fail_alone_and_stay_as_they_came(self, spark: SparkSession) -> None:
-        lines = one(f"{PACKAGE}.Cast$Value", spec="ssn:int32")
-        records = [
-            Record(TOPIC, b'{"ssn": "1"}'),
-            Record(TOPIC, b'{"ssn": "one"}'),
-            Record(TOPIC, b'{"ssn": "3"}'),
-        ]
-        rows = decode(
-            frame_of(spark, records),
-            in_json(config=lines, on="consume"),
-            value="struct<ssn int>",
-            failures="route",
-        ).collect()
+    def test_that_are_refused_fail_alone_and_stay_as_they_came(self, spark: SparkSession) -> None:
+        chain = in_json(config=one(f"{PACKAGE}.Cast$Value", spec="ssn:int32"), on="consume")
+        payloads = [b'{"ssn": "1"}', b'{"ssn": "one"}', b'{"ssn": "3"}']
+        frame = frame_of(spark, [Record(TOPIC, payload) for payload in payloads])
+        rows = decode(frame, chain, value="struct<ssn int>", failures="route").collect()
         assert [row.value and row.value.ssn for row in rows] == [1, None, 3]
         failure = rows[1].failure
         assert (failure.step, failure.error, bytes(failure.value)) == (
@@ -293,12 +279,15 @@ class TestFiles:
         assert row is not None
         assert (row.topic, bytes(row.value)) == ("eu.people", b'{"id":1,"ssn":""}')
 
-    def test_are_found_among_what_spark_shipped(self, spark: SparkSession, tmp_path: Path) -> None:
-        chain = self.chain_file(tmp_path, "shipped-people.properties", LINES)
-        spark.sparkContext.addFile(str(tmp_path / "shipped-people.properties"))
-        frame = encode(people(spark, (1, "123", "a")), chain)
-        (tmp_path / "shipped-people.properties").unlink()
-        row = frame.first()
+    def test_are_found_among_what_spark_shipped(
+        self, spark: SparkSession, tmp_path: Path, unique_topic: Callable[[str], str]
+    ) -> None:
+        name = f"{unique_topic('people')}.properties"  # files that were shipped stay for the session
+        chain = self.chain_file(tmp_path, name, LINES)
+        (tmp_path / "shipped").mkdir()
+        shipped = (tmp_path / name).rename(tmp_path / "shipped" / name)
+        spark.sparkContext.addFile(str(shipped))
+        row = encode(people(spark, (1, "123", "a")), chain).first()
         assert row is not None
         assert (row.topic, bytes(row.value)) == ("eu.people", b'{"id":1,"ssn":""}')
 
@@ -340,12 +329,21 @@ predicates.north.expression=value.team == "north" && topic.endsWith("cold")
 
 @pytest.mark.broker
 class TestExample:
-    @pytest.mark.timeout(400)
-    def test_writes_what_a_producer_writes(self, tmp_path: Path) -> None:
-        from tests.spark.test_spark_examples import EXAMPLES, ended  # noqa: PLC0415 - the test of one is theirs
-
-        shown = ended(tmp_path, sys.executable, str(EXAMPLES / "connect_spark.py"))
-        assert "3,377 airports and a tombstone were sent; Spark wrote 3,376 of them" in shown
-        assert "a producer with the same file wrote the same records, and refused one:" in shown
-        assert re.search(r"^  stage: TRANSFORMATION$", shown, re.MULTILINE)
-        assert f"class.name: {PACKAGE}.Cast$Value" in shown
+    @pytest.mark.timeout(DEADLINE_S)
+    def test_writes_what_a_producer_writes(self, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+        there = ["--bootstrap-servers", kafka_broker.bootstrap_servers]
+        env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLE), *there],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "3,377 airports and a tombstone were sent; Spark wrote 3,376 of them" in done.stdout
+        assert "a producer with the same file wrote the same records, and refused one:" in done.stdout
+        assert done.stdout.count("\n  stage: TRANSFORMATION\n") == 1
+        assert f"class.name: {PACKAGE}.Cast$Value" in done.stdout

@@ -12,8 +12,8 @@ from headerware.connect.data.schema_and_value import SchemaAndValue
 class Converter(Configured):
     """Turn keys or values into bytes, and back.
 
-    A converter of your own extends this, and is named by an entry point of the group ``headerware.converters``.
-    It must be safe for use by several threads at once.
+    A converter of your own extends this, and is named by an entry point of the group
+    ``headerware.converters``. It must be safe for use by several threads at once.
     """
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:

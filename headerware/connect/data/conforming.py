@@ -116,7 +116,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, SchemaAndValue):
         return plain(value.value)
     if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
+        return {_plain_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, Int8 | Int16 | Int32 | BigInteger | Instant):
@@ -126,3 +126,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return value
+
+
+def _plain_key(key: Any) -> Any:
+    # A list that is a key is a tuple, and stays one.
+    return tuple(map(_plain_key, key)) if isinstance(key, tuple) else plain(key)

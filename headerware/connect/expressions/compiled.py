@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.expressions.mentions import Tree, mentions
-from headerware.connect.expressions.values import Reader
+from headerware.connect.expressions.values import Reader, given_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +120,7 @@ class CompiledExpression:
             raise ConnectDataError(
                 f"{self._path} is to give {self._result.value}, on this record it gives {name}"
             )
-        return value
+        return value if name in _SINGLE else given_back(value)
 
     def _failure(self, reason: Any, given: dict[str, Any]) -> ConnectDataError:
         # The library's own words may quote the record; so they are only looked at.
@@ -134,6 +134,7 @@ class CompiledExpression:
         return ConnectDataError(f"{self._path} fails on this record: {problem}")
 
 
+_SINGLE: Final = frozenset({"BOOL", "INT", "DOUBLE", "STRING"})
 _ABSENCE: Final = ("NOT_FOUND", "null_type", "SELECT to non-message")
 _PROBLEMS: Final = (
     ("NOT_FOUND", "a map has no such key"),
@@ -150,15 +151,15 @@ _PROBLEMS: Final = (
 """What the library's words mean."""
 
 
-def _missing(tree: Tree, given: Any, path: str) -> list[str]:
+def _missing(tree: Tree, given: dict[str, Any], path: str) -> list[str]:
     """Give the paths of a tree that are missing or null."""
     found = []
     for name, inner in tree.items():
         place = f"{path}{name}"
-        value = given.get(name) if isinstance(given, dict) else None
+        value = given.get(name)
         if value is None:
             found.append(place)
-        elif inner:
+        elif inner and isinstance(value, dict):
             found += _missing(inner, value, f"{place}.")
     return found
 

@@ -3,7 +3,7 @@
     null, boolean, string, bytes   themselves
     int8 to int64                  int
     float32, float64               double
-    Decimal                        int where it has no fraction, else double; refused where that rounds
+    Decimal                        int of 64 bits where it is one, else double; refused where digits get lost
     Date, Time, Timestamp          string as in RFC 3339, with milliseconds: ``timestamp(value.when)``
     list, map                      list, map
     struct                         map, with defaults; a field that is null is there, with the value null
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 _DEPTH: Final = 32
 """How deep a value may nest; the library converts by recursion, without a bound of its own."""
 _PLANS: Final = 64
-_INT64: Final = range(-(1 << 63), 1 << 63)
+_INT64_BOUND: Final = 1 << 63
 _PLAIN_TYPES: Final = frozenset(
     {
         Type.INT8,
         Type.INT16,
         Type.INT32,
         Type.INT64,
-        Type.FLOAT32,
         Type.FLOAT64,
         Type.BOOLEAN,
         Type.STRING,
@@ -141,18 +140,24 @@ def _key(value: Any) -> Any:
 
 
 def _integer(value: int, _depth: int) -> int:
-    if value not in _INT64:
+    # Not by a range, which goes through its numbers one by one for a subclass of int.
+    if not -_INT64_BOUND <= value < _INT64_BOUND:
         raise ConnectDataError("an integer does not fit into the 64 bits that expressions have")
     return int(value)
+
+
+def _float(value: float, _depth: int) -> float:
+    return float(value)
 
 
 def _decimal(value: Decimal, _depth: int) -> int | float:
     if not value.is_finite():
         raise ConnectDataError("expressions take finite decimals only")
-    exponent = value.as_tuple().exponent
     # Far exponents first: an integer of so many digits would take long to make.
-    if value.adjusted() < _INT64_DIGITS and (exponent == 0 or value == value.to_integral_value()):
-        return _integer(int(value), 0)
+    if value.adjusted() < _INT64_DIGITS and value == value.to_integral_value():
+        whole = int(value)
+        if -_INT64_BOUND <= whole < _INT64_BOUND:
+            return whole
     near = float(value)
     if Decimal(repr(near)) != value:
         raise ConnectDataError("a decimal has more digits than an expression's number keeps")
@@ -193,7 +198,7 @@ _CONVERTERS: Final[dict[type, Callable[[Any, int], Any] | None]] = {
     Int8: None,
     Int16: None,
     Int32: None,
-    Float32: None,
+    Float32: _float,
     BigInteger: _integer,
     Decimal: _decimal,
     datetime: _time,
@@ -206,3 +211,14 @@ _CONVERTERS: Final[dict[type, Callable[[Any, int], Any] | None]] = {
     memoryview: _bytes,
 }
 """What to do with each class; None where the language has the value as it is."""
+
+
+def given_back(value: Any) -> Any:
+    """Give what an expression gave as records have it: the library's bytes can be changed."""
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, list):
+        return [given_back(item) for item in value]
+    if isinstance(value, dict):
+        return {key: given_back(item) for key, item in value.items()}
+    return value

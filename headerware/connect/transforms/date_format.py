@@ -14,24 +14,18 @@ from headerware.connect.data.times import Instant, from_epoch_ms, to_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectDataError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.date_format_calendar import GREGORIAN, Moment
-from headerware.connect.transforms.date_format_exact import PatternRule, exact_reader, unreadable
+from headerware.connect.transforms.date_format_exact import exact_reader, rule, unreadable
 from headerware.connect.transforms.date_format_pattern import Piece, parse_pattern
 from headerware.connect.transforms.date_format_reading import reader
 from headerware.connect.transforms.date_format_writing import writer
 from headerware.connect.transforms.date_format_zones import NamedZone
 
 _MILLISECOND_DIGITS: Final = 3
-
-
-def _rule(letters: str, without: str, reason: str) -> PatternRule:
-    return PatternRule(frozenset(letters), frozenset(without), reason)
-
-
 _AMBIGUOUS: Final = (
-    _rule("Y", "w", "Y is the year that a week counts for; the year of a date is y"),
-    _rule("w", "Y", "a week in the year goes with Y, the year that it counts for"),
-    _rule("Kh", "a", "the hours K and h go with a, for AM and PM; the hours of the whole day are H"),
-    _rule("d", "MLE", "d is the day in the month, and there is no month, which is M; m is the minute"),
+    rule("Y", "w", "Y is the year that a week counts for; the year of a date is y"),
+    rule("w", "Y", "a week in the year goes with Y, the year that it counts for"),
+    rule("Kh", "a", "the hours K and h go with a, for AM and PM; the hours of the whole day are H"),
+    rule("d", "MLE", "d is the day in the month, and there is no month, which is M; m is the minute"),
 )
 _EXCLUSIVE: Final = (
     ("Y", "yMLdD", "Y is the year that a week counts for; the year of a date is y"),
@@ -51,7 +45,7 @@ class DateFormat:
         ArgumentError: it is none; or, in the strict mode, one that is surely not meant.
     """
 
-    __slots__ = ("_exact", "_lenient", "_pieces", "_unreadable", "_write", "mode", "pattern")
+    __slots__ = ("_exact", "_lenient", "_unreadable", "_write", "mode", "pattern")
 
     def __init__(self, pattern: str, mode: Mode = STRICT) -> None:
         pieces = parse_pattern(pattern)
@@ -59,7 +53,6 @@ class DateFormat:
             _refuse_ambiguous(pieces)
         self.pattern: Final = pattern
         self.mode: Final = mode
-        self._pieces = pieces
         self._write = writer(pieces)
         self._unreadable = unreadable(pieces)
         self._exact = exact_reader(pieces) if self._unreadable is None else None
@@ -128,7 +121,7 @@ class DateFormat:
 
 def _refuse_ambiguous(pieces: list[Piece]) -> None:
     letters = frozenset(piece.letter for piece in pieces)
-    reasons = [rule.reason for rule in _AMBIGUOUS if rule.broken_by(letters)]
+    reasons = [broken.reason for broken in _AMBIGUOUS if broken.broken_by(letters)]
     reasons += [reason for one, others, reason in _EXCLUSIVE if one in letters and letters & set(others)]
     if any(piece.letter == "S" and piece.width != _MILLISECOND_DIGITS for piece in pieces):
         reasons.append("S counts milliseconds and is no fraction: there must be three of them")

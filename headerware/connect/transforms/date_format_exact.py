@@ -44,21 +44,22 @@ class PatternRule(NamedTuple):
         return bool(letters & self.letters) and not letters & self.without
 
 
-def _rule(letters: str, without: str, reason: str) -> PatternRule:
+def rule(letters: str, without: str, reason: str) -> PatternRule:
+    """Refuse one of these letters where none of the others is there."""
     return PatternRule(frozenset(letters), frozenset(without), reason)
 
 
 _TO_READ: Final = (
-    _rule("YwWF", "", "weeks are not read"),
-    _rule("ML", "y", "a month without a year says no date"),
-    _rule("d", "ML", "a day without a month says no date"),
-    _rule("DEu", "y", "a day without a year says no date"),
-    _rule("Eu", "dD", "a weekday alone says no date"),
-    _rule("mS", "HkKh", "minutes or milliseconds without an hour say no time"),
-    _rule("s", "m", "seconds without minutes say no time"),
-    _rule("S", "s", "milliseconds without seconds say no time"),
-    _rule("a", "Kh", "AM and PM go with the hours K and h"),
-    _rule("G", "y", "an era without a year says no date"),
+    rule("YwWF", "", "weeks are not read"),
+    rule("ML", "y", "a month without a year says no date"),
+    rule("d", "ML", "a day without a month says no date"),
+    rule("DEu", "y", "a day without a year says no date"),
+    rule("Eu", "dD", "a weekday alone says no date"),
+    rule("mS", "HkKh", "minutes or milliseconds without an hour say no time"),
+    rule("s", "m", "seconds without minutes say no time"),
+    rule("S", "s", "milliseconds without seconds say no time"),
+    rule("a", "Kh", "AM and PM go with the hours K and h"),
+    rule("G", "y", "an era without a year says no date"),
 )
 
 
@@ -77,7 +78,7 @@ def unreadable(pieces: Sequence[Piece]) -> str | None:
     for piece, following in pairwise(pieces):
         if _varies(piece) and following.letter in _NUMERIC and not _is_name(following):
             return f"nothing shows where {piece.letter * piece.width} ends"
-    return next((rule.reason for rule in _TO_READ if rule.broken_by(letters)), None)
+    return next((broken.reason for broken in _TO_READ if broken.broken_by(letters)), None)
 
 
 def _is_name(piece: Piece) -> bool:

@@ -108,7 +108,7 @@ class ExtractField(PartTransform):
             if schema.optional and not field_schema.optional:
                 field_schema = altered(field_schema, optional=True)
         else:
-            field = path.find(schema)
+            field = path.find(schema) if path.steps else None
             if field is None:
                 return Plan(None, lambda value, _: _refuse(value, schema, path))
             field_schema = field.schema

@@ -110,8 +110,10 @@ class Flatten(PartTransform):
         updated = builder.build()
         if self.mode == STRICT:
             updated = altered(updated, optional=optional)
-        same = self._same
         work = [_read(leaf, self.mode) for leaf in leaves.found]
+        if self.mode == STRICT and default is not None:
+            updated = altered(updated, default=Struct.trusted(updated, [read(default) for read in work]))
+        same = self._same
 
         def apply(value: Any, _: Any) -> Struct:
             struct = require_struct(value, _PURPOSE)

@@ -165,7 +165,9 @@ class HeaderFrom(PartTransform):
     def _of_other(self, record: Any, schema: Schema, struct: Struct) -> Any:
         """Do what Kafka does to a struct of another schema than its record says: go by the fields' names."""
         if self.mode == STRICT:
-            raise ConnectDataError(f"the record says {schema}, but the value is a struct of another schema")
+            raise ConnectDataError(
+                f"the record says {schema}, but the {self.part} is a struct of another schema"
+            )
         get = struct.get if self._default else struct.get_without_default
         value = struct
         if self._moves:

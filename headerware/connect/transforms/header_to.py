@@ -137,7 +137,12 @@ class HeaderTo(PartTransform):
         if schema is None:
             made = record.with_part(part, None, self._dict(require_map(value, _PURPOSE), taken))
         else:
-            struct = self._struct(require_struct(value, _PURPOSE), taken)
+            given = require_struct(value, _PURPOSE)
+            if self.mode == STRICT and given.schema is not schema and given.schema != schema:
+                raise ConnectDataError(
+                    f"the record says {schema}, but the {part} is a struct of another schema"
+                )
+            struct = self._struct(given, taken)
             made = record.with_part(part, struct.schema, struct)
         if not self._moved:
             return made

@@ -22,7 +22,7 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.records import SinkRecord
 from headerware.connect.transforms.base import Plan, require_map
-from headerware.connect.transforms.copying import copier, null_in_required
+from headerware.connect.transforms.copying import Copy, copier, null_in_required
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 from headerware.connect.transforms.markers import NewField, new_field
 from headerware.connect.transforms.schemas import altered
@@ -172,18 +172,13 @@ class InsertField(StructTransform):
         Raises:
             SchemaBuilderError: a field is there already, or has no name.
         """
-        builder = SchemaBuilder.like(schema, fields=True)
-        for field, own, *_ in self._insertions:
-            builder.field(field.name, altered(own, optional=field.optional is not False))
-        updated = builder.build()
-        if self.mode == STRICT and schema.optional:
-            updated = altered(updated, optional=True)
         copy = copier(
             schema.fields,
             [field.schema for field in schema.fields],
             mode=self.mode,
             with_default=self.options[REPLACE_NULL_WITH_DEFAULT.name],
         )
+        updated = self._updated(schema, copy)
         reads = [
             (read, field.name if checks_null and field.optional is False else None)
             for field, _, read, _, checks_null in self._insertions
@@ -199,6 +194,20 @@ class InsertField(StructTransform):
             return Struct.trusted(updated, values)
 
         return Plan(updated, apply)
+
+    def _updated(self, schema: Schema, copy: Copy) -> Schema:
+        """Give the schema with the fields; its default has nulls in them, or there is none any more."""
+        builder, inserted = SchemaBuilder.like(schema, fields=True), self._insertions
+        for field, own, *_ in inserted:
+            builder.field(field.name, altered(own, optional=field.optional is not False))
+        updated = builder.build()
+        if self.mode != STRICT:
+            return updated
+        updated = altered(updated, optional=schema.optional)
+        if schema.default is None or any(each.field.optional is False for each in inserted):
+            return updated
+        values = [*copy(schema.default.values), *(None for _ in inserted)]
+        return altered(updated, default=Struct.trusted(updated, values))
 
 
 def _check_distinct(insertions: list[_Insertion]) -> None:

@@ -6,7 +6,7 @@ where something in it changes; a dict is copied along the paths alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from headerware.connect.data.builder import SchemaBuilder
@@ -14,7 +14,7 @@ from headerware.connect.data.schema import Field, Schema
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.copying import copier, may_be_null, null_in_required
+from headerware.connect.transforms.copying import Copy, copier, may_be_null, null_in_required
 from headerware.connect.transforms.paths import FieldPath
 from headerware.connect.transforms.schemas import altered
 
@@ -155,13 +155,27 @@ def assembled(
         SchemaBuilderError: two fields would have one name.
     """
     kept = [(field, made) for field, made in changes if made is not None]
-    updated = _schema_of(schema, [made for _, made in kept])
-    if any(made.schema is not field.schema or made.name != field.name for field, made in kept) or len(
-        kept
-    ) != len(schema.fields):
-        updated = altered(updated, optional=mode == STRICT and schema.optional)
-    else:
-        updated = schema
+    updated = _updated(schema, kept, mode)
+    values = _values(kept, mode, with_default=with_default)
+    if mode == STRICT and updated is not schema and schema.default is not None:
+        updated = altered(updated, default=Struct.trusted(updated, values(schema.default.values)))
+    return Rewrite(updated, lambda struct: Struct.trusted(updated, values(struct.values)))
+
+
+def _updated(schema: Schema, kept: Sequence[tuple[Field, Change]], mode: Mode) -> Schema:
+    """Give the schema of what is kept: the same where nothing changes."""
+    if len(kept) == len(schema.fields) and all(
+        made.schema is field.schema and made.name == field.name for field, made in kept
+    ):
+        return schema
+    builder = SchemaBuilder.like(schema)
+    for _, made in kept:
+        builder.field(made.name, made.schema)
+    return altered(builder.build(), optional=mode == STRICT and schema.optional)
+
+
+def _values(kept: Sequence[tuple[Field, Change]], mode: Mode, *, with_default: bool) -> Copy:
+    """Give a function that makes the new values of old ones."""
     work = [
         (at, made.apply, not may_be_null(made.schema, mode), made.name)
         for at, (_, made) in enumerate(kept)
@@ -175,25 +189,15 @@ def assembled(
         unchecked={at for at, *_ in work},
     )
 
-    def apply(struct: Struct) -> Struct:
-        values = copy(struct.values)
+    def values(old: list[Any]) -> list[Any]:
+        new = copy(old)
         for at, function, required, name in work:
-            value = values[at] = function(values[at])
+            value = new[at] = function(new[at])
             if value is None and required:
                 raise null_in_required(name)
-        return Struct.trusted(updated, values)
+        return new
 
-    if mode == STRICT and updated is not schema and schema.default is not None:
-        default = apply(schema.default)
-        updated = altered(updated, default=default)
-    return Rewrite(updated, apply)
-
-
-def _schema_of(schema: Schema, changes: Iterable[Change]) -> Schema:
-    builder = SchemaBuilder.like(schema)
-    for change in changes:
-        builder.field(change.name, change.schema)
-    return builder.build()
+    return values if work else copy
 
 
 def unless_null(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -77,15 +77,13 @@ def _flat(text: str) -> SchemaAndValue | None:
     if items is None:
         return None
     found = [_string(quoted) if not bare else literal_of(bare) for quoted, bare in items]
+    values = [item[1] for item in found if item is not None]
     if text[0] == "[":
         schema = _single(found)
-        return (
-            None if schema is None else SchemaAndValue(array_of(schema), [item[1] for item in found if item])
-        )
+        return None if schema is None else SchemaAndValue(array_of(schema), values)
     of_key, of_value = _single(found[::2]), _single(found[1::2])
     if of_key is None or of_value is None:
         return None
-    values = [item[1] for item in found if item]
     return SchemaAndValue(map_of(of_key, of_value), _dict(values[::2], values[1::2]))
 
 

@@ -15,7 +15,8 @@ from headerware.connect.values.shapes import decimal_of
 
 DECIMAL_SCHEMA: Final = decimal_of(0)
 """What integers beyond 64 bits are."""
-_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
+# Longer ones stay text: to compute with millions of digits takes minutes.
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,9999}")
 _FLOAT: Final = re.compile(r"-?[0-9]{1,7}\.[0-9]{1,20}(?:E-?[1-9][0-9]{0,2})?")
 _DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z"

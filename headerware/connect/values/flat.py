@@ -20,8 +20,8 @@ class FlatText:
 
     def __init__(self, quoted: str, bare: str) -> None:
         item = rf'{_BLANKS}(?:"{quoted}"|{bare}){_BLANKS}'
-        self._array: Final = re.compile(rf"\[(?:{item},)*{item}\]")
-        self._map: Final = re.compile(rf"\{{(?:{item}:{item},)*{item}:{item}\}}")
+        self._array: Final = re.compile(rf"\[(?:{item},)*+{item}\]")
+        self._map: Final = re.compile(rf"\{{(?:{item}:{item},)*+{item}:{item}\}}")
         self._items: Final = re.compile(rf'"([^"]*)"|({bare})')
 
     def items(self, text: str) -> list[tuple[str, str]] | None:

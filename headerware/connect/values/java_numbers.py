@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_DOWN, Context
 from decimal import Decimal as DecimalNumber
 from fractions import Fraction
 from typing import Any, Final
@@ -31,6 +32,7 @@ BLANKS: Final = "".join(map(chr, range(33)))
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_DIGITS: Final = 19
+_MANY_DIGITS: Final = 1000
 _INTEGER: Final = re.compile(r"([+-]?)0*([0-9]*)")
 _DECIMAL: Final = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?)0*([0-9]{1,10}))?")
 _FLOAT: Final = re.compile(
@@ -58,7 +60,7 @@ def to_int64(number: float | DecimalNumber) -> int:
     # A power of ten from the 64th on has no bit left among the lowest 64.
     if number.adjusted() < 0 or _exponent(number) >= 64:
         return 0
-    return wrapped_int64(int(number))
+    return wrapped_int64(int(_lowest_digits(number) if number.adjusted() > _MANY_DIGITS else number))
 
 
 def to_float64(number: float | DecimalNumber | Fraction) -> float:
@@ -204,7 +206,7 @@ def _float32_of(wide: float, exact: DecimalNumber | Fraction) -> float:
     """Round a number to 32 bits, given as rounded to 64 and as it is."""
     if not _is_tie(wide):
         return rounded_to_float32(wide)
-    nearest: Any = type(exact)(wide)
+    nearest: Any = type(exact).from_float(wide)
     if exact == nearest:
         return rounded_to_float32(wide)
     return rounded_to_float32(math.nextafter(wide, math.inf if exact > nearest else -math.inf))
@@ -258,6 +260,12 @@ def _exactly_hexadecimal(text: str) -> Fraction:
 
 def _hexadecimal_sign(text: str) -> float:
     return -1.0 if text.startswith("-") else 1.0
+
+
+def _lowest_digits(number: DecimalNumber) -> DecimalNumber:
+    """Give the rest of a division by 2**64, for a long decimal becomes an int only slowly."""
+    dividing = Context(prec=number.adjusted() + 2, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    return dividing.remainder(number.to_integral_value(ROUND_DOWN), 1 << 64)
 
 
 def _exponent(number: DecimalNumber) -> int:

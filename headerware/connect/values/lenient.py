@@ -26,7 +26,7 @@ from headerware.connect.values.lenient_nested import array_value, map_value
 from headerware.connect.values.lenient_scalars import WORDS, scalar_of, temporal_of
 from headerware.connect.values.shapes import MAX_DEPTH
 
-_TOKENS: Final = re.compile(r'[:,{}\[\]"]|(?:[^:,{}\[\]"\\]+|\\.?)+', re.DOTALL)
+_TOKENS: Final = re.compile(r'[:,{}\[\]"]|(?:[^:,{}\[\]"\\]++|\\.?)++', re.DOTALL)
 _CUTS: Final = re.compile(r'[:,{}\[\]"\\]')
 _CONTAINERS: Final = frozenset("[{")
 

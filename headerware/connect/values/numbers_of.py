@@ -58,7 +58,7 @@ def whole_number(schema: Schema | None, value: Any) -> int:
     if isinstance(number, float):
         if not math.isfinite(number):
             raise ConnectDataError("expected a whole number, found infinity or no number")
-        number = DecimalNumber(number)
+        number = DecimalNumber.from_float(number)
     # Its size first: a small text can say a number that fills the memory.
     if number.adjusted() >= _INT64_DIGITS:
         raise ConnectDataError("expected an integer of 64 bits, found a larger one")
@@ -84,6 +84,8 @@ def exact_number(schema: Schema | None, value: Any) -> float | DecimalNumber:
 
 
 def _as_number(schema: Schema | None, value: Any) -> float | DecimalNumber:
+    if isinstance(value, DecimalNumber) and not value.is_finite():
+        raise ConnectDataError("expected a finite decimal number, found infinity or no number")
     if is_number(value):
         number: float | DecimalNumber = value
         return number

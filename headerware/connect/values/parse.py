@@ -27,8 +27,8 @@ def parse_string(text: str | None, *, mode: Mode = "strict") -> SchemaAndValue |
     Args:
         text: the text; None gives null without a schema.
         mode: ``strict`` takes the text for something else than text only where all of it is one value, and
-            writing that back gives the same text but for blanks within arrays and maps. ``kafka_4_3`` reads
-            what Apache Kafka 4.3 reads.
+            writing that back gives the same text, but for blanks within arrays and maps, and for integers
+            among floats. ``kafka_4_3`` reads what Apache Kafka 4.3 reads.
 
     Returns:
         The schema and the value; for ``null`` neither in ``strict``, and no more than None in ``kafka_4_3``.

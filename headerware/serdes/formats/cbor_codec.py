@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError
+from headerware.serdes.formats.own_numbers import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def encoder(*, canonical: bool) -> Callable[[Any], bytes]:
 
     def encode(value: Any) -> bytes:
         # cbor2 itself ends the process on an object that is nested too deeply; msgspec raises.
-        plain = msgspec.to_builtins(value, builtin_types=_NATIVE, order=order)
+        plain = msgspec.to_builtins(value, builtin_types=_NATIVE, order=order, enc_hook=number)
         try:
             payload: bytes = dumps(plain)
         except refusal as error:

@@ -17,6 +17,7 @@ from headerware.core.errors import ConfigError, SerdeError
 from headerware.serdes.content.headers import ContentTypeHeader, require_content_type
 from headerware.serdes.content.types import CODECS, parse_content_type
 from headerware.serdes.formats.msgpack_keys import has_array_keys
+from headerware.serdes.formats.own_numbers import number, number_if_any
 from headerware.serdes.formats.refusals import REFUSALS, cannot_read, cannot_write
 from headerware.serdes.serde import Serde, SerdeContext
 
@@ -126,7 +127,7 @@ class Json(Plain, frozen=True, kw_only=True):
     def open(self, context: SerdeContext) -> JsonFunctions:
         """Give the functions for one client."""
         header = ContentTypeHeader(context, self.stated(), self.keeps("json"))
-        encode = _finite(msgspec.json.Encoder(order=_order(context)).encode)
+        encode = _finite(msgspec.json.Encoder(order=_order(context), enc_hook=number).encode)
         return JsonFunctions("JSON", header, encode, msgspec.json.Decoder().decode)
 
 
@@ -145,7 +146,7 @@ class MessagePack(Plain, frozen=True, kw_only=True):
     def open(self, context: SerdeContext) -> PlainFunctions:
         """Give the functions for one client."""
         header = ContentTypeHeader(context, self.stated(), self.keeps("msgpack"))
-        encode = msgspec.msgpack.Encoder(order=_order(context)).encode
+        encode = msgspec.msgpack.Encoder(order=_order(context), enc_hook=number).encode
         return PlainFunctions(
             "MessagePack", header, encode, _without_array_keys(msgspec.msgpack.Decoder().decode)
         )
@@ -296,7 +297,7 @@ def _without_array_keys(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any
 
 def _finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     """Refuse the numbers that JSON does not have, which msgspec writes as null."""
-    plain = partial(msgspec.to_builtins, str_keys=True, enc_hook=lambda _: None)
+    plain = partial(msgspec.to_builtins, str_keys=True, enc_hook=number_if_any)
 
     def encode_finite(value: Any) -> bytes:
         payload = encode(value)

@@ -9,12 +9,10 @@ comes from :func:`~headerware.spark_bridge.frames.avro_types.avro_type`, from
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headerware.connect.data.conforming import plain
-from headerware.connect.data.schema_and_value import SchemaAndValue
-from headerware.connect.data.struct import Struct
 from headerware.core.errors import SerdeError
+from headerware.spark_bridge.frames.connect_objects import CLASSES, connect_object
 from headerware.spark_bridge.frames.typed_columns import node_of
 from headerware.spark_bridge.frames.typed_layout import spread
 from headerware.spark_bridge.frames.typed_objects import read
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
-
-
-_OF_CONNECT: Final = frozenset({Struct, SchemaAndValue})
 
 
 class Column(NamedTuple):
@@ -63,8 +58,8 @@ def column(objects: Sequence[Any], kind: pa.DataType) -> Column:
             2 GiB, and the batches are to be smaller.
     """
     node, rows = node_of(kind), list(objects)
-    if not _OF_CONNECT.isdisjoint(map(type, rows)):
-        rows = [plain(row) for row in rows]
+    if not CLASSES.isdisjoint(map(type, rows)):
+        rows = list(map(connect_object, rows))
     array, misfits = node.build(rows)
     if misfits:
         good = [row for row in range(len(rows)) if row not in misfits]

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from headerware import ConfigError, Headers, SerdeError
+from headerware.connect.data import BigInteger, Float32, Int8
 from headerware.core.options import from_option
 from headerware.serdes.formats import cbor_codec
 from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Plain, Text
@@ -281,6 +282,20 @@ class TestTrees:
             opened(kind()).deserialize("t", NONE, payload)
         assert SECRET not in str(caught.value)
         assert caught.value.__cause__ is None
+
+
+class TestNumbersOfClassesOfTheirOwn:
+    """Such as Connect's, which know their width."""
+
+    @pytest.mark.parametrize("serde", [Json(), MessagePack(), Cbor()], ids=lambda serde: serde.type)
+    def test_are_the_numbers_that_they_are(self, serde: Plain) -> None:
+        value = {"a": Int8(1), "b": [Float32(0.5)], "c": BigInteger(10**19), "d": True}
+        found = there_and_back(serde, value)
+        assert found == {"a": 1, "b": [0.5], "c": 10**19, "d": True}
+
+    def test_are_refused_where_json_does_not_have_them(self) -> None:
+        with pytest.raises(SerdeError, match="as JSON"):
+            opened(Json()).serialize("t", NONE, {"a": Float32("nan")})
 
 
 class TestJson:

@@ -1,6 +1,6 @@
 """Schemas in JSON, both ways: the one half of the envelope.
 
-{"type": "int32", "optional": false, "name": ..., "version": ..., "doc": ..., "parameters": ..., "default": ...}
+{"type": "int32", "optional": false, "name": "", "version": 1, "doc": "", "parameters": {}, "default": 5}
 
 An array's has "items", a map's "keys" and "values", a struct's "fields"; each of those its "field", the name.
 """

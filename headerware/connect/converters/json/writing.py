@@ -14,7 +14,7 @@ from headerware.connect.converters.json.text import (
     quoted_strictly,
     refuse_infinite,
 )
-from headerware.connect.data.logical import TIME_TYPES, Decimal
+from headerware.connect.data.logical import TIME_TYPES, Decimal, scale_of
 from headerware.connect.data.numbers import BigInteger
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
@@ -94,7 +94,7 @@ class Writers:
 
     def _present(self, schema: Schema) -> Write:
         if schema.name == DECIMAL:
-            return _decimal(schema, numeric=self._numeric)
+            return _number(schema, strict=self._strict) if self._numeric else _decimal(schema)
         if schema.name in TIME_TYPES:
             return _time(schema)
         return self._scalars.get(schema.type) or self._nested[schema.type](schema)
@@ -214,14 +214,26 @@ def _int64(value: int) -> str:
     return _digits(value)
 
 
-def _decimal(schema: Schema, *, numeric: bool) -> Write:
+def _decimal(schema: Schema) -> Write:
     def write(value: Any) -> str:
         if not isinstance(value, DecimalNumber):
             raise _mismatch(schema, value)
-        if not numeric:
-            return f'"{base64_text(Decimal.from_logical(schema, value))}"'
+        return f'"{base64_text(Decimal.from_logical(schema, value))}"'
+
+    return write
+
+
+def _number(schema: Schema, *, strict: bool) -> Write:
+    """Write decimals as numbers; Kafka does so whatever their scale, even where the schema says none."""
+    scale = Decimal.scale(schema) if strict else None
+
+    def write(value: Any) -> str:
+        if not isinstance(value, DecimalNumber):
+            raise _mismatch(schema, value)
         if not value.is_finite():
             raise ConnectDataError("JSON has neither NaN nor infinity")
+        if scale is not None and scale_of(value) != scale:
+            raise ConnectDataError(f"expected {scale} digits after the point, as the schema says")
         return str(value or value.copy_abs()).upper()
 
     return write

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -34,7 +34,7 @@ def names(record: SinkRecord) -> list[str]:
 
 
 class TestHeadersToField:
-    CONFIG = {"headers": "tag", "fields": "tags", "operation": "copy"}
+    CONFIG: ClassVar[dict[str, str]] = {"headers": "tag", "fields": "tags", "operation": "copy"}
 
     def test_puts_all_values_into_an_array_of_a_struct(self) -> None:
         record = with_tags(SinkRecord("t", value_schema=SCHEMA, value=Struct.of(SCHEMA, {"name": "n"})))
@@ -88,7 +88,7 @@ class TestHeadersToField:
 
 
 class TestFieldToHeaders:
-    CONFIG = {"fields": "name,inner.tags", "headers": "n,tag", "operation": "copy"}
+    CONFIG: ClassVar[dict[str, str]] = {"fields": "name,inner.tags", "headers": "n,tag", "operation": "copy"}
 
     @staticmethod
     def record(inner: Any) -> SinkRecord:

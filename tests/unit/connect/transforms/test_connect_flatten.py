@@ -148,6 +148,14 @@ class TestStrictMode:
         for mode, optional in (("strict", True), ("kafka_4_3", False)):
             assert flat(Struct.of(schema, {"n": 1}), mode, schema).schema.optional is optional
 
+    def test_keeps_the_default_of_the_whole(self) -> None:
+        builder = SchemaBuilder.struct().field("a", DEEP)
+        builder.default(Struct.of(builder.build(), {"a": {"c": 7}}))
+        schema = builder.build()
+        made = flat(Struct.of(schema, {"a": {"c": 1}}), schema=schema)
+        assert made.schema.default.to_dict() == {"a.c": 7}
+        assert made.schema.fields[0].schema.default == 7
+
     def test_refuses_a_struct_that_is_missing(self) -> None:
         schema = SchemaBuilder.struct().field("a", DEEP).build()
         with pytest.raises(ConnectDataError, match=r"required field 'a\.c'"):

@@ -138,6 +138,15 @@ class TestInsertField:
             made = transform.apply(sink(Struct.of(schema, {"a": "v"}), schema=schema))
             assert made.value_schema.optional is optional
 
+    def test_keeps_the_default_of_the_whole_where_it_can(self) -> None:
+        builder = SchemaBuilder.struct().field("a", STRING_SCHEMA)
+        builder.default(Struct.of(builder.build(), {"a": "v"}))
+        schema = builder.build()
+        record = sink(Struct.of(schema, {"a": "x"}), schema=schema)
+        made = InsertField.Value({"topic.field": "t"}).apply(record)
+        assert made.value_schema.default.to_dict() == {"a": "v", "t": None}
+        assert InsertField.Value({"topic.field": "t!"}).apply(record).value_schema.default is None
+
     def test_replaces_nulls_by_defaults_if_asked_to(self) -> None:
         schema = (
             SchemaBuilder.struct().field("d", SchemaBuilder.string().optional().default("d").build()).build()

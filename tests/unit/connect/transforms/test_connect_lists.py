@@ -49,6 +49,11 @@ class TestItems:
     def test_are_parted_at_all_commas_in_kafka_4_3(self) -> None:
         assert LIST.parse({"names": r"a\, b"}, "kafka_4_3") == {"names": ["a\\", "b"]}
 
+    def test_are_text(self) -> None:
+        assert LIST.parse({"names": ["a,b"]}, "strict") == {"names": ["a,b"]}
+        with pytest.raises(ConnectConfigError):
+            LIST.parse({"names": ["a", 1]}, "strict")
+
 
 class TestPairs:
     def test_keeps_the_escapes_for_who_parts_them_further(self) -> None:
@@ -74,7 +79,7 @@ class TestPairs:
 class TestSplit:
     @pytest.mark.parametrize(
         ("text", "parts"),
-        [("", [""]), (":", []), ("a:", ["a"]), (":a", ["", "a"]), ("a::b:", ["a", "", "b"])],,
+        [("", [""]), (":", []), ("a:", ["a"]), (":a", ["", "a"]), ("a::b:", ["a", "", "b"])],
     )
     def test_drops_empty_parts_at_the_end_as_java_does(self, text: str, parts: list[str]) -> None:
         assert java_split(text, ":") == parts

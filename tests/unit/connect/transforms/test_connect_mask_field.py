@@ -28,7 +28,7 @@ from headerware.connect.data import (
     Timestamp,
     alike,
 )
-from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.mask_field import MaskField
 
@@ -289,6 +289,13 @@ class TestKafkaMode:
     def test_refuses_a_null(self, schema: Any) -> None:
         with pytest.raises(ConnectDataError):
             MaskField.Value({"fields": "a"}, mode="kafka_4_3").apply(SourceRecord(value_schema=schema))
+
+    def test_stumbles_over_a_null_boolean(self) -> None:
+        config = {"fields": "a", "replace.null.with.default": None}
+        with pytest.raises(NullValueError):
+            MaskField.Value(config, mode="kafka_4_3")
+        with pytest.raises(ConnectConfigError):
+            MaskField.Value(config)
 
     def test_requires_fields(self) -> None:
         with pytest.raises(ConnectConfigError):
