@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.java.regex.patterns import PATTERN_WITH_TEXT, java_pattern
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.patterns import PATTERN_WITH_TEXT, java_pattern
 from headerware.connect.predicates.base import Predicate
 
 

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.java.regex.patterns import VALID_PATTERN, Replacement, java_pattern, replacement
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.patterns import VALID_PATTERN, Replacement, java_pattern, replacement
 from headerware.connect.transforms.base import Transform
 
 _NAMES: Final = 1024

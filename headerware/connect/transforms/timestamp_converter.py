@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey, one_of
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectError, NullValueError
+from headerware.connect.java.dates.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
 from headerware.connect.transforms.cast_fields import exact_fields_plan, fields_plan
-from headerware.connect.transforms.date_format import DateFormat
 from headerware.connect.transforms.paths import parse_path
 from headerware.connect.transforms.rewrites import Change, Edits, rewrite_dict
 from headerware.connect.transforms.schemas import altered

@@ -20,8 +20,8 @@ from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.schemas import altered
 
 if TYPE_CHECKING:
-    from headerware.connect.transforms.date_format import DateFormat
-    from headerware.connect.transforms.date_format_zones import NamedZone
+    from headerware.connect.java.dates.date_format import DateFormat
+    from headerware.connect.java.dates.zones import NamedZone
 
 STRING: Final = "string"
 UNIX: Final = "unix"

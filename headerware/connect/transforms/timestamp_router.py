@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.java.dates.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.date_format import DateFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ class TimestampRouter(Transform):
 
     Args:
         config: ``topic.format``, in which ``${topic}`` and ``${timestamp}`` stand for the two, and
-            ``timestamp.format``, a pattern as :class:`~headerware.connect.transforms.date_format.DateFormat`
+            ``timestamp.format``, a pattern as :class:`~headerware.connect.java.dates.date_format.DateFormat`
             has it; times are in UTC.
         mode: strict refuses unknown placeholders and bad patterns at once, and takes ``${timestamp}`` in a
             topic's name for a part of the name.

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from headerware.connect.config import NOT_EMPTY_TEXT, ConfigKey, one_of
 from headerware.connect.errors import ConnectConfigError
-from headerware.connect.patterns import VALID_PATTERN
+from headerware.connect.java.regex.patterns import VALID_PATTERN
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.lists import split_escaped, unescaped
 

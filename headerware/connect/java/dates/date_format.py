@@ -12,13 +12,13 @@ from typing import Final
 
 from headerware.connect.data.times import Instant, from_epoch_ms, to_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectDataError
+from headerware.connect.java.dates.calendar import GREGORIAN, Moment
+from headerware.connect.java.dates.exact import exact_reader, rule, unreadable
+from headerware.connect.java.dates.pattern import Piece, parse_pattern
+from headerware.connect.java.dates.reading import reader
+from headerware.connect.java.dates.writing import writer
+from headerware.connect.java.dates.zones import NamedZone
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.transforms.date_format_calendar import GREGORIAN, Moment
-from headerware.connect.transforms.date_format_exact import exact_reader, rule, unreadable
-from headerware.connect.transforms.date_format_pattern import Piece, parse_pattern
-from headerware.connect.transforms.date_format_reading import reader
-from headerware.connect.transforms.date_format_writing import writer
-from headerware.connect.transforms.date_format_zones import NamedZone
 
 _MILLISECOND_DIGITS: Final = 3
 _AMBIGUOUS: Final = (
@@ -38,7 +38,7 @@ class DateFormat:
     """Read and write points in time by a pattern; never changes, and is safe for use by several threads.
 
     Args:
-        pattern: the pattern, see :mod:`headerware.connect.transforms.date_format_pattern`.
+        pattern: the pattern, see :mod:`headerware.connect.java.dates.pattern`.
         mode: strict, or lenient as Java is.
 
     Raises:

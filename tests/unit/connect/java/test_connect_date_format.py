@@ -10,8 +10,8 @@ import pytest
 
 from headerware.connect.data.times import Instant, from_epoch_ms, to_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectDataError
-from headerware.connect.transforms.date_format import DateFormat
-from headerware.connect.transforms.date_format_pattern import Piece, parse_pattern
+from headerware.connect.java.dates.date_format import DateFormat
+from headerware.connect.java.dates.pattern import Piece, parse_pattern
 
 ISO = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 MS = 1_483_425_001_864

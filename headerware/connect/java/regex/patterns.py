@@ -16,8 +16,8 @@ from typing import ClassVar, Final
 
 from headerware.connect.config import Check
 from headerware.connect.errors import ArgumentError, ConnectConfigError
-from headerware.connect.pattern_characters import NUMERALS, PatternSyntaxError
-from headerware.connect.pattern_syntax import PatternReader
+from headerware.connect.java.regex.characters import NUMERALS, PatternSyntaxError
+from headerware.connect.java.regex.syntax import PatternReader
 
 Replacement = Callable[[re.Match[str]], str]
 """Gives the text that takes a match's place."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from headerware.connect.data.numbers import Int32, wrapped_int64
 from headerware.connect.data.times import DAY_MS
-from headerware.connect.transforms.date_format_calendar import (
+from headerware.connect.java.dates.calendar import (
     CUTOVER_DAY,
     CUTOVER_YEAR,
     EPOCH_DAY,

@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.connect.data.numbers import Int32
-from headerware.connect.transforms.date_format_numbers import read_integer
-from headerware.connect.transforms.date_format_writing import MONTHS, WEEKDAYS
-from headerware.connect.transforms.date_format_zones import NamedZone, read_iso_zone, read_zone
+from headerware.connect.java.dates.numbers import read_integer
+from headerware.connect.java.dates.writing import MONTHS, WEEKDAYS
+from headerware.connect.java.dates.zones import NamedZone, read_iso_zone, read_zone
 
 if TYPE_CHECKING:
-    from headerware.connect.transforms.date_format_pattern import Piece
+    from headerware.connect.java.dates.pattern import Piece
 
 CENTURY: Final = 100
 _NUMERIC_MONTH: Final = 2

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
-from headerware.connect.pattern_characters import NUMERALS, CharacterReader
-from headerware.connect.pattern_classes import NO_LINE_END, VERTICAL, CharSet, of_text
+from headerware.connect.java.regex.characters import NUMERALS, CharacterReader
+from headerware.connect.java.regex.classes import NO_LINE_END, VERTICAL, CharSet, of_text
 
 _START: Final = r"(?:\A)"
 _END: Final = r"(?:\Z)"

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from headerware.connect.pattern_classes import (
+from headerware.connect.java.regex.classes import (
     DIGITS,
     HORIZONTAL,
     SPACES,

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headerware.connect.transforms.date_format_resolving import epoch_ms
-from headerware.connect.transforms.date_format_steps import CENTURY, Place, Reading, is_number, step_of
-from headerware.connect.transforms.date_format_zones import NamedZone
+from headerware.connect.java.dates.resolving import epoch_ms
+from headerware.connect.java.dates.steps import CENTURY, Place, Reading, is_number, step_of
+from headerware.connect.java.dates.zones import NamedZone
 
 if TYPE_CHECKING:
-    from headerware.connect.transforms.date_format_pattern import Piece
+    from headerware.connect.java.dates.pattern import Piece
 
 _BLANKS: Final = " \t"
 

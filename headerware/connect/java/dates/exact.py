@@ -12,10 +12,10 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headerware.connect.transforms.date_format_writing import MONTHS, WEEKDAYS
+from headerware.connect.java.dates.writing import MONTHS, WEEKDAYS
 
 if TYPE_CHECKING:
-    from headerware.connect.transforms.date_format_pattern import Piece
+    from headerware.connect.java.dates.pattern import Piece
 
 _MOST_DIGITS: Final = {"y": 4, "D": 3, "S": 3, "u": 1}
 _NUMERIC: Final = frozenset("yMLDduHkKhmsS")

@@ -7,7 +7,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.connect.transforms.date_format_calendar import (
+from headerware.connect.java.dates.calendar import (
     CUTOVER_YEAR,
     Moment,
     date_of,
@@ -16,7 +16,7 @@ from headerware.connect.transforms.date_format_calendar import (
 )
 
 if TYPE_CHECKING:
-    from headerware.connect.transforms.date_format_pattern import Piece
+    from headerware.connect.java.dates.pattern import Piece
 
 Parts = datetime | Moment
 """What fields are read from; a datetime is in UTC, and of the Gregorian calendar whatever its year."""

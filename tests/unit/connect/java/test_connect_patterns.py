@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headerware.connect.errors import ArgumentError, ConnectConfigError
-from headerware.connect.patterns import (
+from headerware.connect.java.regex.patterns import (
     PATTERN_WITH_TEXT,
     VALID_PATTERN,
     GroupNumberError,

@@ -1,0 +1,1 @@
+"""Java's SimpleDateFormat: patterns of dates, written and read."""
