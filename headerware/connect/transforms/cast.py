@@ -13,7 +13,7 @@ from headerware.connect.transforms.cast_exact import LOGICAL_NAMES, exact_cast
 from headerware.connect.transforms.cast_fields import exact_fields_plan, fields_plan
 from headerware.connect.transforms.cast_kafka import TARGETS, kafka_cast
 from headerware.connect.transforms.cast_spec import SPEC, FieldCasts, parse_spec, refuse_spec
-from headerware.connect.transforms.rewrites import Change, rewrite_dict
+from headerware.connect.transforms.fields.rewrites import Change, rewrite_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,9 +8,9 @@ from headerware.connect.data.schema import Type
 from headerware.connect.errors import ConnectConfigError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.cast_kafka import TARGETS
-from headerware.connect.transforms.lists import java_split, pairs, split_escaped
-from headerware.connect.transforms.paths import parse_path
-from headerware.connect.transforms.rewrites import Edits
+from headerware.connect.transforms.fields.lists import java_split, pairs, split_escaped
+from headerware.connect.transforms.fields.paths import parse_path
+from headerware.connect.transforms.fields.rewrites import Edits
 from headerware.connect.values.java_numbers import BLANKS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
 from headerware.connect.headers import ConnectHeaders
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.lists import items
+from headerware.connect.transforms.fields.lists import items
 
 
 class DropHeaders(Transform):

@@ -20,8 +20,8 @@ from headerware.connect.data.times import Instant
 from headerware.connect.errors import ConnectDataError, ValueClassError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
-from headerware.connect.transforms.copying import may_be_null, null_in_required
-from headerware.connect.transforms.schemas import SameSchemas, altered
+from headerware.connect.transforms.fields.copying import may_be_null, null_in_required
+from headerware.connect.transforms.fields.schemas import SameSchemas, altered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,11 +20,11 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError, Null
 from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
-from headerware.connect.transforms.copying import null_in_required
-from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.transforms.lists import items
-from headerware.connect.transforms.paths import ABSENT, FieldPath, parse_path
-from headerware.connect.transforms.rewrites import Edits, Node, check_keys, rewrite
+from headerware.connect.transforms.fields.copying import null_in_required
+from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.transforms.fields.lists import items
+from headerware.connect.transforms.fields.paths import ABSENT, FieldPath, parse_path
+from headerware.connect.transforms.fields.rewrites import Edits, Node, check_keys, rewrite
 
 Take = Callable[[Struct], ConnectHeader]
 """Gives a header of a struct's field."""

@@ -23,11 +23,11 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, require_map, require_struct
-from headerware.connect.transforms.copying import null_in_required
-from headerware.connect.transforms.keys import KeysByMode
-from headerware.connect.transforms.lists import items
-from headerware.connect.transforms.markers import NewField, new_field
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.fields.copying import null_in_required
+from headerware.connect.transforms.fields.keys import KeysByMode
+from headerware.connect.transforms.fields.lists import items
+from headerware.connect.transforms.fields.markers import NewField, new_field
+from headerware.connect.transforms.fields.schemas import altered
 from headerware.connect.values import infer_schema
 
 _PURPOSE: Final = "headers that become fields"

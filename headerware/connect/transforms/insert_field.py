@@ -22,12 +22,12 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.records import SinkRecord
 from headerware.connect.transforms.base import Plan, require_map
-from headerware.connect.transforms.copying import Copy, copier, null_in_required
-from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.transforms.markers import NewField, new_field
-from headerware.connect.transforms.schemas import altered
-from headerware.connect.transforms.structs import StructTransform
-from headerware.connect.transforms.topic_text import TopicText
+from headerware.connect.transforms.fields.copying import Copy, copier, null_in_required
+from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.transforms.fields.markers import NewField, new_field
+from headerware.connect.transforms.fields.schemas import altered
+from headerware.connect.transforms.fields.structs import StructTransform
+from headerware.connect.transforms.fields.topic_text import TopicText
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,10 +17,10 @@ from headerware.connect.data.validation import LOGICAL_CLASSES
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConnectError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan, require_struct
-from headerware.connect.transforms.copying import copier
-from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.transforms.schemas import SameSchemas, altered
-from headerware.connect.transforms.topic_text import ByTopic, TopicText, literal
+from headerware.connect.transforms.fields.copying import copier
+from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.transforms.fields.schemas import SameSchemas, altered
+from headerware.connect.transforms.fields.topic_text import ByTopic, TopicText, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,9 +10,9 @@ from headerware.connect.java.dates.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
 from headerware.connect.transforms.cast_fields import exact_fields_plan, fields_plan
-from headerware.connect.transforms.paths import parse_path
-from headerware.connect.transforms.rewrites import Change, Edits, rewrite_dict
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.fields.paths import parse_path
+from headerware.connect.transforms.fields.rewrites import Change, Edits, rewrite_dict
+from headerware.connect.transforms.fields.schemas import altered
 from headerware.connect.transforms.timestamp_converter_forms import (
     PRECISIONS,
     STRING,

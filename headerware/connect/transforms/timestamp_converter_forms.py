@@ -17,7 +17,7 @@ from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, is_tim
 from headerware.connect.data.validation import DATE, TIME, TIMESTAMP, is_instance
 from headerware.connect.errors import ConnectDataError, ConnectError, NullValueError
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.fields.schemas import altered
 
 if TYPE_CHECKING:
     from headerware.connect.java.dates.date_format import DateFormat

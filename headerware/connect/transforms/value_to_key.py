@@ -15,12 +15,12 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
-from headerware.connect.transforms.copying import may_be_null, null_in_required
-from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.transforms.markers import NewField, split_mark
-from headerware.connect.transforms.paths import ABSENT, FieldPath, missing_field, parse_path
-from headerware.connect.transforms.rewrites import check_keys
-from headerware.connect.transforms.schemas import SameSchemas
+from headerware.connect.transforms.fields.copying import may_be_null, null_in_required
+from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.transforms.fields.markers import NewField, split_mark
+from headerware.connect.transforms.fields.paths import ABSENT, FieldPath, missing_field, parse_path
+from headerware.connect.transforms.fields.rewrites import check_keys
+from headerware.connect.transforms.fields.schemas import SameSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

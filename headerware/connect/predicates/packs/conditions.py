@@ -18,7 +18,7 @@ from headerware.connect.data.times import Instant, to_epoch_ms
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.java.regex.patterns import java_pattern
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.lists import items
+from headerware.connect.transforms.fields.lists import items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

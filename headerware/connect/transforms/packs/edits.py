@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.transforms.base import require_struct
-from headerware.connect.transforms.rewrites import Edits
+from headerware.connect.transforms.fields.rewrites import Edits
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Schema

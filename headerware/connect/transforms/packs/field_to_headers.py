@@ -18,11 +18,11 @@ from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
-from headerware.connect.transforms.lists import items
+from headerware.connect.transforms.fields.lists import items
+from headerware.connect.transforms.fields.paths import FieldPath, parse_path
+from headerware.connect.transforms.fields.rewrites import Edits, rewrite
 from headerware.connect.transforms.packs.edits import struct_of, without_missing
 from headerware.connect.transforms.packs.headers_to_field import OPERATION
-from headerware.connect.transforms.paths import FieldPath, parse_path
-from headerware.connect.transforms.rewrites import Edits, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -21,9 +21,9 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
+from headerware.connect.transforms.fields.paths import parse_path
+from headerware.connect.transforms.fields.rewrites import Change, Edits, rewrite, rewrite_dict
 from headerware.connect.transforms.packs.edits import struct_of, without_missing
-from headerware.connect.transforms.paths import parse_path
-from headerware.connect.transforms.rewrites import Change, Edits, rewrite, rewrite_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,9 +20,9 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
-from headerware.connect.transforms.lists import items
+from headerware.connect.transforms.fields.lists import items
+from headerware.connect.transforms.fields.schemas import altered
 from headerware.connect.transforms.packs.edits import struct_of
-from headerware.connect.transforms.schemas import altered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

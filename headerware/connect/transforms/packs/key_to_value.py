@@ -32,9 +32,9 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform, require_map, require_struct
-from headerware.connect.transforms.lists import items
-from headerware.connect.transforms.paths import ABSENT, FieldPath, missing_field, parse_path
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.fields.lists import items
+from headerware.connect.transforms.fields.paths import ABSENT, FieldPath, missing_field, parse_path
+from headerware.connect.transforms.fields.schemas import altered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

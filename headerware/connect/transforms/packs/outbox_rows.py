@@ -14,6 +14,7 @@ from headerware.connect.data.validation import LOGICAL_CLASSES, TIMESTAMP
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.transforms.base import require_struct
+from headerware.connect.transforms.fields.paths import missing_field
 from headerware.connect.transforms.packs.edits import struct_of
 from headerware.connect.transforms.packs.outbox_events import (
     ID_HEADER,
@@ -28,7 +29,6 @@ from headerware.connect.transforms.packs.outbox_events import (
 )
 from headerware.connect.transforms.packs.outbox_json import NotExpandableError, expanded
 from headerware.connect.transforms.packs.outbox_options import Additional
-from headerware.connect.transforms.paths import missing_field
 
 _SCHEMAS: Final = 256
 _UNITS: Final[dict[str, Callable[[Any], int]]] = {

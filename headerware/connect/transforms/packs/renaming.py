@@ -11,8 +11,8 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
+from headerware.connect.transforms.fields.schemas import altered
 from headerware.connect.transforms.packs.edits import struct_of
-from headerware.connect.transforms.schemas import altered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -22,10 +22,10 @@ from headerware.connect.expressions import CompiledExpression
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
-from headerware.connect.transforms.markers import new_field
+from headerware.connect.transforms.fields.markers import new_field
+from headerware.connect.transforms.fields.schemas import altered
 from headerware.connect.transforms.packs.edits import struct_of
 from headerware.connect.transforms.packs.headers_to_field import PRIMITIVES
-from headerware.connect.transforms.schemas import altered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

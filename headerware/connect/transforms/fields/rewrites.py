@@ -14,9 +14,9 @@ from headerware.connect.data.schema import Field, Schema
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.copying import Copy, copier, may_be_null, null_in_required
-from headerware.connect.transforms.paths import FieldPath
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.fields.copying import Copy, copier, may_be_null, null_in_required
+from headerware.connect.transforms.fields.paths import FieldPath
+from headerware.connect.transforms.fields.schemas import altered
 
 if TYPE_CHECKING:
     from headerware.connect.modes import Mode

@@ -8,7 +8,7 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, require_struct
-from headerware.connect.transforms.schemas import SameSchemas
+from headerware.connect.transforms.fields.schemas import SameSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

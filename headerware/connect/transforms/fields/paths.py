@@ -14,8 +14,8 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import require_map, require_struct
-from headerware.connect.transforms.lists import split_escaped, unescaped
-from headerware.connect.transforms.schemas import altered
+from headerware.connect.transforms.fields.lists import split_escaped, unescaped
+from headerware.connect.transforms.fields.schemas import altered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
