@@ -13,32 +13,15 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from headerware.connect.config import Configured
-from headerware.connect.errors import ConnectConfigError
+from headerware.connect.errors import ConnectPluginError, NoPartError, UnknownClassError
 from headerware.connect.modes import STRICT, Mode
-from headerware.core.errors import PluginError
 
 Kind = TypeVar("Kind", bound=Configured)
 PARTS: Final = ("Key", "Value")
 """The two classes that a transform of keys and values has."""
-
-
-class ConnectPluginError(PluginError, ConnectConfigError):
-    """A class that configuration names, but that cannot be had, or is of another kind."""
-
-
-class UnknownClassError(ConnectPluginError):
-    """A name that nothing has."""
-
-    java: ClassVar[str] = "java.lang.ClassNotFoundException"
-
-
-class NoPartError(ConnectPluginError):
-    """A transform that has a class for keys and one for values, named without saying which."""
-
-    java: ClassVar[str] = "java.lang.InstantiationException"
 
 
 class Catalogue(Generic[Kind]):

@@ -5,23 +5,30 @@
     │   ├── SchemaBuilderError        org.apache.kafka.connect.errors.SchemaBuilderException
     │   └── SchemaProjectorError      org.apache.kafka.connect.errors.SchemaProjectorException
     ├── ConnectConfigError            org.apache.kafka.common.config.ConfigException (a ConfigError, too)
+    │   ├── EmptyPairError            java.lang.ArrayIndexOutOfBoundsException
+    │   └── ConnectPluginError        a class that cannot be had (a PluginError, too)
+    │       ├── UnknownClassError     java.lang.ClassNotFoundException
+    │       └── NoPartError           java.lang.InstantiationException
     ├── ConversionError               org.apache.kafka.common.errors.SerializationException
     ├── NullValueError                java.lang.NullPointerException
     ├── ValueClassError               java.lang.ClassCastException
+    ├── FieldPlaceError               java.lang.ArrayIndexOutOfBoundsException
     ├── ArgumentError                 java.lang.IllegalArgumentException
-    │   └── NumberTextError           java.lang.NumberFormatException
+    │   ├── NumberTextError           java.lang.NumberFormatException
+    │   └── GroupNumberError          java.lang.IndexOutOfBoundsException
     ├── StateError                    java.lang.IllegalStateException
     └── NumberRangeError              java.lang.ArithmeticException
 
-The Java names below ``java.lang`` come up in the ``kafka_4_3`` mode only, where Kafka itself stumbles; the
-``strict`` mode says the same with a :class:`ConnectDataError`. A message never quotes a record's value.
+The Java names of ``java.lang`` come up in the ``kafka_4_3`` mode only, where Kafka itself stumbles; but for
+those of configuration, the ``strict`` mode says the same with a :class:`ConnectDataError`. A message never
+quotes a record's value.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.errors import ConfigError, HeaderwareError, PluginError
 
 
 class ConnectError(HeaderwareError):
@@ -55,6 +62,28 @@ class ConnectConfigError(ConfigError, ConnectError):
     java: ClassVar[str] = "org.apache.kafka.common.config.ConfigException"
 
 
+class EmptyPairError(ConnectConfigError):
+    """A pair of which both sides are empty."""
+
+    java: ClassVar[str] = "java.lang.ArrayIndexOutOfBoundsException"
+
+
+class ConnectPluginError(PluginError, ConnectConfigError):
+    """A class that configuration names, but that cannot be had, or is of another kind."""
+
+
+class UnknownClassError(ConnectPluginError):
+    """A name that nothing has."""
+
+    java: ClassVar[str] = "java.lang.ClassNotFoundException"
+
+
+class NoPartError(ConnectPluginError):
+    """A transform that has a class for keys and one for values, named without saying which."""
+
+    java: ClassVar[str] = "java.lang.InstantiationException"
+
+
 class ConversionError(ConnectError, ValueError):
     """Bytes that a converter's serializer cannot read or write."""
 
@@ -73,6 +102,12 @@ class ValueClassError(ConnectError, TypeError):
     java: ClassVar[str] = "java.lang.ClassCastException"
 
 
+class FieldPlaceError(ConnectError, IndexError):
+    """A struct without a field where its record's schema has one; it comes up in ``kafka_4_3`` alone."""
+
+    java: ClassVar[str] = "java.lang.ArrayIndexOutOfBoundsException"
+
+
 class ArgumentError(ConnectError, ValueError):
     """An argument that Java's own classes refuse."""
 
@@ -83,6 +118,12 @@ class NumberTextError(ArgumentError):
     """A text that is no number."""
 
     java: ClassVar[str] = "java.lang.NumberFormatException"
+
+
+class GroupNumberError(ArgumentError):
+    """A replacement that uses a group by a number that the pattern does not have."""
+
+    java: ClassVar[str] = "java.lang.IndexOutOfBoundsException"
 
 
 class StateError(ConnectError, RuntimeError):

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.expressions.mentions import Tree, mentions
-from headerware.connect.expressions.values import Reader, given_back
+from headerware.connect.expressions.values import Reader, checked_name, given_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from headerware.connect.records import ConnectRecord
 
@@ -92,6 +92,8 @@ class CompiledExpression:
             )
         self._result: Final = result
         self._tree: Final = mentions(self._program.serialize(), VARIABLES)
+        if any("\0" in name for name in _names(self._tree)):
+            raise ConnectConfigError("expressions take no names with a zero character in them", path=path)
         self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
 
     def evaluate(self, record: ConnectRecord) -> Any:
@@ -151,6 +153,12 @@ _PROBLEMS: Final = (
 """What the library's words mean."""
 
 
+def _names(tree: Tree) -> Iterator[str]:
+    for name, inner in tree.items():
+        yield name
+        yield from _names(inner or {})
+
+
 def _missing(tree: Tree, given: dict[str, Any], path: str) -> list[str]:
     """Give the paths of a tree that are missing or null."""
     found = []
@@ -188,12 +196,12 @@ def _environment() -> Any:
     return cel.NewEnv(variables=variables, extensions=extensions)
 
 
-def _part(name: str) -> Callable[[Tree | None], Callable[[Any], Any]]:
+def _part(part: str) -> Callable[[Tree | None], Callable[[Any], Any]]:
     def make(tree: Tree | None) -> Callable[[Any], Any]:
         reader = Reader(tree)
-        return (
-            (lambda record: reader(record.value)) if name == "value" else (lambda record: reader(record.key))
-        )
+        if part == "key":
+            return lambda record: reader(record.key)
+        return lambda record: reader(record.value)
 
     return make
 
@@ -212,15 +220,12 @@ def _attribute(name: str) -> Callable[[Tree | None], Callable[[Any], Any]]:
 
 
 def _headers(tree: Tree | None) -> Callable[[Any], Any]:
-    readers = None if tree is None else {name: Reader(inner) for name, inner in tree.items()}
+    readers = {name: Reader(inner) for name, inner in (tree or {}).items()}
     whole = Reader(None)
 
     def read(record: ConnectRecord) -> dict[str, Any]:
-        last = {header.key: header for header in record.headers if readers is None or header.key in readers}
-        return {
-            key: (readers[key] if readers is not None else whole)(header.value)
-            for key, header in last.items()
-        }
+        last = {header.key: header for header in record.headers if tree is None or header.key in readers}
+        return {checked_name(key): readers.get(key, whole)(header.value) for key, header in last.items()}
 
     return read
 
@@ -232,7 +237,7 @@ def _all_headers(tree: Tree | None) -> Callable[[Any], Any]:
         made: dict[str, list[Any]] = {}
         for header in record.headers:
             if tree is None or header.key in tree:
-                made.setdefault(header.key, []).append(whole(header.value))
+                made.setdefault(checked_name(header.key), []).append(whole(header.value))
         return made
 
     return read

@@ -126,17 +126,30 @@ def _map(values: dict[Any, Any], depth: int) -> dict[Any, Any]:
 
 
 def _struct(value: Struct, depth: int) -> dict[str, Any]:
-    return {name: _read(value[name], None, depth) for name in value}
+    return {checked_name(name): _read(value[name], None, depth) for name in value}
 
 
 def _key(value: Any) -> Any:
-    if isinstance(value, bool | str):
+    if isinstance(value, str):
+        return checked_name(value)
+    if isinstance(value, bool):
         return value
     if isinstance(value, int) and not isinstance(value, Instant):
         return _integer(value, 0)
     raise ConnectDataError(
         f"the keys of an expression's map are text, integers and booleans; found {type(value).__name__}"
     )
+
+
+def checked_name(name: str) -> str:
+    """Give a name in a map, which the library would cut off at a zero character: two names could become one.
+
+    Raises:
+        ConnectDataError: there is one in it.
+    """
+    if "\0" in name:
+        raise ConnectDataError("expressions take no names with a zero character in them")
+    return name
 
 
 def _integer(value: int, _depth: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.connect.data.schema import Type
-from headerware.connect.errors import ConnectConfigError
+from headerware.connect.errors import ConnectConfigError, EmptyPairError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.cast_kafka import TARGETS
 from headerware.connect.transforms.fields.lists import java_split, pairs, split_escaped
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SPEC: Final = "spec"
-
-
-class MissingPartError(ConnectConfigError):
-    """A pair of which both sides are empty."""
-
-    java: ClassVar[str] = "java.lang.ArrayIndexOutOfBoundsException"
 
 
 class FieldCasts(NamedTuple):
@@ -93,7 +87,7 @@ def _kafka(values: Sequence[str]) -> Spec:
         if len(parts) > 2:
             raise ConnectConfigError(f"expected field:type or a type, found {value!r}", path=SPEC)
         if not parts:
-            raise MissingPartError(f"expected field:type or a type, found {value!r}", path=SPEC)
+            raise EmptyPairError(f"expected field:type or a type, found {value!r}", path=SPEC)
         if len(parts) == 1:
             whole = _type(parts[0])
         else:

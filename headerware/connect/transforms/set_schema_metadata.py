@@ -14,7 +14,7 @@ from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import LOGICAL_CLASSES
-from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConnectError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan, require_struct
 from headerware.connect.transforms.fields.copying import copier
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.modes import Mode
-
-
-class FieldPlaceError(ConnectError, IndexError):
-    """A struct without a field where its record's schema has one; it comes up in ``kafka_4_3`` alone."""
-
-    java: ClassVar[str] = "java.lang.ArrayIndexOutOfBoundsException"
 
 
 class SetSchemaMetadata(PartTransform):

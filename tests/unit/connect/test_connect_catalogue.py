@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from headerware.connect import catalogue
-from headerware.connect.catalogue import Catalogue, ConnectPluginError, NoPartError, UnknownClassError
+from headerware.connect.catalogue import Catalogue
+from headerware.connect.errors import ConnectPluginError, NoPartError, UnknownClassError
 from headerware.connect.predicates.catalogue import predicate_type
 from headerware.connect.transforms.catalogue import GROUP, transform_type
 from headerware.connect.transforms.drop_headers import DropHeaders

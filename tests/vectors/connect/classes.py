@@ -6,11 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from headerware.connect.catalogue import UnknownClassError
 from headerware.connect.config import Configured
 from headerware.connect.converters.base import Converter, HeaderConverter
 from headerware.connect.converters.catalogue import converter_type, header_converter_type
-from headerware.connect.errors import ConnectError, ValueClassError
+from headerware.connect.errors import ConnectError, UnknownClassError, ValueClassError
 from headerware.connect.modes import KAFKA_4_3
 from headerware.connect.predicates.base import Predicate
 from headerware.connect.predicates.catalogue import predicate_type

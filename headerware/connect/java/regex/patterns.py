@@ -12,21 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import Final
 
 from headerware.connect.config import Check
-from headerware.connect.errors import ArgumentError, ConnectConfigError
+from headerware.connect.errors import ArgumentError, ConnectConfigError, GroupNumberError
 from headerware.connect.java.regex.characters import NUMERALS, PatternSyntaxError
 from headerware.connect.java.regex.syntax import PatternReader
 
 Replacement = Callable[[re.Match[str]], str]
 """Gives the text that takes a match's place."""
-
-
-class GroupNumberError(ArgumentError):
-    """A replacement that uses a group by a number that the pattern does not have."""
-
-    java: ClassVar[str] = "java.lang.IndexOutOfBoundsException"
 
 
 @lru_cache(256)

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from headerware.connect.catalogue import UnknownClassError
 from headerware.connect.config import ConfigDef
 from headerware.connect.converters.base import Converter, HeaderConverter
 from headerware.connect.converters.catalogue import converter_type, header_converter_type
@@ -17,7 +16,7 @@ from headerware.connect.converters.selection import converter_from, header_conve
 from headerware.connect.converters.simple import SimpleHeaderConverter
 from headerware.connect.converters.string import StringConverter
 from headerware.connect.data import NULL, STRING_SCHEMA, Schema, SchemaAndValue
-from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, UnknownClassError
 from headerware.connect.headers import ConnectHeader, WireHeader
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 from headerware.connect.records import SinkRecord

@@ -6,14 +6,8 @@ import re
 
 import pytest
 
-from headerware.connect.errors import ArgumentError, ConnectConfigError
-from headerware.connect.java.regex.patterns import (
-    PATTERN_WITH_TEXT,
-    VALID_PATTERN,
-    GroupNumberError,
-    java_pattern,
-    replacement,
-)
+from headerware.connect.errors import ArgumentError, ConnectConfigError, GroupNumberError
+from headerware.connect.java.regex.patterns import PATTERN_WITH_TEXT, VALID_PATTERN, java_pattern, replacement
 
 
 def matches(pattern: str, text: str) -> bool:

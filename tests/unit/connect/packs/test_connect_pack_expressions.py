@@ -196,6 +196,16 @@ class TestCompiledExpression:
                 evaluate(text, record)
             assert "hunter2" not in f"{caught.value}{caught.value.__cause__}"
 
+    def test_does_not_let_one_name_pass_for_another(self) -> None:
+        record = SinkRecord("t", value={"tenant\0x": "evil"})
+        record.headers.add_string("tenant\0x", "evil")
+        for text in ("value", "headers", "all_headers"):
+            with pytest.raises(ConnectDataError, match="zero character"):
+                evaluate(text, record)
+        assert evaluate("has(value.tenant) || has(headers.tenant)", record) is False
+        with pytest.raises(ConnectConfigError, match="zero character"):
+            CompiledExpression('value["tenant\\u0000x"] == 1')
+
     @pytest.mark.parametrize("text", ["optional.none()", "value.?name"])
     def test_refuses_to_give_what_no_record_holds(self, text: str) -> None:
         with pytest.raises(ConnectDataError, match="no record can hold"):

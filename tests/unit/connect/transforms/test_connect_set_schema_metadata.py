@@ -16,9 +16,9 @@ from headerware.connect.data import (
     SchemaBuilder,
     Struct,
 )
-from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
 from headerware.connect.records import SourceRecord
-from headerware.connect.transforms.set_schema_metadata import FieldPlaceError, SetSchemaMetadata
+from headerware.connect.transforms.set_schema_metadata import SetSchemaMetadata
 
 SCHEMA = (
     SchemaBuilder.struct()
