@@ -108,7 +108,10 @@ class WireHeader(ConnectHeader):
     def __init__(
         self, key: str, raw: bytes | None, decode: Callable[[str, bytes | None], SchemaAndValue]
     ) -> None:
-        super().__init__(key, None, None)
+        # Without the base class's constructor: a name from the wire is never None, and there are many.
+        self.key = key  # type: ignore[misc]  # final, and set here for the first time
+        self._schema = None
+        self._value = None
         self.raw: Final = raw
         self._decode: Callable[[str, bytes | None], SchemaAndValue] | None = decode
 

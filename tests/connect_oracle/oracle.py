@@ -14,14 +14,15 @@ from headerware.testing.jars import TOOLS_JARS, find_jars
 from headerware.testing.java import find_java
 
 KAFKA_VERSION: Final = "4.3.1"
-SOURCE: Final = Path(__file__).parent / "src" / "Oracle.java"
+SOURCES: Final = sorted((Path(__file__).parent / "src").glob("*.java"))
 _COMPILE_S: Final = 120.0
 _BENCH_S: Final = 600.0
 _PIPE_BYTES: Final = 16_384
 # As run.sh has them: the zone and the locale leak into what Connect does.
+_PLACE: Final = ("-Duser.timezone=UTC", "-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 _OPTIONS: Final = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m"),
-    *("-Duser.timezone=UTC", "-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8"),
+    *_PLACE,
 )
 
 
@@ -105,6 +106,20 @@ class ConnectOracle:
         # Each round's line says how many operations it did in how many seconds, and after "=" the rate.
         return max(float(line.partition(" = ")[2].split()[0]) for line in done.stdout.splitlines())
 
+    def rates(self, groups: Sequence[Sequence[dict[str, Any]]], milliseconds: int) -> list[float]:
+        """Give how many operations a second Java does without the JSON around them, fully optimised.
+
+        Args:
+            groups: the cases of each rate, of the operations smt, parseString, header.to and header.from.
+            milliseconds: how long each is measured.
+        """
+        lines = "".join(json.dumps(group) + "\n" for group in groups)
+        command = [str(self._java), *_PLACE, "-cp", self._path, "Rates", str(milliseconds)]
+        done = subprocess.run(
+            command, input=lines, capture_output=True, text=True, timeout=_BENCH_S, check=True
+        )
+        return [float(line) for line in done.stdout.splitlines()]
+
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
@@ -125,7 +140,7 @@ class ConnectOracle:
     def _compile(self) -> None:
         # The compiler's own module, for where Java is need not be where a javac is.
         command = [str(self._java), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn", "-Xlint:none"]
-        command += ["-cp", self._path, "-d", str(self._folder), str(SOURCE)]
+        command += ["-cp", self._path, "-d", str(self._folder), *map(str, SOURCES)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)
         if "jdk.compiler not found" in done.stdout + done.stderr:
             message = (

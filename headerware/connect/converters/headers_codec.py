@@ -10,14 +10,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.connect.headers import ConnectHeader, ConnectHeaders, WireHeader
+from headerware.connect.headers import ConnectHeaders, WireHeader
 from headerware.core.headers import Headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headerware.connect.converters.base import HeaderConverter
-    from headerware.connect.data.schema_and_value import SchemaAndValue
 
 
 def to_connect(topic: str, headers: Headers, converter: HeaderConverter) -> ConnectHeaders:
@@ -28,7 +25,7 @@ def to_connect(topic: str, headers: Headers, converter: HeaderConverter) -> Conn
         headers: the headers on the wire.
         converter: decodes a header when its schema or value is asked for; what it raises is raised there.
     """
-    return _WireHeaders(headers, partial(converter.to_connect_header, topic))
+    return _WireHeaders(headers, topic, converter)
 
 
 def from_connect(topic: str, headers: ConnectHeaders, converter: HeaderConverter) -> Headers:
@@ -45,14 +42,15 @@ def from_connect(topic: str, headers: ConnectHeaders, converter: HeaderConverter
     headers.freeze()
     if isinstance(headers, _WireHeaders) and not headers.looked_at:
         return headers.wire
-    encode = partial(converter.from_connect_header, topic)
-    return Headers.trusted((header.key, _encoded(header, encode)) for header in headers)
-
-
-def _encoded(header: ConnectHeader, encode: Callable[..., bytes | None]) -> bytes | None:
-    if isinstance(header, WireHeader):
-        return header.raw
-    return encode(header.key, header.schema, header.value)
+    encode = converter.from_connect_header
+    return Headers.trusted(
+        [
+            (header.key, header.raw)
+            if isinstance(header, WireHeader)
+            else (header.key, encode(topic, header.key, header.schema, header.value))
+            for header in headers
+        ]
+    )
 
 
 class _WireHeaders(ConnectHeaders):
@@ -60,25 +58,28 @@ class _WireHeaders(ConnectHeaders):
 
     Args:
         wire: the headers on the wire.
-        decode: gives the schema and value of a header's name and bytes.
+        topic: the record's topic.
+        converter: decodes them.
     """
 
-    __slots__ = ("_decode", "looked_at", "wire")
+    __slots__ = ("_converter", "_topic", "looked_at", "wire")
 
-    def __init__(self, wire: Headers, decode: Callable[[str, bytes | None], SchemaAndValue]) -> None:
+    def __init__(self, wire: Headers, topic: str, converter: HeaderConverter) -> None:
         # The list of the base class is not made here: it is missing until it is asked for.
         self._frozen = False
-        self._decode: Final = decode
+        self._topic: Final = topic
+        self._converter: Final = converter
         self.wire: Final = wire
         self.looked_at = False
 
     def __getattr__(self, name: str) -> Any:
         if name != "_headers":
             raise AttributeError(name)
-        self._headers = [WireHeader(key, raw, self._decode) for key, raw in self.wire]
+        decode = partial(self._converter.to_connect_header, self._topic)
+        self._headers = [WireHeader(key, raw, decode) for key, raw in self.wire]
         self.looked_at = True
         return self._headers
 
     def duplicate(self) -> ConnectHeaders:
         """Give a copy that can be changed."""
-        return super().duplicate() if self.looked_at else _WireHeaders(self.wire, self._decode)
+        return super().duplicate() if self.looked_at else _WireHeaders(self.wire, self._topic, self._converter)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.expressions.mentions import Tree, mentions
-from headerware.connect.expressions.values import Reader, checked_name, given_back
+from headerware.connect.expressions.values import Reader, checked_text, given_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ class CompiledExpression:
         self._path: Final = path
         try:
             self._program: Final = _environment().compile(text)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise ConnectConfigError(f"expected an expression: {_first_line(error)}", path=path) from error
         self.result_type: Final[str] = self._program.return_type().name()
         """The type that it gives, by its name in the language; ``DYN`` where that depends on the record."""
@@ -93,7 +93,7 @@ class CompiledExpression:
         self._result: Final = result
         self._tree: Final = mentions(self._program.serialize(), VARIABLES)
         if any("\0" in name for name in _names(self._tree)):
-            raise ConnectConfigError("expressions take no names with a zero character in them", path=path)
+            raise ConnectConfigError("expressions take no texts with a zero character in them", path=path)
         self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
 
     def evaluate(self, record: ConnectRecord) -> Any:
@@ -110,8 +110,8 @@ class CompiledExpression:
         try:
             found = self._program.eval(data=given)
             value = found.plain_value()
-        except RuntimeError:
-            raise ConnectDataError(f"{self._path} takes more steps on this record than are allowed") from None
+        except RuntimeError as error:
+            raise self._failure(error, given) from None
         except (TypeError, MemoryError):
             raise ConnectDataError(f"{self._path} gives what no record can hold") from None
         if value is True or value is False:
@@ -149,6 +149,7 @@ _PROBLEMS: Final = (
     ("cannot convert", "a value cannot be converted"),
     ("regular expression", "a regular expression is none"),
     ("budget", "it takes more steps than are allowed"),
+    ("construction from null", "a text is no Unicode"),
 )
 """What the library's words mean."""
 
@@ -210,7 +211,7 @@ def _topic(_tree: Tree | None) -> Callable[[Any], Any]:
     def read(record: ConnectRecord) -> str:
         if record.topic is None:
             raise AbsentValueError("an expression reads the topic of a record that has none")
-        return record.topic
+        return checked_text(record.topic)
 
     return read
 
@@ -225,7 +226,7 @@ def _headers(tree: Tree | None) -> Callable[[Any], Any]:
 
     def read(record: ConnectRecord) -> dict[str, Any]:
         last = {header.key: header for header in record.headers if tree is None or header.key in readers}
-        return {checked_name(key): readers.get(key, whole)(header.value) for key, header in last.items()}
+        return {checked_text(key): readers.get(key, whole)(header.value) for key, header in last.items()}
 
     return read
 
@@ -237,7 +238,7 @@ def _all_headers(tree: Tree | None) -> Callable[[Any], Any]:
         made: dict[str, list[Any]] = {}
         for header in record.headers:
             if tree is None or header.key in tree:
-                made.setdefault(checked_name(header.key), []).append(whole(header.value))
+                made.setdefault(checked_text(header.key), []).append(whole(header.value))
         return made
 
     return read

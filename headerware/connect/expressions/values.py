@@ -1,10 +1,11 @@
 """Give an expression a record's values as the language has them.
 
-    null, boolean, string, bytes   themselves
+    null, boolean, bytes           themselves
+    string                         itself; refused with a zero character in it
     int8 to int64                  int
     float32, float64               double
     Decimal                        int of 64 bits where it is one, else double; refused where digits get lost
-    Date, Time, Timestamp          string as in RFC 3339, with milliseconds: ``timestamp(value.when)``
+    Date, Time, Timestamp          string as in RFC 3339, to the millisecond: ``timestamp(value.when)``
     list, map                      list, map
     struct                         map, with defaults; a field that is null is there, with the value null
 
@@ -40,7 +41,6 @@ _PLAIN_TYPES: Final = frozenset(
         Type.INT64,
         Type.FLOAT64,
         Type.BOOLEAN,
-        Type.STRING,
     }
 )
 """The types whose values are what the language has, unless a name makes them something else."""
@@ -101,8 +101,11 @@ def _struct_plan(schema: Schema, tree: Tree) -> Callable[[Struct], dict[str, Any
 
 
 def _field_reader(schema: Schema, tree: Tree | None) -> Callable[[Any], Any] | None:
-    if schema.type in _PLAIN_TYPES and schema.name is None:
-        return None
+    if schema.name is None:
+        if schema.type in _PLAIN_TYPES:
+            return None
+        if schema.type is Type.STRING:
+            return checked_text
     return Reader(tree)
 
 
@@ -126,12 +129,12 @@ def _map(values: dict[Any, Any], depth: int) -> dict[Any, Any]:
 
 
 def _struct(value: Struct, depth: int) -> dict[str, Any]:
-    return {checked_name(name): _read(value[name], None, depth) for name in value}
+    return {checked_text(name): _read(value[name], None, depth) for name in value}
 
 
 def _key(value: Any) -> Any:
     if isinstance(value, str):
-        return checked_name(value)
+        return checked_text(value)
     if isinstance(value, bool):
         return value
     if isinstance(value, int) and not isinstance(value, Instant):
@@ -141,15 +144,19 @@ def _key(value: Any) -> Any:
     )
 
 
-def checked_name(name: str) -> str:
-    """Give a name in a map, which the library would cut off at a zero character: two names could become one.
+def checked_text(text: str) -> str:
+    """Give a text, which the library would cut off at a zero character: two texts could become one.
 
     Raises:
         ConnectDataError: there is one in it.
     """
-    if "\0" in name:
-        raise ConnectDataError("expressions take no names with a zero character in them")
-    return name
+    if "\0" in text:
+        raise ConnectDataError("expressions take no texts with a zero character in them")
+    return text
+
+
+def _text(value: str, _depth: int) -> str:
+    return checked_text(value)
 
 
 def _integer(value: int, _depth: int) -> int:
@@ -181,12 +188,13 @@ _INT64_DIGITS: Final = 20
 
 
 def _time(value: datetime, _depth: int) -> str:
-    text = value.isoformat(timespec="milliseconds")
+    text = value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") or value.tzinfo is None else text
 
 
-def _bytes(value: Any, _depth: int) -> bytes:
-    return bytes(value)
+def _bytes(value: Any, _depth: int) -> bytearray:
+    # The library cuts immutable bytes off at a zero.
+    return bytearray(value)
 
 
 def _instant(_value: Any, _depth: int) -> Any:
@@ -204,10 +212,10 @@ def _unknown(value: Any, depth: int) -> Any:
 _CONVERTERS: Final[dict[type, Callable[[Any, int], Any] | None]] = {
     type(None): None,
     bool: None,
-    str: None,
+    str: _text,
     int: _integer,
     float: None,
-    bytes: None,
+    bytes: _bytes,
     Int8: None,
     Int16: None,
     Int32: None,

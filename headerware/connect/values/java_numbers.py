@@ -41,6 +41,8 @@ _FLOAT: Final = re.compile(
 _HEX_FLOAT: Final = re.compile(
     r"[+-]?0[xX]([0-9a-fA-F]*)(?:\.([0-9a-fA-F]*))?[pP]([+-]?)(?=[0-9])0*([0-9]*)[fFdD]?"
 )
+_DOUBLE: Final = struct.Struct("<d")
+_BITS: Final = struct.Struct("<Q")
 _TIE: Final = 1 << 28
 _BELOW_FLOAT32: Final = (1 << 29) - 1
 _FLOAT32_MIN_NORMAL: Final = 2.0**-126
@@ -128,8 +130,7 @@ def parse_big_integer(text: str) -> BigInteger:
         NumberTextError: the text is none.
     """
     sign, digits = _signed_digits(text)
-    # By way of a decimal, for int() refuses thousands of digits.
-    return BigInteger(int(DecimalNumber(sign + digits)))
+    return BigInteger(-_long_int(digits) if sign == "-" else _long_int(digits))
 
 
 def parse_float64(text: str) -> float:
@@ -192,14 +193,7 @@ def float32_of_decimal(text: str) -> Float32:
     Rounding to 64 bits first, and then to 32, is wrong where the first step lands halfway.
     """
     wide = float(text)
-    bits: int = _BITS.unpack(_DOUBLE.pack(wide))[0]
-    if bits & _BELOW_FLOAT32 == _TIE or 0 < abs(wide) < _FLOAT32_MIN_NORMAL:
-        return Float32(_float32_of(wide, DecimalNumber(text)))
-    return Float32(wide)
-
-
-_DOUBLE: Final = struct.Struct("<d")
-_BITS: Final = struct.Struct("<Q")
+    return Float32(_float32_of(wide, DecimalNumber(text)) if _is_tie(wide) else wide)
 
 
 def _float32_of(wide: float, exact: DecimalNumber | Fraction) -> float:
@@ -243,6 +237,15 @@ def _signed_digits(text: str) -> tuple[str, str]:
     if match is None or match.end() == match.end(1):
         raise NumberTextError("expected the text of an integer, found another")
     return match[1], match[2] or "0"
+
+
+def _long_int(digits: str) -> int:
+    """Read an integer by halves, for int() refuses thousands of digits."""
+    if len(digits) <= _MANY_DIGITS:
+        return int(digits)
+    half = len(digits) // 2
+    power: int = 10**half
+    return _long_int(digits[:-half]) * power + _long_int(digits[-half:])
 
 
 def _exactly_hexadecimal(text: str) -> Fraction:

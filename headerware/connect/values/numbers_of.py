@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal as DecimalNumber
 from typing import Any, Final
 
@@ -56,9 +55,9 @@ def whole_number(schema: Schema | None, value: Any) -> int:
     if isinstance(number, int):
         return int(number)
     if isinstance(number, float):
-        if not math.isfinite(number):
-            raise ConnectDataError("expected a whole number, found infinity or no number")
-        number = DecimalNumber.from_float(number)
+        if not number.is_integer():
+            raise ConnectDataError("expected a whole number, found a fraction, infinity or no number")
+        return int(number)
     # Its size first: a small text can say a number that fills the memory.
     if number.adjusted() >= _INT64_DIGITS:
         raise ConnectDataError("expected an integer of 64 bits, found a larger one")

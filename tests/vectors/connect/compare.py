@@ -59,7 +59,7 @@ def _changed(node: Any, change: Callable[[dict[str, Any]], Any], leaf: Callable[
 def _plain(leaf: Any) -> Any:
     """Give a leaf without an address; numbers keep their kind, for true is no 1."""
     if isinstance(leaf, str):
-        return _ADDRESS.sub("@", leaf)
+        return _ADDRESS.sub("@", leaf.replace("\x00", "")) if "@" in leaf else leaf  # in UTF-16, too
     return ("boolean", leaf) if isinstance(leaf, bool) else leaf
 
 

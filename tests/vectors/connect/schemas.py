@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from headerware.connect.data import Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type
@@ -30,6 +31,7 @@ def read_schema(node: Any, read_value: ReadValue) -> Schema | None:
     return _of_word(node) if isinstance(node, str) else _of_object(node, read_value)
 
 
+@lru_cache(maxsize=256)
 def _of_word(word: str) -> Schema:
     optional = word.endswith("?")
     name = word.removesuffix("?")

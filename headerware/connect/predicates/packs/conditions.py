@@ -7,6 +7,7 @@ cannot be what the value is, such as a number, that is an error, not a "no".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -142,6 +143,13 @@ def _decimal(text: str) -> Decimal:
     return number
 
 
+def _float(text: str) -> float:
+    number = float(text)
+    if math.isnan(number):
+        raise ValueError
+    return number
+
+
 def _boolean(text: str) -> bool:
     return _BOOLEANS[text]
 
@@ -153,8 +161,8 @@ def _time(text: str) -> int:
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "text": str,
     "number": _decimal,
-    "float64": float,
-    "float32": Float32,
+    "float64": _float,
+    "float32": lambda text: Float32(_float(text)),
     "boolean": _boolean,
     "time": _time,
 }

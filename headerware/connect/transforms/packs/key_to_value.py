@@ -237,6 +237,8 @@ def _schema_of(record: Any) -> Schema | None:
         return key.schema
     if record.key_schema is not None or key is None:
         schema: Schema | None = record.key_schema
+        if key is not None and schema is not None and schema.type is Type.STRUCT:
+            require_struct(key, "the key's fields")
         return schema
     found = _SCHEMAS.get(type(key))
     if found is None:

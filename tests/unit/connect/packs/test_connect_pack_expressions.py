@@ -39,6 +39,7 @@ SCHEMA = (
     .field("kind", SchemaBuilder.string().optional().default("plain").build())
     .build()
 )
+PERSON = SchemaBuilder.struct().field("name", OPTIONAL_STRING_SCHEMA).build()
 VALUES: dict[str, Any] = {
     "amount": 120,
     "at": datetime(2024, 1, 1, 12, tzinfo=UTC),
@@ -122,6 +123,7 @@ class TestCompiledExpression:
             (memoryview(b"x"), b"x"),
             ({1: "a"}, {1: "a"}),
             (True, True),
+            (datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC), "2024-01-01T00:00:00.000001Z"),
         ],
     )
     def test_converts_what_the_language_has_otherwise(self, value: Any, expected: Any) -> None:
@@ -205,6 +207,26 @@ class TestCompiledExpression:
         assert evaluate("has(value.tenant) || has(headers.tenant)", record) is False
         with pytest.raises(ConnectConfigError, match="zero character"):
             CompiledExpression('value["tenant\\u0000x"] == 1')
+
+    @pytest.mark.parametrize("schema", [None, PERSON])
+    def test_does_not_let_one_text_pass_for_another(self, schema: Any) -> None:
+        value = {"name": "acme\0x"}
+        given = value if schema is None else Struct.of(schema, value)
+        record = SinkRecord("t\0x", value_schema=schema, value=given)
+        record.headers.add_string("tenant", "acme\0x")
+        for text in ('value.name == "acme"', 'headers.tenant == "acme"', 'topic == "t"', "value"):
+            with pytest.raises(ConnectDataError, match="zero character"):
+                evaluate(text, record)
+
+    def test_takes_bytes_with_zeros(self) -> None:
+        assert evaluate("value", SinkRecord("t", value=b"a\0b")) == b"a\0b"
+        assert evaluate("size(value)", SinkRecord("t", value=b"a\0b")) == 3
+
+    def test_refuses_a_lone_surrogate(self) -> None:
+        with pytest.raises(ConnectDataError, match="no Unicode"):
+            evaluate("value", SinkRecord("t", value="\ud800"))
+        with pytest.raises(ConnectConfigError):
+            CompiledExpression('"\ud800"')
 
     @pytest.mark.parametrize("text", ["optional.none()", "value.?name"])
     def test_refuses_to_give_what_no_record_holds(self, text: str) -> None:

@@ -119,7 +119,8 @@ class TestFieldMatches:
         assert holds(SinkRecord("t", value=None), field_name="a", field_exists="false")
 
     @pytest.mark.parametrize(
-        ("name", "text"), [("count", "three"), ("paid", "yes"), ("at", "now"), ("price", "NaN")]
+        ("name", "text"),
+        [("count", "three"), ("paid", "yes"), ("at", "now"), ("price", "NaN"), ("weight", "NaN")],
     )
     def test_refuses_a_text_that_cannot_be_what_the_value_is(self, name: str, text: str) -> None:
         with pytest.raises(ConnectDataError, match="which the configured text is not"):

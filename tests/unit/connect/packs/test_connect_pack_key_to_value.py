@@ -107,6 +107,11 @@ class TestKeyToValue:
                 SinkRecord("t", key={"a": 1}, value_schema=VALUE, value=Struct.of(VALUE, {}))
             )
 
+    def test_refuses_a_key_that_is_not_what_its_schema_says(self) -> None:
+        record = SinkRecord("t", 0, KEY, {"id": 1}, VALUE, Struct.of(VALUE, {}))
+        with pytest.raises(ConnectDataError, match="expected a struct"):
+            KeyToValue({"key.fields": "id"}).apply(record)
+
     @pytest.mark.parametrize("key", ["text", Int32(3)])
     def test_refuses_fields_of_a_key_that_has_none(self, key: Any) -> None:
         with pytest.raises(ConnectDataError):
