@@ -35,7 +35,7 @@ def main(*, quick: bool, only: str | None) -> None:
     alone = {
         "serdes": lambda: serdes.rows(pairs=8 if quick else 60),
         "header-ids": lambda: header_ids.rows(pairs=8 if quick else 60),
-        "connect": lambda: connect.rows(seconds=0.3 if quick else 1.5),
+        "connect": lambda: connect.rows(seconds=1 if quick else 3),
         "spark": lambda: spark.rows(pairs=3 if quick else 7, many=2_000_000 if quick else spark.MANY),
     }
     on_a_broker = {

@@ -181,7 +181,7 @@ class SourceRecord(ConnectRecord):
         self.source_offset = source_offset
 
     def _copy(self, headers: ConnectHeaders | None = None) -> Self:
-        made = ConnectRecord._copy(self, headers)
+        made = super()._copy(headers)
         made.source_partition, made.source_offset = self.source_partition, self.source_offset
         return made
 
@@ -236,7 +236,7 @@ class SinkRecord(ConnectRecord):
         self.original_kafka_offset = kafka_offset if original_kafka_offset is None else original_kafka_offset
 
     def _copy(self, headers: ConnectHeaders | None = None) -> Self:
-        made = ConnectRecord._copy(self, headers)
+        made = super()._copy(headers)
         made.kafka_offset, made.timestamp_type = self.kafka_offset, self.timestamp_type
         made.original_topic = self.original_topic
         made.original_kafka_partition = self.original_kafka_partition
