@@ -82,4 +82,6 @@ class _WireHeaders(ConnectHeaders):
 
     def duplicate(self) -> ConnectHeaders:
         """Give a copy that can be changed."""
-        return super().duplicate() if self.looked_at else _WireHeaders(self.wire, self._topic, self._converter)
+        return (
+            super().duplicate() if self.looked_at else _WireHeaders(self.wire, self._topic, self._converter)
+        )

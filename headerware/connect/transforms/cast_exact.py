@@ -21,9 +21,9 @@ from headerware.connect.data.times import is_time
 from headerware.connect.data.validation import DATE, DECIMAL, TIME, TIMESTAMP
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.dates.date_format import DateFormat
+from headerware.connect.java.numbers import float32_of_decimal, is_number
+from headerware.connect.java.text import float32_text, float64_text, java_text, number_text
 from headerware.connect.transforms.cast_kafka import SOURCES, castable
-from headerware.connect.values.java_numbers import float32_of_decimal, is_number
-from headerware.connect.values.java_text import float32_text, float64_text, java_text, number_text
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Schema

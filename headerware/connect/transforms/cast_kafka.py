@@ -11,7 +11,7 @@ from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import Type
 from headerware.connect.data.times import is_time
 from headerware.connect.errors import ConnectDataError, NumberTextError, ValueClassError
-from headerware.connect.values.java_numbers import (
+from headerware.connect.java.numbers import (
     float32_of_decimal,
     is_number,
     parse_float32,
@@ -24,7 +24,7 @@ from headerware.connect.values.java_numbers import (
     to_float64,
     to_int64,
 )
-from headerware.connect.values.java_text import java_text, number_text
+from headerware.connect.java.text import java_text, number_text
 from headerware.connect.values.to_text import convert_to_string
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
 from headerware.connect.data.times import Instant, from_epoch_ms
 from headerware.connect.errors import ConnectDataError, NumberTextError
+from headerware.connect.java.numbers import parse_big_integer, parse_decimal
 from headerware.connect.modes import KAFKA_4_3
 from headerware.connect.values import (
     convert_to_byte,
@@ -19,7 +20,6 @@ from headerware.connect.values import (
     convert_to_long,
     convert_to_short,
 )
-from headerware.connect.values.java_numbers import parse_big_integer, parse_decimal
 
 _EPOCH: Final = from_epoch_ms(0)
 _BLANK: Final[dict[type, Any]] = {

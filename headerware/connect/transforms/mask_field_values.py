@@ -15,7 +15,7 @@ from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.times import Instant, from_epoch_ms
 from headerware.connect.data.validation import DECIMAL, LOGICAL_CLASSES
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.values.java_numbers import parse_int64
+from headerware.connect.java.numbers import parse_int64
 
 _EPOCH: Final = from_epoch_ms(0)
 

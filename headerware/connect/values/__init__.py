@@ -1,7 +1,7 @@
 """Connect's values: read from text, inferred, converted to one another (KIP-145)."""
 
+from headerware.connect.java.text import float32_text, float64_text, java_text
 from headerware.connect.values.inference import infer_schema
-from headerware.connect.values.java_text import float32_text, float64_text, java_text
 from headerware.connect.values.parse import parse_string
 from headerware.connect.values.to_containers import convert_to_list, convert_to_map, convert_to_struct
 from headerware.connect.values.to_decimal import convert_to_decimal

@@ -10,8 +10,8 @@ from typing import Final
 from headerware.connect.data.schema import STRING_SCHEMA
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.java.numbers import BLANKS
 from headerware.connect.values.flat import FlatText
-from headerware.connect.values.java_numbers import BLANKS
 from headerware.connect.values.lenient_nested import array_value, map_value
 from headerware.connect.values.lenient_scalars import WORDS, number_of, temporal_of, usual_of
 

@@ -21,9 +21,9 @@ from headerware.connect.data.schema import (
 )
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.times import from_epoch_ms
+from headerware.connect.java.iso_dates import LENIENT
+from headerware.connect.java.numbers import decimal_or_none, float32_of_decimal, to_float64
 from headerware.connect.values.exact_scalars import time_of
-from headerware.connect.values.java_dates import LENIENT
-from headerware.connect.values.java_numbers import decimal_or_none, float32_of_decimal, to_float64
 from headerware.connect.values.shapes import decimal_of
 
 _FRACTION: Final = re.compile(r"[+-]?[0-9]{1,15}\.[0-9]{0,7}[1-9]")

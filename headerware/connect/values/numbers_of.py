@@ -9,7 +9,7 @@ from headerware.connect.data.logical import TIME_TYPES
 from headerware.connect.data.schema import Schema
 from headerware.connect.data.times import is_time
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.values.java_numbers import decimal_or_none, is_number, to_float64, to_int64
+from headerware.connect.java.numbers import decimal_or_none, is_number, to_float64, to_int64
 
 _INT64_DIGITS: Final = 19
 

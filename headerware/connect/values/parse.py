@@ -10,10 +10,10 @@ from typing import Final
 
 from headerware.connect.data.schema import STRING_SCHEMA
 from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.java.numbers import BLANKS
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.values.exact import parse_exact
 from headerware.connect.values.exact_scalars import literal_of
-from headerware.connect.values.java_numbers import BLANKS
 from headerware.connect.values.lenient import parse_lenient
 from headerware.connect.values.lenient_scalars import WORDS, usual_of
 

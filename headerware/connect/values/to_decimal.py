@@ -10,9 +10,9 @@ from headerware.connect.data.logical import Decimal, of_unscaled, scale_of
 from headerware.connect.data.schema import Schema
 from headerware.connect.data.times import is_time
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.java.numbers import is_number, parse_decimal, to_float64
+from headerware.connect.java.text import float64_text, number_text
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.values.java_numbers import is_number, parse_decimal, to_float64
-from headerware.connect.values.java_text import float64_text, number_text
 from headerware.connect.values.numbers_of import exact_number
 from headerware.connect.values.shapes import decimal_of
 

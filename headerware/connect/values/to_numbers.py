@@ -15,8 +15,8 @@ from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import Schema
 from headerware.connect.data.times import is_time
 from headerware.connect.errors import ConnectDataError, NullValueError
+from headerware.connect.java.numbers import to_float64
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
-from headerware.connect.values.java_numbers import to_float64
 from headerware.connect.values.numbers_of import (
     exact_number,
     narrowed_float64,

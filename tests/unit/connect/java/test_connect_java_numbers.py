@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headerware.connect.data import BigInteger, Float32, Int8, Int16, Int32
 from headerware.connect.errors import NumberTextError
-from headerware.connect.values.java_numbers import (
+from headerware.connect.java.numbers import (
     parse_big_integer,
     parse_decimal,
     parse_float32,
