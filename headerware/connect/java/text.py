@@ -17,7 +17,7 @@ from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, In
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant, to_epoch_ms
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.java.days import java_date_text
+from headerware.connect.java.dates.days import java_date_text
 
 # Its own context: the thread's one may write exponents in lower case.
 _WRITING: Final = Context(capitals=1)

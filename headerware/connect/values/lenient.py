@@ -5,7 +5,7 @@ and blank tokens even within quotes, fall away; so does what follows a number, a
 
     null true false    only where nothing follows
     number             the narrowest integer; else a float32, a float64 or a decimal, the first that can
-    date or time       see java_dates; in quotes, too, within arrays and maps
+    date or time       see java.dates.iso; in quotes, too, within arrays and maps
     [value, ...]       no element schema where the elements' types disagree
     {key: value ...}   the commas may lack
 

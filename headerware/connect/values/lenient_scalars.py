@@ -21,7 +21,7 @@ from headerware.connect.data.schema import (
 )
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.times import from_epoch_ms
-from headerware.connect.java.iso_dates import LENIENT
+from headerware.connect.java.dates.iso import LENIENT
 from headerware.connect.java.numbers import decimal_or_none, float32_of_decimal, to_float64
 from headerware.connect.values.exact_scalars import time_of
 from headerware.connect.values.shapes import decimal_of

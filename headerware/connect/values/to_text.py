@@ -21,7 +21,7 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import DAY_MS, Instant, is_time, to_epoch_ms
 from headerware.connect.data.validation import DATE, TIME
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.java.iso_dates import date_text, kafka_text, time_text, timestamp_text
+from headerware.connect.java.dates.iso import date_text, kafka_text, time_text, timestamp_text
 from headerware.connect.java.numbers import is_number
 from headerware.connect.java.text import NUMBER_TEXTS, number_text
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode

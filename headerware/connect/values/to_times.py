@@ -15,7 +15,7 @@ from headerware.connect.data.schema import Schema
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, is_time, to_epoch_ms
 from headerware.connect.data.validation import DATE, TIME, TIMESTAMP
 from headerware.connect.errors import ConnectDataError, NullValueError
-from headerware.connect.java.iso_dates import time_of_day_ms
+from headerware.connect.java.dates.iso import time_of_day_ms
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.values.numbers_of import narrowed_int64, whole_number
 from headerware.connect.values.parse import parse_string

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 from headerware.connect.data.times import DAY_MS
-from headerware.connect.java.days import fields_of
+from headerware.connect.java.dates.days import fields_of
 
 EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 CUTOVER_DAY: Final = date(1582, 10, 15).toordinal()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.connect.data.times import DAY_MS
-from headerware.connect.java.days import fields_of, gregorian_fields_of, lenient_epoch_ms
-from headerware.connect.java.iso_dates import (
+from headerware.connect.java.dates.days import fields_of, gregorian_fields_of, lenient_epoch_ms
+from headerware.connect.java.dates.iso import (
     kafka_text,
     lenient_date,
     lenient_time,

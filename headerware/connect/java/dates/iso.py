@@ -16,7 +16,7 @@ from typing import Final
 
 from headerware.connect.data.numbers import Int32, wrapped_int64
 from headerware.connect.data.times import DAY_MS
-from headerware.connect.java.days import fields_of, gregorian_fields_of, lenient_epoch_ms
+from headerware.connect.java.dates.days import fields_of, gregorian_fields_of, lenient_epoch_ms
 from headerware.connect.java.numbers import in_ascii_digits, saturated
 
 _INT32_MAX: Final = (1 << 31) - 1
