@@ -3,9 +3,9 @@
 The reference is Kafka Connect's own classes, in the oracle of tests/connect_oracle at its ``--bench``: in one
 warm process it takes a case that is parsed JSON, makes the record, applies the transform, which it has made
 before, and writes the answer as JSON nodes. Ours is the transform, converter or parser alone, on what is
-there, as it is in a chain. So that nobody takes the ratio for that of Python to Java, each row's note says what
-Java does in a second without the JSON around it, in a JVM that optimises fully, and what ours does from case to
-answer by the tests' codec.
+there, as it is in a chain. So that nobody takes the ratio for that of Python to Java, each row's note says
+what Java does in a second without the JSON around it, in a JVM that optimises fully, and what ours does from
+case to answer by the tests' codec.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ConnectHeader:
     def __init__(self, key: str, schema: Schema | None, value: Any) -> None:
         if key is None:
             raise NullValueError("expected a header's name, found None")
-        self.key: Final = key
+        self.key: Final[str] = key
         self._schema = schema
         self._value = value
 
@@ -108,11 +108,9 @@ class WireHeader(ConnectHeader):
     def __init__(
         self, key: str, raw: bytes | None, decode: Callable[[str, bytes | None], SchemaAndValue]
     ) -> None:
-        # Without the base class's constructor: a name from the wire is never None, and there are many.
-        self.key = key  # type: ignore[misc]  # final, and set here for the first time
-        self._schema = None
-        self._value = None
-        self.raw: Final = raw
+        # Not by the base class's constructor, for there are many; schema and value are missing till then.
+        self.key: str = key  # type: ignore[misc]  # final, and set here for the first time
+        self.raw: Final[bytes | None] = raw
         self._decode: Callable[[str, bytes | None], SchemaAndValue] | None = decode
 
     @property
@@ -148,7 +146,7 @@ def _none(_key: str, _raw: bytes | None) -> SchemaAndValue:
     return SchemaAndValue(None, None)
 
 
-class ConnectHeaders:
+class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by them
     """Hold a record's headers, in order; a name may stand there more than once.
 
     Args:
@@ -346,8 +344,6 @@ class ConnectHeaders:
         if not isinstance(other, ConnectHeaders):
             return NotImplemented
         return self._headers == other._headers
-
-    __hash__ = None  # type: ignore[assignment]  # they change
 
     def __repr__(self) -> str:
         """Show the names; values may be secret."""

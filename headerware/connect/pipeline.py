@@ -48,9 +48,9 @@ class StageError(ConnectError):
 
     def __init__(self, message: str, *, alias: str = "", transform: str = "", java: str = "") -> None:
         super().__init__(message)
-        self.alias = alias
-        self.transform = transform
-        self.java = java or ConnectError.java  # type: ignore[misc]  # of the cause, not of the class
+        self.alias: str = alias
+        self.transform: str = transform
+        self.java: str = java or ConnectError.java  # type: ignore[misc]  # of the cause, not of the class
 
 
 class Pipeline:
@@ -64,7 +64,7 @@ class Pipeline:
     """
 
     def __init__(self, stages: Iterable[Stage]) -> None:
-        self.stages: Final = tuple(stages)
+        self.stages: Final[tuple[Stage, ...]] = tuple(stages)
         self._steps: Final = [
             (_test(stage.predicate), stage.negate, stage.transform.apply, stage) for stage in self.stages
         ]

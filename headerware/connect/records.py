@@ -21,7 +21,7 @@ class TimestampType(Enum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
-class ConnectRecord:
+class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be found by it
     """Hold what a source and a sink record share.
 
     Args:
@@ -57,13 +57,13 @@ class ConnectRecord:
         timestamp: int | None = None,
         headers: Iterable[ConnectHeader] | None = None,
     ) -> None:
-        self.topic = topic
-        self.kafka_partition = kafka_partition
-        self.key_schema = key_schema
-        self.key = key
-        self.value_schema = value_schema
-        self.value = value
-        self.timestamp = timestamp
+        self.topic: str | None = topic
+        self.kafka_partition: int | None = kafka_partition
+        self.key_schema: Schema | None = key_schema
+        self.key: Any = key
+        self.value_schema: Schema | None = value_schema
+        self.value: Any = value
+        self.timestamp: int | None = timestamp
         self._headers = headers if isinstance(headers, ConnectHeaders) else ConnectHeaders(headers)
 
     @property
@@ -142,8 +142,6 @@ class ConnectRecord:
             and self._headers == other._headers
         )
 
-    __hash__ = None  # type: ignore[assignment]  # headers change
-
     def __repr__(self) -> str:
         """Show the place and the schemas; keys and values may be secret."""
         return (
@@ -177,8 +175,8 @@ class SourceRecord(ConnectRecord):
         headers: Iterable[ConnectHeader] | None = None,
     ) -> None:
         super().__init__(topic, kafka_partition, key_schema, key, value_schema, value, timestamp, headers)
-        self.source_partition = source_partition
-        self.source_offset = source_offset
+        self.source_partition: Mapping[str, Any] | None = source_partition
+        self.source_offset: Mapping[str, Any] | None = source_offset
 
     def _copy(self, headers: ConnectHeaders | None = None) -> Self:
         made = super()._copy(headers)
@@ -227,13 +225,15 @@ class SinkRecord(ConnectRecord):
         original_kafka_offset: int | None = None,
     ) -> None:
         super().__init__(topic, kafka_partition, key_schema, key, value_schema, value, timestamp, headers)
-        self.kafka_offset = kafka_offset
-        self.timestamp_type = timestamp_type
-        self.original_topic = topic if original_topic is None else original_topic
-        self.original_kafka_partition = (
+        self.kafka_offset: int = kafka_offset
+        self.timestamp_type: TimestampType = timestamp_type
+        self.original_topic: str | None = topic if original_topic is None else original_topic
+        self.original_kafka_partition: int | None = (
             kafka_partition if original_kafka_partition is None else original_kafka_partition
         )
-        self.original_kafka_offset = kafka_offset if original_kafka_offset is None else original_kafka_offset
+        self.original_kafka_offset: int = (
+            kafka_offset if original_kafka_offset is None else original_kafka_offset
+        )
 
     def _copy(self, headers: ConnectHeaders | None = None) -> Self:
         made = super()._copy(headers)

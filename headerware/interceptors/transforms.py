@@ -108,9 +108,8 @@ class _TransformsStep:
         self._converter: Final = header_converter_from(lines, mode=options.mode)
         self._pipeline: Final = Pipeline.from_config(lines, mode=options.mode)
         self._plain: Final = options.plain
-        nothing: Callable[[Record], HookResult] = _as_it_is
-        self.on_send = self._send if options.on != "consume" else nothing
-        self.on_consume = self._consume if options.on != "send" else nothing
+        self.on_send: Callable[[Record], HookResult] = self._send if options.on != "consume" else _as_it_is
+        self.on_consume: Callable[[Record], HookResult] = self._consume if options.on != "send" else _as_it_is
 
     def close(self) -> None:
         """Close the transforms, the predicates and the header converter, once."""

@@ -21,8 +21,8 @@ class Charset:
     """
 
     def __init__(self, name: str, codec: str) -> None:
-        self.name: Final = name
-        self.codec: Final = codec
+        self.name: Final[str] = name
+        self.codec: Final[str] = codec
 
     def encode(self, text: str) -> bytes:
         """Give the bytes of text.

@@ -69,8 +69,8 @@ class _WireHeaders(ConnectHeaders):
         self._frozen = False
         self._topic: Final = topic
         self._converter: Final = converter
-        self.wire: Final = wire
-        self.looked_at = False
+        self.wire: Final[Headers] = wire
+        self.looked_at: bool = False
 
     def __getattr__(self, name: str) -> Any:
         if name != "_headers":
@@ -82,6 +82,6 @@ class _WireHeaders(ConnectHeaders):
 
     def duplicate(self) -> ConnectHeaders:
         """Give a copy that can be changed."""
-        return (
-            super().duplicate() if self.looked_at else _WireHeaders(self.wire, self._topic, self._converter)
-        )
+        if self.looked_at:
+            return super().duplicate()
+        return _WireHeaders(self.wire, self._topic, self._converter)

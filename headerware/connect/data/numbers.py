@@ -34,7 +34,8 @@ class _Sized(int):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({int(self)})"
 
-    __str__ = int.__repr__
+    def __str__(self) -> str:
+        return int.__repr__(self)
 
 
 class Int8(_Sized):
@@ -66,7 +67,8 @@ class BigInteger(int):
     def __repr__(self) -> str:
         return f"BigInteger({int(self)})"
 
-    __str__ = int.__repr__
+    def __str__(self) -> str:
+        return int.__repr__(self)
 
 
 class Float32(float):
@@ -81,7 +83,8 @@ class Float32(float):
     def __repr__(self) -> str:
         return f"Float32({float(self)!r})"
 
-    __str__ = float.__repr__
+    def __str__(self) -> str:
+        return float.__repr__(self)
 
 
 def rounded_to_float32(value: float) -> float:

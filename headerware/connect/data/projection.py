@@ -47,8 +47,16 @@ def project(source: Schema, value: Any, target: Schema) -> Any:
             for key, item in value.items()
         }
     if isinstance(value, int | float) and not isinstance(value, _NO_NUMBERS) and target.type in _NUMBERS:
-        return _NUMBERS[target.type](value)
+        return _number(value, target.type)
     return value
+
+
+def _number(value: float, kind: Type) -> Any:
+    try:
+        return _NUMBERS[kind](value)
+    except (ValueError, OverflowError) as error:
+        problem = f"a value of class {type(value).__name__} does not fit {kind.value}"
+        raise SchemaProjectorError(problem) from error
 
 
 def _check(source: Schema, target: Schema) -> None:

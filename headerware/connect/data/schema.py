@@ -27,9 +27,6 @@ class Type(Enum):
     MAP = "map"
     STRUCT = "struct"
 
-    # Members are singletons; the default hash of an Enum costs a call into Python.
-    __hash__ = object.__hash__
-
     @property
     def is_primitive(self) -> bool:
         """Whether values of this type hold no others."""
@@ -83,15 +80,17 @@ class Schema:
         key_schema: Schema | None = None,
         value_schema: Schema | None = None,
     ) -> None:
-        self.type: Final = type
-        self.optional: Final = optional
-        self.default: Final = default
-        self.name: Final = name
-        self.version: Final = version
-        self.doc: Final = doc
-        self.parameters: Final = None if parameters is None else MappingProxyType(dict(parameters))
+        self.type: Final[Type] = type
+        self.optional: Final[bool] = optional
+        self.default: Final[Any] = default
+        self.name: Final[str | None] = name
+        self.version: Final[int | None] = version
+        self.doc: Final[str | None] = doc
+        self.parameters: Final[Mapping[str, str] | None] = (
+            None if parameters is None else MappingProxyType(dict(parameters))
+        )
         self._fields: Final = fields
-        self.by_name: Final = {field.name: field for field in fields}
+        self.by_name: Final[Mapping[str, Field]] = {field.name: field for field in fields}
         """A struct's fields by name; to be read only."""
         self._key_schema: Final = key_schema
         self._value_schema: Final = value_schema
@@ -184,9 +183,9 @@ class Field:
     __slots__ = ("index", "name", "schema")
 
     def __init__(self, name: str, index: int, schema: Schema) -> None:
-        self.name: Final = name
-        self.index: Final = index
-        self.schema: Final = schema
+        self.name: Final[str] = name
+        self.index: Final[int] = index
+        self.schema: Final[Schema] = schema
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Field):

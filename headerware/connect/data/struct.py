@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headerware.connect.data.times import Instant
 
 
-class Struct:
+class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
     """Hold the values of a struct schema's fields.
 
     Args:
@@ -36,7 +36,7 @@ class Struct:
     def __init__(self, schema: Schema) -> None:
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct's schema, found {schema}")
-        self.schema: Final = schema
+        self.schema: Final[Schema] = schema
         self.values: list[Any] = [None] * len(schema.by_name)
         """The values in the order of the fields, null where a default stands for it."""
 
@@ -208,8 +208,6 @@ class Struct:
         if not isinstance(other, Struct):
             return NotImplemented
         return self.schema == other.schema and alike(self.values, other.values)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
 
     def __repr__(self) -> str:
         """Show the fields that are set, without their values, which may be secret."""

@@ -22,13 +22,13 @@ class _Node:
     __slots__ = ("children", "excluded", "included", "nested", "renamed", "selects", "text")
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text: str = text
         self.children: dict[str, _Node] = {}
         self.nested: dict[str, FieldPath] = {}
         """The paths of several steps that lead on from here, by their text with the dots in it."""
-        self.excluded = False
-        self.included = False
-        self.selects = False
+        self.excluded: bool = False
+        self.included: bool = False
+        self.selects: bool = False
         """Whether fields in it are included, so that the others are not."""
         self.renamed: NewField | None = None
 

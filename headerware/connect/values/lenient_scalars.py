@@ -28,7 +28,7 @@ from headerware.connect.values.shapes import decimal_of
 
 _FRACTION: Final = re.compile(r"[+-]?[0-9]{1,15}\.[0-9]{0,7}[1-9]")
 """A number with a fraction of so few digits that rounding it twice, by way of 64 bits, gives the same."""
-WORDS: Final = {
+WORDS: Final[dict[str, SchemaAndValue | None]] = {
     "null": None,
     "true": SchemaAndValue(BOOLEAN_SCHEMA, value=True),
     "false": SchemaAndValue(BOOLEAN_SCHEMA, value=False),

@@ -33,13 +33,23 @@ def decimal_of(text: str) -> DecimalNumber:
     Raises:
         ConnectDataError: it has too many digits, or its exponent too large a number.
     """
+    number = signed_decimal_of(text)
+    return number or number.copy_abs()
+
+
+def signed_decimal_of(text: str) -> DecimalNumber:
+    """Give a number with a point or an exponent exactly; zero keeps its sign, for a float may be read of it.
+
+    Raises:
+        ConnectDataError: it has too many digits, or its exponent too large a number.
+    """
     if len(text) > MAX_DIGITS and sum(map(str.isdigit, text)) > MAX_DIGITS:
         raise ConnectDataError(f"expected numbers of up to {MAX_DIGITS} digits")
     number = DecimalNumber(text)
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or not -_MAX_SCALE <= exponent <= _MAX_SCALE:
         raise ConnectDataError("expected numbers with exponents of up to 32 bits")
-    return number or number.copy_abs()
+    return number
 
 
 def truncated(number: DecimalNumber) -> int:

@@ -20,6 +20,7 @@ from headerware.connect.converters.json.nodes import (
     count_of_names,
     decimal_of,
     float64_of,
+    signed_decimal_of,
     with_numbers,
 )
 from headerware.connect.data.numbers import BigInteger, wrapped_int64
@@ -30,6 +31,7 @@ REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Con
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _FAST: Final = msgspec.json.Decoder()
 _EXACT: Final = msgspec.json.Decoder(float_hook=decimal_of)
+_SIGNED: Final = msgspec.json.Decoder(float_hook=signed_decimal_of)
 # Translated, all digits look alike: a search for many of them in a row is a search for bytes.
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _LARGE: Final = b"0" * 19
@@ -111,7 +113,7 @@ class StrictParser:
             ConnectDataError: it is none.
         """
         try:
-            return _EXACT.decode(data)
+            return _SIGNED.decode(data)
         except REFUSALS as error:
             raise _malformed(data, error) from None
 

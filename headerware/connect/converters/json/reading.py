@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from headerware.connect.converters.json.defaults import default_of
 from headerware.connect.converters.json.reading_scalars import GIVES_NULL, scalars
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
@@ -60,7 +61,7 @@ class Readers:
 
     def _null(self, schema: Schema) -> Any:
         if schema.default is not None and self._replace_null:
-            return schema.default
+            return default_of(schema)
         return None if schema.optional else _REFUSED
 
     def _present(self, schema: Schema, checked: bool) -> Read:  # noqa: FBT001 - passed on by each of them

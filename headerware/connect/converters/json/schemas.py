@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from headerware.connect.converters.json.defaults import default_of
 from headerware.connect.converters.json.reading import Readers
 from headerware.connect.converters.json.writing import Writers
 from headerware.connect.data.builder import SchemaBuilder
@@ -56,7 +57,7 @@ def schema_text(schema: Schema | None, writers: Writers) -> str:
         entries = ",".join([f"{quoted(key)}:{quoted(value)}" for key, value in schema.parameters.items()])
         parts.append(f'"parameters":{{{entries}}}')
     if schema.default is not None:
-        parts.append(f'"default":{writers.writer(schema)(schema.default)}')
+        parts.append(f'"default":{writers.writer(schema)(default_of(schema))}')
     return f"{{{','.join(parts)}}}"
 
 

@@ -7,6 +7,7 @@ from decimal import Decimal as DecimalNumber
 from typing import Any, Final
 
 from headerware.connect.converters.json.binary import base64_text
+from headerware.connect.converters.json.defaults import default_of
 from headerware.connect.converters.json.text import (
     float32_json,
     float64_json,
@@ -21,6 +22,7 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import is_time
 from headerware.connect.data.validation import CLASSES, DECIMAL, described, is_instance
 from headerware.connect.errors import ConnectDataError, NullValueError
+from headerware.connect.java.text import integer_text
 from headerware.connect.modes import STRICT, Mode
 
 Write = Callable[[Any], str]
@@ -56,7 +58,7 @@ class Writers:
             **dict.fromkeys((list, tuple), self._list),
             dict: self._dict,
             type(None): lambda _: "null",
-            **({BigInteger: _digits} if self._strict else {}),
+            **({BigInteger: integer_text} if self._strict else {}),
         }
 
     def schemaless(self, value: Any) -> str:
@@ -79,7 +81,7 @@ class Writers:
         if schema is None:
             return self.schemaless
         write = self._present(schema)
-        replaced = schema.default if self._replace_null else None
+        replaced = default_of(schema) if self._replace_null else None
 
         def write_or_null(value: Any) -> str:
             if value is not None:

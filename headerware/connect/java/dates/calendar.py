@@ -75,12 +75,17 @@ class Moment:
 
     def __init__(self, local_ms: int, zone: tuple[str, str, str] | None = None) -> None:
         days, of_day = divmod(local_ms, DAY_MS)
-        self.ordinal = days + EPOCH_DAY
-        self.astronomical_year, self.month, self.day = date_of(self.ordinal)
+        self.ordinal: int = days + EPOCH_DAY
+        year, month, day = date_of(self.ordinal)
+        self.astronomical_year: int = year
+        self.month: int = month
+        self.day: int = day
         seconds, milliseconds = divmod(of_day, 1000)
-        self.hour, self.minute, self.second = seconds // 3600, seconds // 60 % 60, seconds % 60
-        self.microsecond = milliseconds * 1000
-        self.zone = zone
+        self.hour: int = seconds // 3600
+        self.minute: int = seconds // 60 % 60
+        self.second: int = seconds % 60
+        self.microsecond: int = milliseconds * 1000
+        self.zone: tuple[str, str, str] | None = zone
 
     @property
     def year(self) -> int:

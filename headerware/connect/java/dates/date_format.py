@@ -51,8 +51,8 @@ class DateFormat:
         pieces = parse_pattern(pattern)
         if mode == STRICT:
             _refuse_ambiguous(pieces)
-        self.pattern: Final = pattern
-        self.mode: Final = mode
+        self.pattern: Final[str] = pattern
+        self.mode: Final[Mode] = mode
         self._write = writer(pieces)
         self._unreadable = unreadable(pieces)
         self._exact = exact_reader(pieces) if self._unreadable is None else None

@@ -30,10 +30,10 @@ class Reading:
     __slots__ = ("ambiguous", "century_start", "fields", "text", "zone")
 
     def __init__(self, text: str, century_start: datetime) -> None:
-        self.text = text
-        self.century_start = century_start
+        self.text: str = text
+        self.century_start: datetime = century_start
         self.fields: dict[str, int] = {}
-        self.ambiguous = False
+        self.ambiguous: bool = False
         self.zone: NamedZone | None = None
 
     def set(self, field: str, value: int) -> None:

@@ -187,7 +187,7 @@ class PatternReader(CharacterReader):
             else:
                 raise self.error("a group that is not closed, or of a kind or flag that is not supported")
         if char == ")":
-            self.flags = frozenset(flags)
+            self.flags: frozenset[str] = frozenset(flags)
             return None
         with self._scope():
             self.flags = frozenset(flags)

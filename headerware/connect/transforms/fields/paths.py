@@ -38,8 +38,8 @@ class FieldPath:
     __slots__ = ("steps", "text")
 
     def __init__(self, steps: tuple[str, ...], text: str) -> None:
-        self.steps: Final = steps
-        self.text: Final = text
+        self.steps: Final[tuple[str, ...]] = steps
+        self.text: Final[str] = text
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FieldPath):

@@ -45,7 +45,7 @@ class Node(Generic[E]):
     __slots__ = ("children", "edit", "nested", "text")
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text: str = text
         self.edit: E | None = None
         self.children: dict[str, Node[E]] = {}
         self.nested: dict[str, FieldPath] = {}
@@ -65,7 +65,7 @@ class Edits(Generic[E]):
 
     def __init__(self, edits: Iterable[tuple[FieldPath, E]], path: str) -> None:
         given = tuple(edits)
-        self.paths = tuple(place for place, _ in given)
+        self.paths: tuple[FieldPath, ...] = tuple(place for place, _ in given)
         self.root: Node[E] = Node("")
         for place, edit in given:
             self._add(place, edit, path)

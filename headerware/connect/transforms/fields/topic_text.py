@@ -38,7 +38,7 @@ class TopicText:
 
     def __init__(self, text: str, mode: Mode, path: str) -> None:
         self._parts: Final = _parts(text, path) if mode == STRICT else [text]
-        self.constant: Final = self._parts[0] if len(self._parts) == 1 else None
+        self.constant: Final[str | None] = self._parts[0] if len(self._parts) == 1 else None
         """The text where no topic is in it."""
 
     def of(self, topic: str | None) -> str:
