@@ -137,8 +137,10 @@ class WireHeader(ConnectHeader):
         return WireHeader(key, self.raw, decode)
 
     def _decoded(self) -> None:
-        if self._decode is not None:
-            self._schema, self._value = self._decode(self.key, self.raw)
+        # Another thread may be done in between.
+        decode = self._decode
+        if decode is not None:
+            self._schema, self._value = decode(self.key, self.raw)
             self._decode = None
 
 

@@ -23,6 +23,7 @@ _TRANSFORMATION: Final = "TRANSFORMATION"
 """Connect's own word for the stage of its transforms."""
 _PREFIXES: Final = (CONNECT, SPRING)
 _STACKTRACE_LIMIT: Final = 4096
+_MESSAGE_LIMIT: Final = 4096
 _TIMESTAMP_TYPES: Final = {0: b"NoTimestampType", 1: b"CreateTime", 2: b"LogAppendTime"}
 
 
@@ -68,7 +69,7 @@ def _connect(record: Record, error: InterceptorError, stage: str) -> list[Pair]:
         "stage": _TRANSFORMATION if of_connect is error else stage,
         "class.name": of_connect.transform or error.step,
         "exception.class.name": of_connect.java or _class_name(error),
-        "exception.message": str(error),
+        "exception.message": _message(error),
         "exception.stacktrace": _stacktrace(error),
     }
     return [(CONNECT + name, text.encode()) for name, text in reason.items() if text is not None]
@@ -85,7 +86,7 @@ def _spring(record: Record, error: InterceptorError, group_id: str | None) -> li
         "original-consumer-group": None if group_id is None else group_id.encode(),
         "exception-fqcn": _class_name(error).encode(),
         "exception-cause-fqcn": None if cause is None else _class_name(cause).encode(),
-        "exception-message": str(error).encode(),
+        "exception-message": _message(error).encode(),
         "exception-stacktrace": _stacktrace(error).encode(),
     }
     return [(SPRING + name, value) for name, value in reason.items() if value is not None]
@@ -97,6 +98,12 @@ def _decimal(number: int | None) -> str | None:
 
 def _class_name(error: BaseException) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _message(error: InterceptorError) -> str:
+    """Give what was wrong, but not at any length: a record's names may stand in it."""
+    text = str(error)
+    return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}..."
 
 
 def _stacktrace(error: InterceptorError) -> str:

@@ -33,6 +33,7 @@ _TIMESTAMP_TYPES: Final = {
 }
 _HEADS: Final = ("transforms.", "predicates.", "header.converter.")
 _ENV: Final = "${env:"
+_HIDDEN: Final = "[hidden]"
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")
 """What a worker of Kafka Connect puts something else in the place of, such as a secret from a file."""
 _Part = tuple[Schema | None, Any]
@@ -90,12 +91,34 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         """Give the hooks for one session."""
         return _TransformsStep(self, self._lines())
 
+    def shown(self, option: str, written: Any) -> Any:
+        """Give an option as it may be printed: of the lines, passwords are hidden."""
+        if option != "config" or written is None:
+            return written
+        lines = parse_connector(written) if isinstance(written, str) else written
+        with Pipeline.from_config(self._lines(), mode=self.mode) as pipeline:
+            secret = {key.name for key in pipeline.config() if key.type == "PASSWORD"}
+        return {key: _HIDDEN if key in secret else value for key, value in lines.items()}
+
+    def __repr__(self) -> str:
+        """Show none of the lines, for there may be passwords in them."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._printed())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show as little where rich prints it, or a traceback's locals."""
+        return self._printed()
+
+    def _printed(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name != "config"]
+
     def _lines(self) -> dict[str, Any]:
         if self.config is None:
             lines = _with_environment(parse_connector(_text_of(self.file or "")))
         else:
             lines = self.config if isinstance(self.config, dict) else parse_connector(self.config)
             _require_resolved(lines)
+        if not any(f"{key}.".startswith(_HEADS) for key in lines):
+            raise ConfigError("there is no line of transforms; an empty list is written 'transforms='")
         return lines
 
 
@@ -156,16 +179,16 @@ class _TransformsStep:
             if made is None:
                 return DROP
             headers = from_connect(made.topic or "", made.headers, self._converter)
+            value = self._given(made.value_schema, made.value, record.value)
+            key = self._given(made.key_schema, made.key, record.key)
         except ConnectError as error:
             raise _refusal(error) from error
-        if made is given and headers == record.headers and not self._plain:
-            return record
         if made.topic is None:
             raise TransformError("the transforms gave a record without a topic")
         return Record(
             made.topic,
-            self._given(made.value_schema, made.value),
-            self._given(made.key_schema, made.key),
+            value,
+            key,
             headers,
             made.kafka_partition,
             made.timestamp,
@@ -175,10 +198,14 @@ class _TransformsStep:
             record.local,
         )
 
-    def _given(self, schema: Schema | None, value: Any) -> Any:
+    def _given(self, schema: Schema | None, value: Any, came: Any) -> Any:
         """Give what the next one gets: a struct as it is, another value beside the schema that it has."""
         if self._plain:
             return plain(value)
+        # Not the record is asked whether it is the same: a transform may change the one that it was given.
+        old_schema, old_value = _with_schema(came)
+        if value is old_value and schema is old_schema:
+            return came
         if schema is None or value is None or isinstance(value, Struct):
             return value
         return SchemaAndValue(schema, value)

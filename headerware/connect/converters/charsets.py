@@ -56,13 +56,15 @@ class Charset:
 
     def decode_as_java(self, data: bytes) -> str:
         """Give the text of bytes, with U+FFFD in place of what is none."""
-        return utf_8_as_java(data) if self.codec == "utf-8" else self._decoded(data, "replace")
+        if self.codec == "utf-8":
+            return utf_8_as_java(data)
+        return self._decoded(data, "utf-16" if self.codec.startswith("utf-16") else "replace")
 
     def _encoded(self, text: str, errors: str) -> bytes:
         return text.encode(self.codec, errors)
 
     def _decoded(self, data: bytes, errors: str) -> str:
-        return data.decode(self.codec, errors)
+        return _decoded(data, self.codec, errors)
 
 
 class _MarkedUtf16(Charset):
@@ -74,7 +76,19 @@ class _MarkedUtf16(Charset):
     def _decoded(self, data: bytes, errors: str) -> str:
         codec = "utf-16-le" if data.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
         marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        return (data[2:] if marked else data).decode(codec, errors)
+        return _decoded(data[2:] if marked else data, codec, errors)
+
+
+def _decoded(data: bytes, codec: str, errors: str) -> str:
+    return utf_16_as_java(data, codec) if errors == "utf-16" else data.decode(codec, errors)
+
+
+def utf_16_as_java(data: bytes, codec: str) -> str:
+    """Give the text of UTF-16 without a mark, with U+FFFD in place of what is none."""
+    whole = len(data) // 2 * 2
+    text = data[:whole].decode(codec, "surrogatepass") + ("\ufffd" if len(data) > whole else "")
+    # Java takes the first half of a pair, and what follows in place of the second, for one error.
+    return _UTF_16_ERROR.sub(lambda found: "\ufffd\ufffd" if found[1] else "\ufffd", text)
 
 
 def utf_8_as_java(data: bytes) -> str:
@@ -99,6 +113,9 @@ def charset_of(name: str) -> Charset:
 
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_UTF_16_ERROR: Final = re.compile(
+    "[\ud800-\udbff](?:([\U00010000-\U0010ffff])|.)?|[\udc00-\udfff]", re.DOTALL
+)
 _UTF_8_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _ISO_8859: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15)
 _NAMES: Final = {

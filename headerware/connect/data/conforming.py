@@ -24,6 +24,7 @@ _WIDTHS: Final[dict[Type, type]] = {
 }
 _FLOATS: Final = frozenset({Type.FLOAT32, Type.FLOAT64})
 _INT64: Final = range(-(1 << 63), 1 << 63)
+_TOO_DEEP: Final = "expected a value of fewer levels, found one nested too deeply"
 
 
 def conformed(schema: Schema, value: Any, where: str = "value") -> Any:
@@ -36,8 +37,15 @@ def conformed(schema: Schema, value: Any, where: str = "value") -> Any:
         where: what the value is called in errors.
 
     Raises:
-        ConnectDataError: the value does not fit, and where.
+        ConnectDataError: the value does not fit, and where; or it is nested too deeply.
     """
+    try:
+        return _conformed(schema, value, where)
+    except RecursionError:
+        raise ConnectDataError(_TOO_DEEP) from None
+
+
+def _conformed(schema: Schema, value: Any, where: str) -> Any:
     if value is not None:
         convert = _converters.get(schema.type)
         if schema.name in LOGICAL_CLASSES:
@@ -73,7 +81,7 @@ def _array(schema: Schema, value: Any, where: str) -> Any:
     element = schema.value_schema
     if not isinstance(value, list | tuple) or element is None:
         return value
-    return [conformed(element, item, f"element of array {where}") for item in value]
+    return [_conformed(element, item, f"element of array {where}") for item in value]
 
 
 def _map(schema: Schema, value: Any, where: str) -> Any:
@@ -81,7 +89,7 @@ def _map(schema: Schema, value: Any, where: str) -> Any:
     if not isinstance(value, Mapping) or of_key is None or of_value is None:
         return value
     return {
-        conformed(of_key, key, f"key of map {where}"): conformed(of_value, item, f"value of map {where}")
+        _conformed(of_key, key, f"key of map {where}"): _conformed(of_value, item, f"value of map {where}")
         for key, item in value.items()
     }
 
@@ -94,7 +102,7 @@ def _struct(schema: Schema, value: Any, where: str) -> Any:
         raise ConnectDataError(f"{described(schema)} at {where} has no field {unknown[0]!r}; it has: {known}")
     return Struct.trusted(
         schema,
-        [conformed(field.schema, value.get(field.name), f"field {field.name!r}") for field in schema.fields],
+        [_conformed(field.schema, value.get(field.name), f"field {field.name!r}") for field in schema.fields],
     )
 
 
@@ -110,15 +118,25 @@ def plain(value: Any) -> Any:
     """Give a value as plain Python has it: structs as dicts, with defaults, and numbers without a width.
 
     A value beside its schema is given without it. Bytes are ``bytes``; points in time stay datetimes.
+
+    Raises:
+        ConnectDataError: the value is nested too deeply.
     """
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise ConnectDataError(_TOO_DEEP) from None
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, Struct):
-        return {name: plain(value[name]) for name in value}
+        return {name: _plain(value[name]) for name in value}
     if isinstance(value, SchemaAndValue):
-        return plain(value.value)
+        return _plain(value.value)
     if isinstance(value, dict):
-        return {_plain_key(key): plain(item) for key, item in value.items()}
+        return {_plain_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Int8 | Int16 | Int32 | BigInteger | Instant):
         return int(value)
     if isinstance(value, Float32):
@@ -130,4 +148,4 @@ def plain(value: Any) -> Any:
 
 def _plain_key(key: Any) -> Any:
     # A list that is a key is a tuple, and stays one.
-    return tuple(map(_plain_key, key)) if isinstance(key, tuple) else plain(key)
+    return tuple(map(_plain_key, key)) if isinstance(key, tuple) else _plain(key)

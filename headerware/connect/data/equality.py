@@ -6,22 +6,34 @@ import math
 from decimal import Decimal as DecimalNumber
 from typing import Any
 
+from headerware.connect.errors import ConnectDataError
+
 
 def alike(one: Any, other: Any) -> bool:
     """Whether two values are the same, as Java's boxed values are: by class and content.
 
     NaN is itself, 0.0 is not -0.0, and the decimal 1.0 is not 1.00. Lists and maps are compared by what they
     hold.
+
+    Raises:
+        ConnectDataError: they are nested too deeply.
     """
+    try:
+        return _alike(one, other)
+    except RecursionError:
+        raise ConnectDataError("expected values of fewer levels, found some nested too deeply") from None
+
+
+def _alike(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, list | tuple):
-        return isinstance(other, list | tuple) and len(one) == len(other) and all(map(alike, one, other))
+        return isinstance(other, list | tuple) and len(one) == len(other) and all(map(_alike, one, other))
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
         return len(one) == len(other) and all(
-            key in other and alike(value, other[key]) for key, value in one.items()
+            key in other and _alike(value, other[key]) for key, value in one.items()
         )
     if isinstance(one, float):
         if math.isnan(one) or math.isnan(other):

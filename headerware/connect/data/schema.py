@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.data.equality import alike
 from headerware.connect.errors import ConnectDataError
@@ -26,6 +26,10 @@ class Type(Enum):
     ARRAY = "array"
     MAP = "map"
     STRUCT = "struct"
+
+    if not TYPE_CHECKING:
+        # Members are singletons; the hash of an Enum costs a call into Python.
+        __hash__ = object.__hash__
 
     @property
     def is_primitive(self) -> bool:

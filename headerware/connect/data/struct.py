@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from headerware.connect.data.equality import alike
 from headerware.connect.data.schema import Field, Schema, Type
-from headerware.connect.data.validation import validate_value
+from headerware.connect.data.validation import is_plain, validate_value
 from headerware.connect.errors import ConnectDataError
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         known = self._field(field) if isinstance(field, str) else field
         if known is None:
             raise ConnectDataError("expected a field, found None")
-        validate_value(known.schema, value, f"field {known.name!r}")
+        if not is_plain(known.schema, value):
+            validate_value(known.schema, value, f"field {known.name!r}")
         self.values[known.index] = value
         return self
 
@@ -110,7 +111,8 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         for field, value in zip(self.schema.fields, self.values, strict=True):
             if value is None and (field.schema.optional or field.schema.default is not None):
                 continue
-            validate_value(field.schema, value, f"field {field.name!r}")
+            if not is_plain(field.schema, value):
+                validate_value(field.schema, value, f"field {field.name!r}")
 
     def get_int8(self, name: str) -> Int8 | None:
         """Give an int8 field."""

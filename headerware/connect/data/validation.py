@@ -38,6 +38,8 @@ LOGICAL_CLASSES: Final[dict[str, tuple[type, ...]]] = {
     TIMESTAMP: (datetime, Instant),
 }
 """The classes of the logical types' values, by the schema's name."""
+_NESTED: Final = frozenset({Type.ARRAY, Type.MAP, Type.STRUCT})
+_SCALARS: Final = {kind: classes for kind, classes in CLASSES.items() if kind not in _NESTED}
 _NO_INT64: Final = (bool, Int8, Int16, Int32, BigInteger, Instant)
 
 
@@ -55,6 +57,14 @@ def is_instance(value: Any, classes: tuple[type, ...]) -> bool:
     if isinstance(value, int) and int in classes:
         return not isinstance(value, _NO_INT64)
     return not (isinstance(value, Float32) and float in classes)
+
+
+def is_plain(schema: Schema, value: Any) -> bool:
+    """Whether a value fits its schema as most do: of the very class of a type that has no name.
+
+    It tells at once what :func:`validate_value` need not look at, nor be given a place for its errors.
+    """
+    return schema.name is None and value.__class__ in _SCALARS.get(schema.type, ())
 
 
 def validate_value(schema: Schema, value: Any, where: str = "value") -> None:

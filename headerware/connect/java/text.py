@@ -46,8 +46,10 @@ def float32_text(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return _not_finite(value) if value != 0 else float.__repr__(value)
     size = abs(float(value))
-    digits, exponent = _digits_and_exponent(_shortest32(size))
-    return _java_form(value < 0, digits, exponent)
+    shortest = _shortest32(size)
+    if _PLAIN_FROM <= size < _PLAIN_TO:
+        return float.__repr__(math.copysign(float(shortest), value))
+    return _java_form(value < 0, *_digits_and_exponent(shortest))
 
 
 def _shortest32(size: float) -> str:

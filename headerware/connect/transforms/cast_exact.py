@@ -22,7 +22,7 @@ from headerware.connect.data.validation import DATE, DECIMAL, TIME, TIMESTAMP
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.dates.date_format import DateFormat
 from headerware.connect.java.numbers import float32_of_decimal, is_number
-from headerware.connect.java.text import float32_text, float64_text, java_text, number_text
+from headerware.connect.java.text import NUMBER_TEXTS, float32_text, float64_text, java_text, number_text
 from headerware.connect.transforms.cast_kafka import SOURCES, castable
 
 if TYPE_CHECKING:
@@ -175,6 +175,9 @@ def _boolean(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
+    write = NUMBER_TEXTS.get(value.__class__)
+    if write is not None:
+        return write(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, str | bool) or is_number(value):

@@ -24,7 +24,7 @@ from headerware.connect.java.numbers import (
     to_float64,
     to_int64,
 )
-from headerware.connect.java.text import java_text, number_text
+from headerware.connect.java.text import NUMBER_TEXTS, java_text, number_text
 from headerware.connect.values.to_text import convert_to_string
 
 if TYPE_CHECKING:
@@ -133,6 +133,9 @@ def _float32(number: Any) -> Float32:
 
 
 def _text(value: Any) -> str:
+    write = NUMBER_TEXTS.get(value.__class__)
+    if write is not None:
+        return write(value)
     if is_time(value):
         return str(convert_to_string(None, value, mode="kafka_4_3"))
     if isinstance(value, bytes | bytearray | memoryview):

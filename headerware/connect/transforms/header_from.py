@@ -24,7 +24,7 @@ from headerware.connect.transforms.fields.copying import null_in_required
 from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
 from headerware.connect.transforms.fields.lists import items
 from headerware.connect.transforms.fields.paths import ABSENT, FieldPath, parse_path
-from headerware.connect.transforms.fields.rewrites import Edits, Node, check_keys, rewrite
+from headerware.connect.transforms.fields.rewrites import Edits, Node, check_absent, rewrite
 
 Take = Callable[[Struct], ConnectHeader]
 """Gives a header of a struct's field."""
@@ -154,8 +154,9 @@ class HeaderFrom(PartTransform):
         for path, name in self._pairs:
             if self.mode == STRICT:
                 found = path.from_dict(value, ABSENT)
+                if found is ABSENT or found is None:
+                    check_absent(value, path)
                 if found is ABSENT:
-                    check_keys(value, path.steps[0])
                     continue
             else:
                 found = value.get(path.text)

@@ -144,6 +144,8 @@ class TextMask:
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _BOOLEANS: Final = {"true": True, "false": False}
+_MOST_ZEROS: Final = 10_000
+"""A schema may say a scale of ten digits; a number of so many zeros would fill the memory."""
 _REPLACED: Final[dict[type, tuple[re.Pattern[str], Callable[[str], Any]]]] = {
     bool: (re.compile("true|false"), _BOOLEANS.__getitem__),
     Int8: (_INTEGER, Int8),
@@ -180,4 +182,6 @@ def _rescaled(number: Decimal, scale: int, name: str) -> Decimal:
     missing = scale - scale_of(number)
     if missing < 0:
         raise ConnectDataError(f"the replacement for field {name!r} has over {scale} digits after the point")
+    if missing > _MOST_ZEROS:
+        raise ConnectDataError(f"field {name!r} has too many digits after the point: {scale}")
     return of_unscaled(unscaled_of(number) * 10**missing, scale)

@@ -19,7 +19,7 @@ from headerware.connect.transforms.fields.copying import may_be_null, null_in_re
 from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
 from headerware.connect.transforms.fields.markers import NewField, split_mark
 from headerware.connect.transforms.fields.paths import ABSENT, FieldPath, missing_field, parse_path
-from headerware.connect.transforms.fields.rewrites import check_keys
+from headerware.connect.transforms.fields.rewrites import check_absent
 from headerware.connect.transforms.fields.schemas import SameSchemas
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ class ValueToKey(PartTransform):
             elif field.optional is False or self._bare:
                 raise ConnectDataError(f"the value has no field {path.text!r}, which the key needs")
             else:
-                path.refuse_dotted(value)
-                check_keys(value, path.steps[0])
+                check_absent(value, path)
         if not key:
             named = ", ".join(path.text for path, _ in self._copied)
             raise ConnectDataError(f"the value has none of the key's fields: {named}")

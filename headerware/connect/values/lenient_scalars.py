@@ -96,11 +96,17 @@ def usual_of(token: str) -> SchemaAndValue | None:
     if _FRACTION.fullmatch(token) is not None:
         (narrow,) = _FLOAT32.unpack(_FLOAT32.pack(float(token)))
         return SchemaAndValue(FLOAT32_SCHEMA, float.__new__(Float32, narrow))
+    return _usual_time(token)
+
+
+def _usual_time(token: str) -> SchemaAndValue | None:
     return time_of(token) if token > _GREGORIAN or token[2:3] == ":" else None
 
 
 def temporal_of(token: str) -> SchemaAndValue | None:
     """Read a date, a time or a timestamp; None where the token is none."""
+    if (usual := _usual_time(token)) is not None:
+        return usual
     if "\\" in token:
         token = token.replace("\\:", ":")
     length = len(token)

@@ -59,6 +59,8 @@ def convert_to_boolean(schema: Schema | None, value: Any, *, mode: Mode = "stric
         return False
     # All that counts is that it is whole: it may be of any size.
     if isinstance(number, DecimalNumber) and number.adjusted() > 18:
+        if number != number.to_integral_value():
+            raise ConnectDataError("expected a whole number, found one with a fraction")
         return True
     return whole_number(schema, number) != 0
 

@@ -76,6 +76,9 @@ def _embedded(schema: Schema | None, value: Any, of_time: _TimeText) -> str:
         return "null"
     if isinstance(value, str):
         return _quoted(value)
+    write = NUMBER_TEXTS.get(type(value))
+    if write is not None:
+        return write(value)
     text = _bare(schema, value, of_time)
     return f'"{text}"' if isinstance(value, bytes | bytearray | memoryview) else text
 

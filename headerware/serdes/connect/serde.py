@@ -114,10 +114,10 @@ class ConnectFunctions:
             return None, headers
         try:
             found = self._converter.to_connect_data(topic, payload)
+            if self._plain:
+                return plain(found.value), headers
         except ConnectError as error:
             raise self._refused("read", error) from error
-        if self._plain:
-            return plain(found.value), headers
         return found.value if found.schema is None or isinstance(found.value, Struct) else found, headers
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ _BIT32: Final = 32
 _BIT64: Final = 64
 
 
-def read_json(line: str) -> Any:
+def read_json(line: str | bytes) -> Any:
     """Read a line; numbers with a point or an exponent become exact decimals without trailing zeros."""
     return json.loads(line, parse_float=_decimal)
 
@@ -73,11 +73,15 @@ def as_boolean(node: Any) -> bool:
 
 def as_int(node: Any) -> int:
     """Give a node as an integer of 32 bits, the lowest ones; what is none is 0."""
+    if node.__class__ is int and -_INT32 <= node < _INT32:
+        return node
     return _as_integer(node, _BIT32)
 
 
 def as_long(node: Any) -> int:
     """Give a node as an integer of 64 bits, the lowest ones; what is none is 0."""
+    if node.__class__ is int and -_INT64 <= node < _INT64:
+        return node
     return _as_integer(node, _BIT64)
 
 

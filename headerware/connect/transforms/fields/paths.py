@@ -182,9 +182,13 @@ class FieldPath:
         """Refuse a dict without the field, but with one whose name is the whole path, dots included.
 
         Raises:
-            ConnectDataError: this one is such a dict; the error says how to write that name.
+            ConnectDataError: this one is such a dict, or the field is null; the error says how to write that
+                name.
         """
-        if ".".join(self.steps) in value and self.from_dict(value, ABSENT) is ABSENT:
+        if len(self.steps) == 1 or ".".join(self.steps) not in value:
+            return
+        found = self.from_dict(value, ABSENT)
+        if found is ABSENT or found is None:
             raise ConnectDataError(f"there is no field {self.text!r}{self._hint(value)}")
 
     def _hint(self, names: Container[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from unicodedata import normalize
 
 from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.schema import Field, Schema
@@ -239,14 +240,34 @@ def rewrite_dict(
     return made
 
 
-def check_keys(value: Mapping[Any, Any], name: str) -> None:
-    """Refuse names that are no text, where one is looked for that is not there.
+def check_absent(value: Mapping[Any, Any], path: FieldPath) -> None:
+    """Refuse a dict that lacks a field, but has a name that may have been meant for it.
 
     Raises:
-        ConnectDataError: there is one.
+        ConnectDataError: it has one; see :func:`check_keys` and :meth:`FieldPath.refuse_dotted`.
+    """
+    path.refuse_dotted(value)
+    for step in path.steps:
+        if step not in value:
+            check_keys(value, step)
+            return
+        value = value[step]
+        if not isinstance(value, dict):
+            return
+
+
+def check_keys(value: Mapping[Any, Any], name: str) -> None:
+    """Refuse names that may have been meant for one that is looked for and not there.
+
+    Raises:
+        ConnectDataError: there is a name that is no text, or the same text in other characters of Unicode.
     """
     for key in value:
         if not isinstance(key, str):
             raise ConnectDataError(
                 f"there is no field {name!r}, but one whose name is no text but {type(key).__name__}"
+            )
+        if not (key.isascii() and name.isascii()) and normalize("NFC", key) == normalize("NFC", name):
+            raise ConnectDataError(
+                f"there is no field {name!r}, but one whose name is the same text in other characters"
             )

@@ -20,7 +20,7 @@ from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan, require_map
 from headerware.connect.transforms.fields.lists import items
 from headerware.connect.transforms.fields.paths import FieldPath, parse_path
-from headerware.connect.transforms.fields.rewrites import Edits, rewrite
+from headerware.connect.transforms.fields.rewrites import Edits, check_absent, rewrite
 from headerware.connect.transforms.packs.edits import struct_of, without_missing
 from headerware.connect.transforms.packs.headers_to_field import OPERATION
 
@@ -118,6 +118,7 @@ class FieldToHeaders(PartTransform):
             found = path.from_dict(value)
             if found is None:
                 self._check_skipped(path.text)
+                check_absent(made, path)
                 continue
             elements = found if isinstance(found, list | tuple) else (found,)
             headers += [ConnectHeader(header, None, element) for element in elements]

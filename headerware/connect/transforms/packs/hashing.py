@@ -4,7 +4,7 @@ transforms=hash
 transforms.hash.type=Hash$Value
 transforms.hash.field.name=email,customer.phone
 transforms.hash.function=sha256
-transforms.hash.secret=${file:/etc/secrets:pepper}
+transforms.hash.secret=${env:PEPPER}
 """
 
 from __future__ import annotations

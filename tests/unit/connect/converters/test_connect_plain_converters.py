@@ -222,6 +222,21 @@ class TestStringConverter:
         converter = StringConverter({"converter.encoding": None}, mode=KAFKA_4_3)
         assert converter.to_connect_data("t", b"\xc3\xa9").value == "é"
 
+    @pytest.mark.parametrize(
+        ("units", "text"),
+        [
+            ("d800 0041 0042", "\ufffdB"),  # what stands in place of a pair's second half goes with it
+            ("d800 d83d de00", "\ufffd\ufffd"),
+            ("dc00 0041", "\ufffdA"),
+            ("0041 d800", "A\ufffd"),
+            ("0041 d8", "A\ufffd"),
+            ("d83d de00 fffe", "😀\ufffe"),
+        ],
+    )
+    def test_reads_malformed_utf_16_as_java_does(self, units: str, text: str) -> None:
+        converter = StringConverter({"converter.encoding": "UTF-16"}, mode=KAFKA_4_3)
+        assert converter.to_connect_data("t", bytes.fromhex(units)).value == text
+
     def test_reads_utf_16_by_its_mark(self) -> None:
         converter = StringConverter({"converter.encoding": "UTF-16"})
         for data in (b"\xff\xfea\0", b"\xfe\xff\0a", b"\0a"):
