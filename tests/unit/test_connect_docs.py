@@ -138,4 +138,4 @@ class TestDifferences:
             for word in re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", cells[0].partition(":")[0])
         }
         assert named - known == set()
-        assert len(named) > 20
+        assert len(named) > 15

@@ -85,11 +85,11 @@ def record(*fields: tuple[str, Any], name: str = "R") -> dict[str, Any]:
 def refused(attack: Callable[[], Any], match: str) -> SerdeError:
     """Run an attack, which must be refused within 2 s and 32 MiB."""
     tracemalloc.start()
-    started = time.monotonic()
+    started = time.process_time()
     try:
         with pytest.raises(SerdeError, match=match) as caught:
             attack()
-        assert time.monotonic() - started < 2
+        assert time.process_time() - started < 2
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:
         tracemalloc.stop()

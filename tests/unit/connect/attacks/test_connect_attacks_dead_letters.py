@@ -1,4 +1,4 @@
-"""A poisoned record's dead letter: it says what was wrong, quotes no value, and is no larger than it must be."""
+"""Dead letters of poisoned records: they say what was wrong, quote no value, and are of limited size."""
 
 from __future__ import annotations
 
