@@ -26,8 +26,8 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
 
     The chain is the one given; else what the configuration says; else what the file named by
     ``HEADERWARE_CONFIG`` says; else empty. ``HEADERWARE_DISABLED=1`` leaves nothing of it but the steps that
-    serialize, for without these an application's objects are no bytes; a configuration that is wrong is
-    then no obstacle.
+    serialize, for without these an application's objects are no bytes, and logs what is off; a configuration
+    that is wrong is then no obstacle.
 
     Args:
         config: the client's configuration, ours and confluent-kafka's keys together.
@@ -49,7 +49,11 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
     except ConfigError as error:
         _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
         return Chain(), rest
-    return what_is_left(configured), rest
+    left = what_is_left(configured)
+    off = [name for name in configured.names if name not in left.names]
+    if off:
+        _log.warning("HEADERWARE_DISABLED is set, so these are off: %s", ", ".join(off))
+    return left, rest
 
 
 def is_disabled() -> bool:

@@ -25,6 +25,7 @@ EXAMPLES: Final = "HEADERWARE_ORACLE_EXAMPLES"
 """The variable that says how many examples each test makes; they are other ones each time."""
 _given: Final = os.environ.get(EXAMPLES)
 _compared: Final[Counter[str]] = Counter()
+_DIGITS: Final = "agree but for the digits of floats, of which this Java writes too many"
 
 
 def oracle_settings(examples: int) -> settings:
@@ -61,7 +62,7 @@ def agree(connect_oracle: ConnectOracle) -> Check:
             if same(operation, expected, found):
                 continue
             if not connect_oracle.writes_floats_anew and nearly_same(operation, expected, found):
-                _compared["floats that this Java writes with more digits"] += 1
+                _compared[_DIGITS] += 1
                 continue
             raise AssertionError(f"{question}\nKafka Connect: {expected}\nHeaderware:    {found}")
 
@@ -71,11 +72,8 @@ def agree(connect_oracle: ConnectOracle) -> Check:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell how much was compared."""
     if _compared:
-        floats = _compared.pop("floats that this Java writes with more digits", 0)
+        digits = _compared.pop(_DIGITS, 0)
         listed = ", ".join(f"{name} {count:,}" for name, count in sorted(_compared.items()))
-        extra = (
-            f"; {floats:,} agree but for the digits of floats, of which Java has too many" if floats else ""
-        )
-        terminalreporter.write_line(
-            f"{_compared.total():,} answers compared with Kafka Connect's own: {listed}{extra}"
-        )
+        total = _compared.total()
+        terminalreporter.write_line(f"{total:,} answers compared with Kafka Connect's own: {listed}")
+        terminalreporter.write_line(f"{digits:,} of them {_DIGITS}")

@@ -126,6 +126,13 @@ class TestDisabled:
         assert len(client_chain({"interceptors": "no-such", "headerware.config": "/no/such"})[0]) == 0
         assert "HEADERWARE_DISABLED is set, so this is passed over: /no/such" in caplog.text
 
+    def test_says_what_is_off(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        client_chain({"interceptors": "gadget"})
+        assert "HEADERWARE_DISABLED is set, so these are off: gadget" in caplog.text
+
     def test_leaves_what_serializes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
         config = {"interceptors": "serialize,trail", "interceptors.serialize.value": "json"}

@@ -327,9 +327,9 @@ class TestHostileSchemas:
         many = [
             record(*((f"f{field}", "int") for field in range(5)), name=f"M{index}") for index in range(4000)
         ]
-        started = time.monotonic()
+        started = time.process_time()
         AvroSchema.parsed(json.dumps(many))
-        assert time.monotonic() - started < 5
+        assert time.process_time() - started < 5
 
     def test_a_flood_of_schemas_is_not_remembered(self) -> None:
         serde = opened()

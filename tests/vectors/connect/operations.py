@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal as DecimalNumber
-from functools import cache
 from typing import Any, Final
 
 from headerware.connect import values
-from headerware.connect.config import REQUIRED, ConfigKey
 from headerware.connect.data import Date, Decimal, Instant, Int32, Time, Timestamp, project, validate_value
 from headerware.connect.errors import ArgumentError, NullValueError, ValueClassError
 from headerware.connect.modes import KAFKA_4_3
 from headerware.connect.records import ConnectRecord
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.flatten import Flatten
-from headerware.testing import MissingPartError
-from headerware.testing.java import find_java
 from tests.vectors.connect.classes import (
     converter_of,
     described,
@@ -37,6 +32,7 @@ from tests.vectors.connect.codec import (
     schema_of,
     value_of,
 )
+from tests.vectors.connect.facts import keys_of, version
 from tests.vectors.connect.header_programs import Program
 from tests.vectors.connect.nodes import as_boolean, as_int, as_text, bytes_of, member
 from tests.vectors.connect.records import out_error, out_record, record_of
@@ -64,22 +60,6 @@ def answer(case: Case) -> Any:
 
 def _unknown(_case: Case, _stage: Stage) -> Any:
     raise ArgumentError("there is no such operation")
-
-
-def _version(_case: Case, _stage: Stage) -> Any:
-    return {"kafka": "4.3.1", "java": _java(), "tz": "UTC", "locale": "en_US"}
-
-
-@cache
-def _java() -> str | None:
-    """Give the version of the Java that is here, for the vectors tell that of the one that made them."""
-    try:
-        command = [str(find_java()), "-XshowSettings:properties", "-version"]
-    except MissingPartError:
-        return None
-    said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stderr
-    lines = (line.partition("=") for line in said.splitlines())
-    return next((value.strip() for name, _, value in lines if name.strip() == "java.version"), None)
 
 
 def _parse_string(case: Case, _stage: Stage) -> Any:
@@ -267,30 +247,8 @@ def _converter_to(case: Case, stage: Stage) -> Any:
     return out_pair(converter.to_connect_data("t", bytes_of(case)))
 
 
-def _configdef(case: Case, _stage: Stage) -> Any:
-    return [_key(key) for key in described(case).config(KAFKA_4_3)]
-
-
-def _key(key: ConfigKey) -> Any:
-    node: dict[str, Any] = {"name": key.name, "type": key.type}
-    if key.default is REQUIRED:
-        node["required"] = True
-    else:
-        node["default"] = _default(key.default)
-    node["importance"] = key.importance
-    if key.check is not None:
-        node["validator"] = key.check.text
-    return node
-
-
-def _default(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(str, value))}]"
-    return "null" if value is None else as_text(value)
-
-
 OPERATIONS: Final[dict[str, Callable[[Case, Stage], Any]]] = {
-    "version": _version,
+    "version": lambda _case, _stage: version(),
     "parseString": _parse_string,
     "inferSchema": _infer_schema,
     "convert": _convert,
@@ -306,6 +264,6 @@ OPERATIONS: Final[dict[str, Callable[[Case, Stage], Any]]] = {
     "project": _project,
     "converter.from": _converter_from,
     "converter.to": _converter_to,
-    "configdef": _configdef,
+    "configdef": lambda case, _stage: keys_of(described(case)),
 }
 """What answers each operation."""
