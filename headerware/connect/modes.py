@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from headerware.connect.errors import ConnectConfigError
+
 Mode = Literal["strict", "kafka_4_3"]
 STRICT: Final = "strict"
 KAFKA_4_3: Final = "kafka_4_3"
+
+
+def require_mode(mode: Mode) -> None:
+    """Refuse a mode that there is not: a slip must not stand for the more lenient one.
+
+    Raises:
+        ConnectConfigError: it is neither of the two.
+    """
+    if mode not in {STRICT, KAFKA_4_3}:
+        raise ConnectConfigError(f"expected {STRICT!r} or {KAFKA_4_3!r}, found {mode!r}", path="mode")

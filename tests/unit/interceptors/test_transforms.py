@@ -153,7 +153,7 @@ class TestDirections:
         ("on", "send", "consume"), [("send", "", "x"), ("consume", "x", ""), ("both", "", "")]
     )
     def test_are_where_the_option_says(self, on: str, send: str, consume: str) -> None:
-        hooks = transforms(MASK, on=on).open(Context())
+        hooks: Any = transforms(MASK, on=on).open(Context())
         assert hooks.on_send(self.RECORD).value["ssn"] == send
         assert hooks.on_consume(self.RECORD).value["ssn"] == consume
 
