@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import msgspec
 
 from headerware.connect.errors import ConnectConfigError, NullValueError
-from headerware.connect.modes import STRICT, Mode
+from headerware.connect.modes import STRICT, Mode, require_mode
 
 KeyType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
 Importance = Literal["HIGH", "MEDIUM", "LOW"]
@@ -91,6 +91,7 @@ class ConfigDef:
                 ``path`` is the key.
             NullValueError: a boolean is null, in ``kafka_4_3``.
         """
+        require_mode(mode)
         given = given or {}
         keys = {key.name: key for key in self.keys(mode)}
         if mode == STRICT:

@@ -31,6 +31,7 @@ from headerware.connect.pipeline_config import (
     read_stages,
 )
 from headerware.connect.predicates.base import Predicate
+from headerware.connect.records import ConnectRecord
 from headerware.core.errors import HeaderwareError
 
 __all__ = ["Pipeline", "Stage", "StageError"]
@@ -111,6 +112,9 @@ class Pipeline:
             if step is None:
                 raise
             raise _stage_error(step[-1], error) from error
+        if step is not None and not isinstance(record, ConnectRecord):
+            problem = TypeError(f"gave a {type(record).__name__} in place of a record")
+            raise _stage_error(step[-1], problem)
         return record
 
     def config(self) -> tuple[ConfigKey, ...]:

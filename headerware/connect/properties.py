@@ -3,7 +3,7 @@ r"""A connector's configuration as text: a ``.properties`` file, or JSON as Conn
 The file, as Java reads it:
 
     # or ! begins a comment                  key=value   key:value   key value
-    a line may go on behind a backslash      \t \n \r \f \uXXXX, and a backslash before anything else
+    a line may go on behind a backslash      \t \n \r \f \uXXXX, and a backslash before \ : = # ! and blanks
 
 The JSON is ``{"name": ..., "config": {...}}``, or the inner object alone.
 """
@@ -24,6 +24,11 @@ _KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u(?P<code>[0-9a-fA-F]{4})?|.|\Z)", re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPABLE: Final = frozenset("tnrfu\\:=#!" + _BLANKS)
+"""What a backslash has a meaning before; Java drops the backslash before anything else."""
+_YAML: Final = re.compile(r"(apiVersion|kind):(\s|\Z)|---(\s|\Z)")
+_YAML_ABOVE: Final = re.compile(r"( *)(?:- )?[^\s=:\\]+:[ \t]*")
+_YAML_BELOW: Final = re.compile(r"( *)(?:- |[^\s=:\\]+:(?: |\Z))")
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _DESCRIBING: Final = frozenset({"name", "config", "initial_state", "tasks", "type"})
 """What stands around a connector's configuration in what Connect's REST interface takes and gives."""
@@ -34,22 +39,24 @@ def parse_properties(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
 
     Args:
         text: its contents.
-        mode: ``strict`` refuses a key that stands there twice, of which ``kafka_4_3`` takes the last, and a
-            value without a key.
+        mode: ``strict`` refuses a key that stands there twice, of which ``kafka_4_3`` takes the last, a value
+            without a key, a backslash that would be lost, as in ``\.``, and text that is YAML.
 
     Raises:
         ConnectConfigError: a ``\u`` without four hexadecimal digits, and what the mode refuses.
     """
+    if mode == STRICT:
+        _refuse_yaml(text)
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         written = _KEY.match(line)
         end = written.end() if written else 0
         separator = _SEPARATOR.match(line, end)
-        key = _unescaped(line[:end], number)
+        key = _unescaped(line[:end], number, mode)
         if mode == STRICT and (key in found or not key):
             problem = "this key stands there twice" if key else "there is a value without a key"
             raise ConnectConfigError(f"line {number}: {problem}", path=key)
-        found[key] = _unescaped(line[separator.end() if separator else end :], number)
+        found[key] = _unescaped(line[separator.end() if separator else end :], number, mode, key)
     return found
 
 
@@ -102,16 +109,40 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             begun = ""
 
 
-def _unescaped(text: str, line: int) -> str:
+def _refuse_yaml(text: str) -> None:
+    """Refuse what would be read as properties, yet would lose what it is nested in."""
+    lines = [
+        line for line in _LINE_END.split(text) if line.strip(_BLANKS) and line.lstrip(_BLANKS)[0] not in "#!"
+    ]
+    if (lines and _YAML.match(lines[0])) or any(map(_nested, ["", *lines], lines, lines[1:])):
+        raise ConnectConfigError(
+            "expected a .properties file, or JSON as Connect's REST interface takes it; found YAML: give what "
+            "stands under its 'config' alone, as key=value"
+        )
+
+
+def _nested(before: str, line: str, after: str) -> bool:
+    """Whether a line is a name alone, and what comes after it stands further in, or is a list's item."""
+    above, below = _YAML_ABOVE.fullmatch(line), _YAML_BELOW.match(after)
+    if above is None or below is None or before.endswith("\\"):
+        return False
+    return len(below[1]) > len(above[1]) or below[0].endswith("- ")
+
+
+def _unescaped(text: str, line: int, mode: Mode, key: str = "") -> str:
     if "\\" not in text:
         return text
 
     def character(match: re.Match[str]) -> str:
         char = match[1][:1]
+        if mode == STRICT and char and char not in _ESCAPABLE:
+            raise ConnectConfigError(
+                f"line {line}: the backslash before {char!r} would be lost; write two, or none", path=key
+            )
         if char != "u":
             return _CONTROLS.get(char, char)
         if match["code"] is None:
-            raise ConnectConfigError(f"line {line}: expected four hexadecimal digits behind '\\u'")
+            raise ConnectConfigError(f"line {line}: expected four hexadecimal digits behind '\\u'", path=key)
         return chr(int(match["code"], 16))
 
     return _PAIR.sub(_character, _ESCAPE.sub(character, text))

@@ -42,7 +42,8 @@ def connector_source(config: Mapping[str, Any]) -> list[Declared]:
     lines = {key: value for key, value in config.items() if _under(key, _OF_TRANSFORMS)}
     if lines:
         settings = {"config": _setting(lines, TRANSFORMS), "on": _setting("both", TRANSFORMS)}
-        declared.append(Declared(TRANSFORMS, "transforms", TRANSFORMS, settings))
+        # The lines say themselves where they stand, by their whole keys.
+        declared.append(Declared(TRANSFORMS, "transforms", "", settings))
     serdes = {part: _serde(head, config) for part, head in _OF_CONVERTERS.items()}
     found = {part: serde for part, serde in serdes.items() if serde is not None}
     if found:

@@ -181,7 +181,7 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
     for option, given in declared.settings.items():
         if option not in known:
             raise _unknown(option, known, declared)
-        values[option] = _converted(given, hints[option], f"{declared.path}.{option}")
+        values[option] = _converted(given, hints[option], _below(declared.path, option))
     if declared.name != declared.type and "name" in known:
         values.setdefault("name", declared.name)
     try:
@@ -189,7 +189,7 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
     except msgspec.ValidationError as error:
         raise refused(error, declared.path, kind) from None  # the cause may quote the value
     except ConfigError as error:
-        place = f"{declared.path}.{error.path}" if error.path else declared.path
+        place = _below(declared.path, error.path) if error.path else declared.path
         raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
 
 
@@ -235,12 +235,16 @@ def explained(declared: Declared) -> list[tuple[str, Any, str]]:
     return rows
 
 
+def _below(path: str, option: str) -> str:
+    return f"{path}.{option}" if path else option
+
+
 def _unknown(option: str, known: set[str], declared: Declared) -> ConfigError:
     near = get_close_matches(option, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return ConfigError(
         f"{declared.type!r} has no such option; {hint}it has: {', '.join(sorted(known))}",
-        path=f"{declared.path}.{option}",
+        path=_below(declared.path, option),
     )
 
 

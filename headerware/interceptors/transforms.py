@@ -79,6 +79,11 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(
                 "give either config, with a connector's lines, or file, with the name of their file"
             )
+        if not isinstance(self.config, dict | str | None):
+            raise ConfigError(
+                f"expected a connector's lines, as a mapping or as text, found {type(self.config).__name__}",
+                path="config",
+            )
         if self.on_error == "skip":
             raise ConfigError(
                 "'skip' would let a record pass that is not transformed; use raise, drop or dead_letter",
@@ -89,7 +94,13 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
 
     def open(self, context: Context) -> _TransformsStep:  # noqa: ARG002 - transforms know nothing of a client
         """Give the hooks for one session."""
-        return _TransformsStep(self, self._lines())
+        try:
+            return _TransformsStep(self, self._lines())
+        except ConfigError as error:
+            if self.file is None or error.path == self.file:
+                raise
+            place = f"{self.file}: {error.path}" if error.path else self.file
+            raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=place) from error
 
     def shown(self, option: str, written: Any) -> Any:
         """Give an option as it may be printed: of the lines, passwords are hidden."""
@@ -246,8 +257,8 @@ def _require_resolved(lines: Mapping[str, Any]) -> None:
         found = _REFERENCE.search(value) if key.startswith(_HEADS) and isinstance(value, str) else None
         if found is not None:
             raise ConfigError(
-                f"a worker of Kafka Connect would ask its provider {found['provider']!r} for this; there is "
-                "${env:NAME} here, in files and in a client's configuration, or give the value itself",
+                f"a worker of Kafka Connect would ask its provider {found['provider']!r} for this; here "
+                "${env:NAME} is filled in, in files and in a client's configuration; in code, give the value",
                 path=key,
             )
 

@@ -219,7 +219,9 @@ class SchemaBuilder:
 
 def built(schema: Schema | SchemaBuilder) -> Schema:
     """Give a schema, of a builder too."""
-    return schema if isinstance(schema, Schema) else schema.build()
+    if isinstance(schema, Schema | SchemaBuilder):
+        return schema if isinstance(schema, Schema) else schema.build()
+    raise SchemaBuilderError(f"expected a schema, such as INT64_SCHEMA, found {type(schema).__name__}")
 
 
 def _required(schema: Schema | SchemaBuilder | None, what: str) -> Schema:

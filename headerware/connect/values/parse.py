@@ -11,7 +11,7 @@ from typing import Final
 from headerware.connect.data.schema import STRING_SCHEMA
 from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
 from headerware.connect.java.numbers import BLANKS
-from headerware.connect.modes import STRICT, Mode
+from headerware.connect.modes import KAFKA_4_3, STRICT, Mode, require_mode
 from headerware.connect.values.exact import parse_exact
 from headerware.connect.values.exact_scalars import literal_of
 from headerware.connect.values.lenient import parse_lenient
@@ -35,7 +35,9 @@ def parse_string(text: str | None, *, mode: Mode = "strict") -> SchemaAndValue |
     """
     if not text:
         return NULL if text is None else SchemaAndValue(STRING_SCHEMA, text)
-    read = (_STRICT if mode == STRICT else _KAFKA).get(text[0])
+    if mode not in _READERS:
+        require_mode(mode)
+    read = _READERS[mode].get(text[0])
     if read is None:
         return _new(SchemaAndValue, (STRING_SCHEMA, text))
     return read(text)
@@ -71,3 +73,4 @@ _KAFKA: Final[dict[str, _Read]] = {
     **dict.fromkeys(_DIGITS, _kafka_number),
     **dict.fromkeys("ntf", _kafka_word),
 }
+_READERS: Final = {STRICT: _STRICT, KAFKA_4_3: _KAFKA}

@@ -20,6 +20,7 @@ from headerware.connect import (
 from headerware.connect.modes import Mode
 from headerware.connect.pipeline_config import NAMES
 from headerware.connect.transforms.insert_header import InsertHeader
+from headerware.connect.values import parse_string
 
 PACKAGE = "org.apache.kafka.connect.transforms"
 LINES = {
@@ -311,3 +312,26 @@ class TestConfiguration:
             *("predicates.isOrder.type", "predicates.isOrder.pattern"),
         ]
         assert keys["transforms.mark.header"].doc == "The header's name."
+
+
+class Forgetful(Transform):
+    """One that gives something else than a record."""
+
+    def apply(self, record: Any) -> Any:
+        return record.value
+
+
+class TestWhatATransformGives:
+    def test_must_be_a_record(self) -> None:
+        stage = Stage("a", "Forgetful", Forgetful())
+        with pytest.raises(StageError, match=r"transforms\.a"):
+            Pipeline([stage]).apply(SourceRecord(topic="t", value={"a": 1}))
+
+
+class TestMode:
+    @pytest.mark.parametrize("mode", ["Strict", "kafka", "KAFKA_4_3", ""])
+    def test_that_there_is_not_is_refused_and_not_taken_for_kafkas(self, mode: Any) -> None:
+        with pytest.raises(ConnectConfigError, match="strict"):
+            Pipeline.from_config({"transforms": ""}, mode=mode)
+        with pytest.raises(ConnectConfigError, match="strict"):
+            parse_string("1,000", mode=mode)

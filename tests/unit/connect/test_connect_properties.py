@@ -29,11 +29,11 @@ class TestPropertiesFile:
             ("a=b\\", {"a": "b"}),
             ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
             (r"a\ b\=\:=c", {"a b=:": "c"}),
-            (r"a=\t\n\r\f\q\"", {"a": '\t\n\r\fq"'}),
+            (r"a=\t\n\r\f\#\!\\\ ", {"a": "\t\n\r\f#!\\ "}),
             (r"a=\u00e9\u0041", {"a": "éA"}),
             (r"a=\ud83d\ude00", {"a": "\U0001f600"}),
             ("é=ü", {"é": "ü"}),
-            ("a=\\$1\\\\.b", {"a": "$1\\.b"}),
+            (r"a=$1\\.b", {"a": "$1\\.b"}),
         ],
     )
     def test_is_read_as_in_java(self, text: str, expected: dict[str, str]) -> None:
@@ -54,6 +54,40 @@ class TestPropertiesFile:
         with pytest.raises(ConnectConfigError, match="a value without a key"):
             parse_properties("=x")
         assert parse_properties("=x", mode="kafka_4_3") == {"": "x"}
+
+    @pytest.mark.parametrize("text", [r"a=x\.y", r"a=\d", r"a=\$1", r"a=\"x\"", r"a\.b=c"])
+    def test_with_a_backslash_that_would_be_lost_is_refused_by_strict_only(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError, match=r"line 2: .* would be lost; write two"):
+            parse_properties(f"\n{text}")
+        assert "\\" not in str(parse_properties(text, mode="kafka_4_3"))
+
+    def test_with_a_backslash_that_would_be_lost_says_which_key(self) -> None:
+        with pytest.raises(ConnectConfigError, match=r"before '\.'") as caught:
+            parse_properties(r"transforms.a.regex=secret\.(.*)")
+        assert caught.value.path == "transforms.a.regex"
+        assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "# comment\n\napiVersion: kafka.strimzi.io/v1beta2",
+            "kind: KafkaConnector",
+            "---\nname: a",
+            "spec:\n  config:\n    a: b",
+            "name: x\r\nconfig:\r\n\r\n  # comment\r\n  transforms: a",
+            "transforms:\n  - a",
+        ],
+    )
+    def test_that_is_yaml_is_refused_by_strict_only(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError, match=r"expected .*properties file, or .*JSON.*; found YAML"):
+            parse_connector(text)
+        parse_connector(text, mode="kafka_4_3")
+
+    @pytest.mark.parametrize(
+        "text", ["a: b\n  c: d", "a:\nb: c", "kinds: x", "a=b\nkind: c", "a=\\\nx:\n  y: z"]
+    )
+    def test_with_colons_is_no_yaml(self, text: str) -> None:
+        assert parse_properties(text) == parse_properties(text, mode="kafka_4_3")
 
 
 class TestConnector:

@@ -120,6 +120,11 @@ class TestWrongLines:
         with pytest.raises(ConfigError, match=said):
             Chain.from_config({**LINES, **change})
 
+    def test_are_named_as_they_are_written(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Chain.from_config({**LINES, "transforms.mask.type": "MaskFeld$Value"})
+        assert caught.value.path == "transforms.mask.type"
+
     def test_of_two_serializers_are_refused(self) -> None:
         config = {"interceptors": "serialize", "interceptors.serialize.value": "json", **CONVERTERS}
         with pytest.raises(ConfigError, match="both serialize"):

@@ -256,6 +256,22 @@ class TestConfiguration:
         with pytest.raises(ConfigError, match=r"transforms\.mask\.replacement"):
             Chain([Transforms(file=str(tmp_path / "connector.properties"))]).open()
 
+    def test_in_a_file_is_refused_with_the_files_name(self, tmp_path: Path) -> None:
+        file = tmp_path / "connector.properties"
+        file.write_text(MASK.replace("mask.fields", "mask.feilds"))
+        with pytest.raises(ConfigError, match=r"connector\.properties: transforms\.mask\.feilds"):
+            Chain([Transforms(file=str(file))]).open()
+
+    @pytest.mark.parametrize("config", [5, ["transforms=mask"], object()])
+    def test_of_another_kind_is_refused(self, config: Any) -> None:
+        with pytest.raises(ConfigError, match="mapping or as text"):
+            Transforms(config=config)
+
+    @pytest.mark.parametrize("mode", ["Strict", "kafka", ""])
+    def test_of_a_mode_that_there_is_not_is_refused(self, mode: Any) -> None:
+        with pytest.raises(ConfigError, match="strict"):
+            transforms(MASK, mode=mode)
+
     @pytest.mark.parametrize("options", [{}, {"config": MASK, "file": "x"}])
     def test_is_one_of_the_two(self, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match=r"config.*file"):
