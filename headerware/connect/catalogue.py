@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
@@ -18,10 +17,9 @@ from typing import Any, Final, Generic, TypeVar
 from headerware.connect.config import Configured
 from headerware.connect.errors import ConnectPluginError, NoPartError, UnknownClassError
 from headerware.connect.modes import STRICT, Mode
+from headerware.connect.name_hints import PARTS, name_hint
 
 Kind = TypeVar("Kind", bound=Configured)
-PARTS: Final = ("Key", "Value")
-"""The two classes that a transform of keys and values has."""
 
 
 class Catalogue(Generic[Kind]):
@@ -34,6 +32,7 @@ class Catalogue(Generic[Kind]):
             ``org.apache.kafka.connect.transforms.Filter``, is found by its last word, too.
         group: the entry-point group of the others; None where there are no others.
         not_in_kafka: those of our own that Kafka does not have; unknown in the ``kafka_4_3`` mode.
+        other: the catalogue that names may be mistaken for, as ``module:name``.
     """
 
     def __init__(
@@ -44,6 +43,7 @@ class Catalogue(Generic[Kind]):
         group: str | None = None,
         *,
         not_in_kafka: frozenset[str] = frozenset(),
+        other: str = "",
     ) -> None:
         self._what: Final = what
         self._base: Final = base
@@ -51,6 +51,7 @@ class Catalogue(Generic[Kind]):
         self._simple: Final = {_simple(name): name for name in built_in}
         self._group: Final = group
         self._not_in_kafka: Final = not_in_kafka
+        self._other: Final = other
 
     @property
     def built_in(self) -> Mapping[str, str]:
@@ -62,11 +63,11 @@ class Catalogue(Generic[Kind]):
         own = (short for short, name in self._simple.items() if mode == STRICT or self._is_kafkas(name))
         return tuple(sorted({*own, *(entry.name for entry in self._entries())}))
 
-    def __call__(self, name: str, *, path: str = "", mode: Mode = STRICT) -> type[Kind]:
+    def __call__(self, name: str | type[Kind], *, path: str = "", mode: Mode = STRICT) -> type[Kind]:
         """Load the class that a name stands for.
 
         Args:
-            name: the Java class, its simple name, or the name of a plug-in's entry point.
+            name: the Java class, its simple name, or the name of a plug-in's entry point; or a class itself.
             path: where it stands in the configuration, for the error.
             mode: ``kafka_4_3`` does not know those that Kafka lacks.
 
@@ -76,14 +77,15 @@ class Catalogue(Generic[Kind]):
             ConnectPluginError: more than one thing has this name, it cannot be imported, or is of another
                 kind.
         """
+        if not isinstance(name, str):
+            return self._of_kind(name, getattr(name, "__qualname__", type(name).__qualname__), path)
         entry = self._only_entry(name, path)
         if entry is not None:
             return self._of_kind(self._imported(entry, path), name, path)
         base, _, part = name.partition("$")
         own = base if base in self._built_in else self._simple.get(base, "")
         if own and (mode == STRICT or self._is_kafkas(own)):
-            module, _, symbol = self._built_in[own].partition(":")
-            loaded = getattr(importlib.import_module(module), symbol)
+            loaded = _symbol(self._built_in[own])
         else:
             entry = self._only_entry(base, path) if part else None
             if entry is None:
@@ -101,13 +103,15 @@ class Catalogue(Generic[Kind]):
         if part in PARTS and _has_parts(loaded):
             return getattr(loaded, part)
         parts = " or ".join(f"{base}${each}" for each in PARTS)
+        if part.capitalize() in PARTS:
+            parts = f"{base}${part.capitalize()}"
         right = parts if _has_parts(loaded) else base
         raise UnknownClassError(f"there is no {self._what} {name!r}; did you mean {right}?", path=path)
 
     def _of_kind(self, loaded: Any, name: str, path: str) -> type[Kind]:
         if not (isinstance(loaded, type) and issubclass(loaded, self._base)):
             expected = f"{self._base.__module__}.{self._base.__qualname__}"
-            found = getattr(loaded, "__qualname__", type(loaded).__qualname__)
+            found = getattr(loaded, "__qualname__", f"an object of class {type(loaded).__qualname__}")
             raise ConnectPluginError(
                 f"{self._what} {name!r} is {found}; expected a subclass of {expected}", path=path
             )
@@ -140,14 +144,30 @@ class Catalogue(Generic[Kind]):
                 path=path,
             ) from error
 
+    def _elsewhere(self) -> dict[str, str]:
+        """Give the names of the other catalogue, and what to say about them."""
+        if not self._other:
+            return {}
+        other: Catalogue[Any] = _symbol(self._other)
+        where = f"is a {other._what}: name it under '{other._what}s'"
+        return {name: f"{name} {where}" for name in other.names()}
+
     def _unknown(self, name: str, path: str, mode: Mode) -> UnknownClassError:
         known = self.names(mode)
-        base, _, part = _simple(name).partition("$")
-        near = get_close_matches(base, known, n=1)
-        hint = f"did you mean {near[0]}{'$' + part if part else ''}? " if near else ""
+        base = name.partition("$")[0]
+        if mode != STRICT and self._simple.get(_simple(base)) in self._not_in_kafka:
+            hint = "Kafka has none of this name: it is there in the strict mode alone"
+        else:
+            hint = name_hint(name, known, self._elsewhere())
+        hint += ("" if hint.endswith("?") else ";") + " " if hint else ""
         return UnknownClassError(
             f"there is no {self._what} {name!r}; {hint}known: {', '.join(known)}", path=path
         )
+
+
+def _symbol(home: str) -> Any:
+    module, _, symbol = home.partition(":")
+    return getattr(importlib.import_module(module), symbol)
 
 
 def _simple(name: str) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from headerware.connect.errors import ConnectConfigError, NullValueError
 from headerware.connect.modes import STRICT, Mode, require_mode
+from headerware.connect.quotes import refuse_quotes
 
 KeyType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
 Importance = Literal["HIGH", "MEDIUM", "LOW"]
@@ -133,7 +134,10 @@ def _parsed(key: ConfigKey, given: Mapping[str, Any], mode: Mode) -> Any:
 def _of_type(key: ConfigKey, value: Any, mode: Mode) -> Any:
     try:
         if key.type == "LIST":
-            return _list(value, mode)
+            items = _list(value, mode)
+            if mode == STRICT:
+                refuse_quotes([value, *items] if isinstance(value, str) else items, key.name)
+            return items
         return _TYPES[key.type](value)
     except (ValueError, TypeError, KeyError):
         found = "a text that is none" if isinstance(value, str) else type(value).__name__

@@ -180,8 +180,12 @@ def _stage(alias: str, lines: Lines, tests: dict[str, Predicate], mode: Mode, ma
 def _made(catalogue: Catalogue[Kind], prefix: str, lines: Lines, mode: Mode) -> tuple[str, Kind]:
     """Take the class out of the lines, and give its name, and one of its objects."""
     named = {TYPE.name: lines.pop(TYPE.name)} if TYPE.name in lines else {}
-    kind = _parsed(ConfigDef(TYPE), named, prefix, mode)[TYPE.name]
+    kind = named.get(TYPE.name)
+    if kind is None or isinstance(kind, str):
+        kind = _parsed(ConfigDef(TYPE), named, prefix, mode)[TYPE.name]
     found = catalogue(kind, path=f"{prefix}.{TYPE.name}", mode=mode)
+    if not isinstance(kind, str):
+        kind = f"{found.__module__}.{found.__qualname__}"
     try:
         return kind, found(lines, mode=mode)
     except ConnectConfigError as error:

@@ -116,8 +116,8 @@ def _refuse_yaml(text: str) -> None:
     ]
     if (lines and _YAML.match(lines[0])) or any(map(_nested, ["", *lines], lines, lines[1:])):
         raise ConnectConfigError(
-            "expected a .properties file, or JSON as Connect's REST interface takes it; found YAML: give what "
-            "stands under its 'config' alone, as key=value"
+            "expected a .properties file, or JSON as Connect's REST interface takes it; found YAML: "
+            "give what stands under its 'config' alone, as key=value"
         )
 
 

@@ -32,5 +32,6 @@ predicate_type: Final = Catalogue(
         **{name: f"{_HERE}.{module}:{name}" for name, module in _PACKS.items()},
     },
     GROUP,
+    other="headerware.connect.transforms.catalogue:transform_type",
 )
 """Load the predicate that a name stands for."""

@@ -57,5 +57,6 @@ transform_type: Final = Catalogue(
     GROUP,
     # The KIP has it, Kafka never had.
     not_in_kafka=frozenset({f"{_KAFKA}.HeaderTo"}),
+    other="headerware.connect.predicates.catalogue:predicate_type",
 )
 """Load the transform that a name stands for."""

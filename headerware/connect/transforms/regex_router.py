@@ -17,10 +17,10 @@ from headerware.connect.errors import ArgumentError, ConnectConfigError, Connect
 from headerware.connect.java.regex.patterns import VALID_PATTERN, Replacement, java_pattern, replacement
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
+from headerware.connect.transforms.fields.topic_names import new_topic
 
 _NAMES: Final = 1024
 """The topics whose new names are kept; there are few, and a flood of them must not fill the memory."""
-_LEGAL: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
 
 class RegexRouter(Transform):
@@ -81,10 +81,7 @@ class RegexRouter(Transform):
 
     def _new_name(self, topic: str, match: re.Match[str]) -> str:
         if self.mode == STRICT:
-            name = self._replaced(match)
-            if not _LEGAL.fullmatch(name):
-                raise ConnectDataError(f"no topic can have the new name {name!r} for topic {topic!r}")
-            return name
+            return new_topic(self._replaced(match), topic)
         # Kafka looks again, and takes the first match that there is, be it a part of the name.
         found = self._pattern.search(topic) or match
         return topic[: found.start()] + self._replaced(found) + topic[found.end() :]

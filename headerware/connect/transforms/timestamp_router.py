@@ -11,6 +11,7 @@ from headerware.connect.errors import ArgumentError, ConnectConfigError, Connect
 from headerware.connect.java.dates.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
+from headerware.connect.transforms.fields.topic_names import new_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +30,9 @@ class TimestampRouter(Transform):
         config: ``topic.format``, in which ``${topic}`` and ``${timestamp}`` stand for the two, and
             ``timestamp.format``, a pattern as :class:`~headerware.connect.java.dates.date_format.DateFormat`
             has it; times are in UTC.
-        mode: strict refuses unknown placeholders and bad patterns at once, and takes ``${timestamp}`` in a
-            topic's name for a part of the name.
+        mode: strict refuses unknown placeholders, a format without any and bad patterns at once, takes
+            ``${timestamp}`` in a topic's name for a part of the name, and refuses a name that no topic can
+            have.
 
     Raises:
         ConnectConfigError: a key is not known or has a value that it cannot have.
@@ -64,6 +66,12 @@ class TimestampRouter(Transform):
             self._check()
 
     def _check(self) -> None:
+        if not self._placeholders:
+            raise ConnectConfigError(
+                f"expected {_TOPIC} or {_TIMESTAMP} in it, found neither, so that all records would go to "
+                "one topic; a shell or a template may have eaten the '$'",
+                path=TOPIC_FORMAT,
+            )
         for placeholder in self._placeholders:
             if placeholder not in {_TOPIC, _TIMESTAMP}:
                 raise ConnectConfigError(
@@ -79,7 +87,8 @@ class TimestampRouter(Transform):
         """Give the record with its new topic.
 
         Raises:
-            ConnectDataError: it has no timestamp; or no topic, in the strict mode.
+            ConnectDataError: it has no timestamp; or in the strict mode no topic, or no topic can have
+                the new name.
             ArgumentError: the pattern is none, in ``kafka_4_3``.
         """
         if record.timestamp is None:
@@ -100,7 +109,7 @@ class TimestampRouter(Transform):
             if topic is None:
                 raise ConnectDataError("expected a record with a topic, found none")
             values = [topic if placeholder == _TOPIC else timestamp for placeholder in self._placeholders]
-            return "".join(map("".join, zip(self._parts, [*values, ""], strict=True)))
+            return new_topic("".join(map("".join, zip(self._parts, [*values, ""], strict=True))), topic)
         if topic is None or self._topic_format is None:
             raise NullValueError("expected a topic and a format for it, found null")
         return self._topic_format.replace(_TOPIC, topic).replace(_TIMESTAMP, timestamp)

@@ -13,8 +13,10 @@ import pytest
 
 from headerware.connect import catalogue
 from headerware.connect.catalogue import Catalogue
+from headerware.connect.converters.catalogue import converter_type
 from headerware.connect.errors import ConnectPluginError, NoPartError, UnknownClassError
 from headerware.connect.predicates.catalogue import predicate_type
+from headerware.connect.predicates.record_is_tombstone import RecordIsTombstone
 from headerware.connect.transforms.catalogue import GROUP, transform_type
 from headerware.connect.transforms.drop_headers import DropHeaders
 from headerware.connect.transforms.header_from import HeaderFrom
@@ -107,6 +109,37 @@ class TestBuiltIn:
         assert hint in str(caught.value)
         assert caught.value.path == "transforms.a.type"
 
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [
+            ('"MaskField$Value"', "write it without quotes: MaskField$Value;"),
+            ("MaskField.Value", "did you mean MaskField$Value?"),
+            (f"{PACKAGE}.MaskField.Key", "did you mean MaskField$Key?"),
+            ("maskfield$value", "did you mean MaskField$Value?"),
+            ("regexrouter", "did you mean RegexRouter?"),
+            ("MaskField$value", "did you mean MaskField$Value?"),
+            ("HasHeaderKey", "HasHeaderKey is a predicate: name it under 'predicates';"),
+            (f"{PACKAGE}.predicates.TopicNameMatches", "TopicNameMatches is a predicate"),
+            ("io.debezium.transforms.outbox.EventRouter", "OutboxRouter does what it does;"),
+            ("io.debezium.transforms.ExtractNewRecordState", "use ExtractField$Value with field=after"),
+            ("io.confluent.connect.transforms.Filter$Value", "use FilterByField or FilterByExpression"),
+            ("io.confluent.connect.transforms.Filter$Key", "use FilterByField or FilterByExpression"),
+            ("io.confluent.connect.transforms.ReplaceField$Value", "ReplaceField$Value"),
+        ],
+    )
+    def test_an_unknown_name_gets_what_it_was_meant_to_be(self, name: str, hint: str) -> None:
+        with pytest.raises(UnknownClassError) as caught:
+            transform_type(name)
+        assert hint in str(caught.value).replace(repr(name), "")
+
+    def test_a_transform_among_predicates_is_called_one(self) -> None:
+        with pytest.raises(UnknownClassError, match="RegexRouter is a transform: name it under 'transforms'"):
+            predicate_type("RegexRouter")
+
+    def test_a_converter_of_others_is_a_serde_here(self) -> None:
+        with pytest.raises(UnknownClassError, match="serde confluent-avro, in the serialize step"):
+            converter_type("io.confluent.connect.avro.AvroConverter")
+
     def test_an_unknown_name_near_nothing_lists_what_there_is(self) -> None:
         with pytest.raises(UnknownClassError, match=r"HasHeaderKey.*RecordIsTombstone") as caught:
             predicate_type("qqq")
@@ -115,7 +148,7 @@ class TestBuiltIn:
 
     def test_what_kafka_never_shipped_is_unknown_in_its_mode(self) -> None:
         assert transform_type("HeaderTo$Value").__qualname__ == "HeaderTo.Value"
-        with pytest.raises(UnknownClassError):
+        with pytest.raises(UnknownClassError, match="in the strict mode alone"):
             transform_type("HeaderTo$Value", mode="kafka_4_3")
         assert "HeaderTo" not in transform_type.names("kafka_4_3")
 
@@ -132,6 +165,22 @@ class TestBuiltIn:
             "assert 'headerware.connect.transforms.cast' not in sys.modules\n"
         )
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+class TestClasses:
+    def test_stand_for_themselves(self) -> None:
+        assert transform_type(DropHeaders) is DropHeaders
+        assert transform_type(HeaderFrom.Key, mode="kafka_4_3") is HeaderFrom.Key
+
+    def test_of_keys_and_values_are_refused_without_saying_which(self) -> None:
+        with pytest.raises(NoPartError):
+            transform_type(HeaderFrom)
+
+    @pytest.mark.parametrize("given", [str, RecordIsTombstone, 5, None, ["Filter"], object()])
+    def test_of_another_kind_are_refused(self, given: Any) -> None:
+        with pytest.raises(ConnectPluginError, match=r"expected a subclass of .*Transform") as caught:
+            transform_type(given, path="transforms.a.type")
+        assert caught.value.path == "transforms.a.type"
 
 
 class TestPlugIns:

@@ -17,6 +17,8 @@ from headerware.connect import (
     StageError,
     Transform,
 )
+from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.errors import ConnectPluginError
 from headerware.connect.modes import Mode
 from headerware.connect.pipeline_config import NAMES
 from headerware.connect.transforms.insert_header import InsertHeader
@@ -73,6 +75,41 @@ class Truthy(Predicate):
     def test(self, record: Any) -> bool:
         found: bool = record.topic
         return found
+
+
+class Renamed(Transform):
+    """Give every record's topic a new name."""
+
+    CONFIG = ConfigDef(ConfigKey(name="to", type="STRING"))
+
+    def apply(self, record: Any) -> Any:
+        return record.with_topic(self.options["to"])
+
+
+class TestOwnClasses:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_are_named_by_themselves(self, mode: Mode) -> None:
+        lines = {
+            "transforms": "a",
+            "transforms.a.type": Renamed,
+            "transforms.a.to": "b",
+            "transforms.a.predicate": "p",
+            "predicates": "p",
+            "predicates.p.type": Truthy,
+        }
+        with Pipeline.from_config(lines, mode=mode) as pipeline:
+            assert pipeline.apply(SourceRecord(topic="x")).topic == "b"
+
+    def test_are_named_in_errors(self) -> None:
+        with pytest.raises(ConnectConfigError, match="no default") as caught:
+            Pipeline.from_config({"transforms": "a", "transforms.a.type": Renamed})
+        assert caught.value.path == "transforms.a.to"
+
+    @pytest.mark.parametrize("kind", [5, Truthy, Renamed({"to": "b"})])
+    def test_must_be_transforms(self, kind: Any) -> None:
+        with pytest.raises(ConnectPluginError, match="expected a subclass") as caught:
+            Pipeline.from_config({"transforms": "a", "transforms.a.type": kind})
+        assert caught.value.path == "transforms.a.type"
 
 
 class TestApply:

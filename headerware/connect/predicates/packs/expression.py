@@ -28,7 +28,10 @@ class Expression(Predicate):
     The expression sees ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``value``, ``headers``
     and ``all_headers``, see :mod:`headerware.connect.expressions.compiled`. Where it reads what a record
     lacks, ``missing.or.null.behavior`` says whether the predicate holds (include) or not (exclude);
-    ``has(value.amount)`` and ``value.?amount.orValue(0)`` say it in the expression itself.
+    ``has(value.amount)`` and ``value.?amount.orValue(0)`` say it in the expression itself. A field that is
+    null is there for ``has``: where it may be null, write
+    ``has(value.total) && value.total != null && value.total > 100``. Times are text:
+    ``timestamp(value.t)`` makes one of it that can be compared.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(

@@ -5,6 +5,7 @@ In the strict mode a backslash takes the meaning from the character behind it, s
     \,  does not end an item             \:  does not part a pair
     \.  does not lead into a struct      \!  \?  mark nothing at a name's end
     \$  opens no placeholder             \\  is a backslash
+    \"  \'  are part of a name, which must not stand in quotes
 
 A backslash before anything else, or at the end, is refused. ``kafka_4_3`` knows no escapes. Text is taken
 apart from the outside in (commas, colons, dots), and a part keeps its escapes until it has no parts: so
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.connect.errors import ConnectConfigError
 from headerware.connect.modes import STRICT
+from headerware.connect.quotes import refuse_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headerware.connect.modes import Mode
 
-ESCAPABLE: Final = frozenset("\\.,:!?$")
+ESCAPABLE: Final = frozenset("\\.,:!?$\"'")
 """What a backslash may stand before."""
 _BACKSLASH: Final = "\\"
 _PAIR: Final = 2
@@ -55,14 +57,16 @@ def pairs(values: Iterable[str], mode: Mode, path: str) -> list[tuple[str, str]]
 
     Args:
         values: the pairs as configured.
-        mode: strict knows escapes, and refuses an empty side.
+        mode: strict knows escapes, and refuses an empty side, and one in quotes.
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: an item is no pair.
+        ConnectConfigError: an item is no pair, or a side stands in quotes.
     """
     made = []
     for value in values:
+        if mode == STRICT:
+            refuse_quotes([value, *split_escaped(value, ":")], path)
         sides = split_escaped(value, ":") if mode == STRICT else java_split(value, ":")
         if len(sides) != _PAIR or (mode == STRICT and "" in sides):
             raise ConnectConfigError(f"expected pairs like a:b, found {value!r}", path=path)

@@ -13,6 +13,7 @@ from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
+from headerware.connect.quotes import refuse_quotes
 from headerware.connect.transforms.base import require_map, require_struct
 from headerware.connect.transforms.fields.lists import split_escaped, unescaped
 from headerware.connect.transforms.fields.schemas import altered
@@ -226,11 +227,13 @@ def parse_path(text: str, mode: Mode, path: str) -> FieldPath:
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: a name on the way is empty, or an escape is none.
+        ConnectConfigError: a name on the way is empty or stands in quotes, or an escape is none.
     """
     if mode != STRICT:
         return FieldPath((text,), text)
-    steps = tuple(unescaped(step, path) for step in split_escaped(text, "."))
+    written = split_escaped(text, ".")
+    refuse_quotes([text, *written], path)
+    steps = tuple(unescaped(step, path) for step in written)
     if "" in steps:
         raise ConnectConfigError(f"expected the path to a field, found an empty name in {text!r}", path=path)
     return FieldPath(steps, text)

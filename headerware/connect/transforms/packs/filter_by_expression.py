@@ -29,7 +29,9 @@ _CONDITION: Final = "filter.condition"
 class FilterByExpression(Transform):
     """Keep records for which an expression is true, or drop them (``filter.type=exclude``).
 
-    The language is that of the predicate ``Expression``. A record in which the expression reads what is
+    The language is that of the predicate ``Expression``: ``has(value.total)`` is true for a field that is
+    null, so that the guard is ``has(value.total) && value.total != null && ...``, and times are text,
+    ``timestamp(value.t)``. A record in which the expression reads what is
     missing or null is refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``), whatever
     ``filter.type`` is.
     """

@@ -26,11 +26,10 @@ class TestTimestampRouter:
         ("config", "topic"),
         [
             ({}, "t-20170103"),
-            ({"topic.format": "x"}, "x"),
             ({"topic.format": "${timestamp}.${topic}.${topic}"}, "20170103.t.t"),
             ({"timestamp.format": "YYYY-'W'ww"}, "t-2017-W01"),
             ({"timestamp.format": ""}, "t-"),
-            ({"topic.format": "$1\\${topic}"}, "$1\\t"),
+            ({"topic.format": "x.${timestamp}"}, "x.20170103"),
         ],
     )
     def test_names_the_topic(self, config: dict[str, Any], topic: str, mode: Mode) -> None:
@@ -53,7 +52,32 @@ class TestTimestampRouter:
         assert routed({"topic.format": "${topic}"}, KAFKA_4_3, topic="a$1${timestamp}") == "a$120170103"
 
     def test_strict_takes_the_topics_name_as_it_is(self) -> None:
-        assert routed({"topic.format": "${topic}"}, STRICT, topic="a$1${timestamp}") == "a$1${timestamp}"
+        with pytest.raises(ConnectDataError, match=r"a\$1\$\{timestamp\}"):
+            routed({"topic.format": "${topic}"}, STRICT, topic="a$1${timestamp}")
+
+    @pytest.mark.parametrize("text", ["x", "{topic}-{timestamp}", "-", "$topic-$timestamp", ""])
+    def test_strict_refuses_a_format_without_placeholders(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError, match=r"may have eaten the '\$'") as caught:
+            TimestampRouter({"topic.format": text})
+        assert caught.value.path == "topic.format"
+        assert routed({"topic.format": text}, KAFKA_4_3) == text
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            {"timestamp.format": "HH:mm"},
+            {"topic.format": "$1\\${topic}"},
+            {"topic.format": "${topic}" + "x" * 249},
+            {"topic.format": "${timestamp}", "timestamp.format": ""},
+            {"topic.format": "${topic}${timestamp}.", "timestamp.format": "'t'"},
+        ],
+    )
+    def test_strict_refuses_a_name_that_no_topic_can_have(self, config: dict[str, str]) -> None:
+        topic = "." if "'t'" not in str(config) else "ü"
+        router = TimestampRouter(config)
+        with pytest.raises(ConnectDataError, match="no topic can have the new name"):
+            router.apply(SourceRecord(topic=topic, timestamp=MS))
+        routed(config, KAFKA_4_3, topic=topic)
 
     @pytest.mark.parametrize("pattern", ["bad{", "'x", "XXXX"])
     def test_kafka_sees_a_bad_pattern_with_the_first_record(self, pattern: str) -> None:

@@ -49,6 +49,21 @@ class TestItems:
     def test_are_parted_at_all_commas_in_kafka_4_3(self) -> None:
         assert LIST.parse({"names": r"a\, b"}, "kafka_4_3") == {"names": ["a\\", "b"]}
 
+    @pytest.mark.parametrize("written", ['"card"', "a, 'card'", '"a,b"', ['"a"'], " ' a ' "])
+    def test_in_quotes_are_refused_by_strict_only(self, written: str | list[str]) -> None:
+        with pytest.raises(ConnectConfigError, match="quotes are part of a name here") as caught:
+            LIST.parse({"names": written}, "strict")
+        assert caught.value.path == "names"
+        assert "card" not in str(caught.value)
+        assert LIST.parse({"names": written}, "kafka_4_3")["names"]
+
+    def test_may_have_quotes_of_their_own(self) -> None:
+        assert items(LIST.parse({"names": r"\"a\", it's, '"})["names"], "strict", "names") == [
+            '"a"',
+            "it's",
+            "'",
+        ]
+
     def test_are_text(self) -> None:
         assert LIST.parse({"names": ["a,b"]}, "strict") == {"names": ["a,b"]}
         with pytest.raises(ConnectConfigError):
@@ -63,6 +78,13 @@ class TestPairs:
     def test_refuses_what_is_no_pair(self, text: str) -> None:
         with pytest.raises(ConnectConfigError, match="expected pairs"):
             pairs([text], "strict", "renames")
+
+    @pytest.mark.parametrize("text", ['"a":b', "a:'b'", '"a:b"', "''"])
+    def test_refuses_quotes_in_strict_only(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError, match="quotes are part of a name here"):
+            pairs([text], "strict", "renames")
+        if ":" in text:
+            assert pairs([text], "kafka_4_3", "renames") == [tuple(text.split(":"))]
 
     @pytest.mark.parametrize(
         ("text", "pair"), [(":b", ("", "b")), ("a:b::", ("a", "b")), ("\\:b", ("\\", "b"))]

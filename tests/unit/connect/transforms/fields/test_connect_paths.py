@@ -45,6 +45,18 @@ class TestStrictPath:
         with pytest.raises(ConnectConfigError):
             parse_path(text, "strict", "field")
 
+    @pytest.mark.parametrize("text", ['"a"', "'a.b'", 'a."b"', "'a'.b", '"a\\.b"', "''"])
+    def test_refuses_names_in_quotes(self, text: str) -> None:
+        with pytest.raises(ConnectConfigError, match="quotes are part of a name here") as caught:
+            parse_path(text, "strict", "field")
+        assert caught.value.path == "field"
+        assert parse_path(text, "kafka_4_3", "field").steps == (text,)
+
+    @pytest.mark.parametrize("name", ['"a"', "'", '"', "it's", "'a\""])
+    def test_takes_quotes_that_belong_to_a_name(self, name: str) -> None:
+        written = name if len(name) != 3 or name[0] != name[-1] else name.replace('"', '\\"')
+        assert parse_path(written, "strict", "field").steps == (name,)
+
     def test_names_the_fields_that_there_are(self) -> None:
         with pytest.raises(ConnectDataError, match=r"no field 'x' \(in 'a\.x'\); it has: b, d"):
             parse_path("a.x", "strict", "field").field(OUTER)
