@@ -17,8 +17,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from headerware.connect.config import Configured
-from headerware.connect.data.struct import Struct
-from headerware.connect.errors import ConnectDataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -156,27 +154,3 @@ class PartTransform(Transform):
             plan = self._by_schema[schema] = self.plan(schema)
         self._plans[id(schema)] = (schema, plan)
         return plan
-
-
-def require_map(value: Any, purpose: str) -> dict[str, Any]:
-    """Give a schemaless value that is a dict.
-
-    Raises:
-        ConnectDataError: it is something else.
-    """
-    if not isinstance(value, dict):
-        raise ConnectDataError(
-            f"expected a dict for {purpose}, as values without a schema are, found {type(value).__name__}"
-        )
-    return value
-
-
-def require_struct(value: Any, purpose: str) -> Struct:
-    """Give a value that is a struct.
-
-    Raises:
-        ConnectDataError: it is something else.
-    """
-    if not isinstance(value, Struct):
-        raise ConnectDataError(f"expected a struct for {purpose}, found {type(value).__name__}")
-    return value

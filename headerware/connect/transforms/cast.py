@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import Check, ConfigDef, ConfigKey
 from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.schema import Type
+from headerware.connect.fields.requirements import require_map
+from headerware.connect.fields.rewrites import Change, rewrite_dict
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.transforms.base import PartTransform, Plan, require_map
+from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.cast_exact import LOGICAL_NAMES, exact_cast
 from headerware.connect.transforms.cast_fields import exact_fields_plan, fields_plan
 from headerware.connect.transforms.cast_kafka import TARGETS, kafka_cast
 from headerware.connect.transforms.cast_spec import SPEC, FieldCasts, parse_spec, refuse_spec
-from headerware.connect.transforms.fields.rewrites import Change, rewrite_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

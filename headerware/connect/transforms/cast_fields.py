@@ -9,10 +9,11 @@ from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.schema import Field, Schema
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.copying import copier, may_be_null, null_in_required
+from headerware.connect.fields.requirements import require_struct
+from headerware.connect.fields.rewrites import Change, Edits, rewrite
 from headerware.connect.modes import KAFKA_4_3, STRICT
-from headerware.connect.transforms.base import Plan, require_struct
-from headerware.connect.transforms.fields.copying import copier, may_be_null, null_in_required
-from headerware.connect.transforms.fields.rewrites import Change, Edits, rewrite
+from headerware.connect.transforms.base import Plan
 
 _MOST_KNOWN = 64
 E = TypeVar("E")

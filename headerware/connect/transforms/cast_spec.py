@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.connect.data.schema import Type
 from headerware.connect.errors import ConnectConfigError, EmptyPairError
+from headerware.connect.fields.lists import java_split, pairs, split_escaped
+from headerware.connect.fields.paths import parse_path
+from headerware.connect.fields.rewrites import Edits
 from headerware.connect.java.numbers import BLANKS
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.cast_kafka import TARGETS
-from headerware.connect.transforms.fields.lists import java_split, pairs, split_escaped
-from headerware.connect.transforms.fields.paths import parse_path
-from headerware.connect.transforms.fields.rewrites import Edits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

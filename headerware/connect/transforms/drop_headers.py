@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
+from headerware.connect.fields.lists import items
 from headerware.connect.headers import ConnectHeaders
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.fields.lists import items
 
 
 class DropHeaders(Transform):

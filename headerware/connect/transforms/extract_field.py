@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import ConfigKey, one_of_any_case
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
+from headerware.connect.fields.paths import ABSENT, FieldPath, parse_path, parse_versioned_path
+from headerware.connect.fields.requirements import require_map, require_struct
+from headerware.connect.fields.schemas import SameSchemas, altered
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
-from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
-from headerware.connect.transforms.fields.paths import ABSENT, FieldPath, parse_path, parse_versioned_path
-from headerware.connect.transforms.fields.schemas import SameSchemas, altered
+from headerware.connect.transforms.base import PartTransform, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,10 +18,11 @@ from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant
 from headerware.connect.errors import ConnectDataError, ValueClassError
+from headerware.connect.fields.copying import may_be_null, null_in_required
+from headerware.connect.fields.requirements import require_map, require_struct
+from headerware.connect.fields.schemas import SameSchemas, altered
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
-from headerware.connect.transforms.fields.copying import may_be_null, null_in_required
-from headerware.connect.transforms.fields.schemas import SameSchemas, altered
+from headerware.connect.transforms.base import PartTransform, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,14 +17,15 @@ from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.schema import Field, Schema
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.fields.copying import null_in_required
+from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.fields.lists import items
+from headerware.connect.fields.paths import ABSENT, FieldPath, parse_path
+from headerware.connect.fields.requirements import require_map, require_struct
+from headerware.connect.fields.rewrites import Edits, Node, check_absent, rewrite
 from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
-from headerware.connect.transforms.fields.copying import null_in_required
-from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.transforms.fields.lists import items
-from headerware.connect.transforms.fields.paths import ABSENT, FieldPath, parse_path
-from headerware.connect.transforms.fields.rewrites import Edits, Node, check_absent, rewrite
+from headerware.connect.transforms.base import PartTransform, Plan
 
 Take = Callable[[Struct], ConnectHeader]
 """Gives a header of a struct's field."""

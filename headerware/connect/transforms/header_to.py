@@ -20,14 +20,15 @@ from headerware.connect.data.schema import Schema
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import validate_value
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.fields.copying import null_in_required
+from headerware.connect.fields.keys import KeysByMode
+from headerware.connect.fields.lists import items
+from headerware.connect.fields.markers import NewField, new_field
+from headerware.connect.fields.requirements import require_map, require_struct
+from headerware.connect.fields.schemas import altered
 from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.transforms.base import PartTransform, require_map, require_struct
-from headerware.connect.transforms.fields.copying import null_in_required
-from headerware.connect.transforms.fields.keys import KeysByMode
-from headerware.connect.transforms.fields.lists import items
-from headerware.connect.transforms.fields.markers import NewField, new_field
-from headerware.connect.transforms.fields.schemas import altered
+from headerware.connect.transforms.base import PartTransform
 from headerware.connect.values import infer_schema
 
 _PURPOSE: Final = "headers that become fields"

@@ -13,12 +13,12 @@ from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import validate_value
+from headerware.connect.fields.copying import may_be_null, null_in_required
+from headerware.connect.fields.markers import NewField, new_field
+from headerware.connect.fields.schemas import SameSchemas
+from headerware.connect.fields.topic_text import ByTopic, TopicText, literal
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.fields.copying import may_be_null, null_in_required
-from headerware.connect.transforms.fields.markers import NewField, new_field
-from headerware.connect.transforms.fields.schemas import SameSchemas
-from headerware.connect.transforms.fields.topic_text import ByTopic, TopicText, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

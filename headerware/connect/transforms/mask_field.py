@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import DISTINCT, DISTINCT_SOME, NOT_EMPTY_TEXT, ConfigDef, ConfigKey
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError
+from headerware.connect.fields.copying import copier
+from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
+from headerware.connect.fields.lists import pairs, unescaped
+from headerware.connect.fields.paths import FieldPath, parse_path
+from headerware.connect.fields.requirements import require_map, require_struct
+from headerware.connect.fields.rewrites import Change, Edits, rewrite, rewrite_dict
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import Plan, require_map, require_struct
-from headerware.connect.transforms.fields.copying import copier
-from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
-from headerware.connect.transforms.fields.lists import pairs, unescaped
-from headerware.connect.transforms.fields.paths import FieldPath, parse_path
-from headerware.connect.transforms.fields.rewrites import Change, Edits, rewrite, rewrite_dict
-from headerware.connect.transforms.fields.structs import StructTransform
+from headerware.connect.transforms.base import Plan
 from headerware.connect.transforms.mask_field_kafka import KafkaMask
 from headerware.connect.transforms.mask_field_random import RandomMask
 from headerware.connect.transforms.mask_field_values import BlankMask, Mask, TextMask
+from headerware.connect.transforms.structs import StructTransform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.fields.topic_names import new_topic
 from headerware.connect.java.regex.patterns import VALID_PATTERN, Replacement, java_pattern, replacement
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.fields.topic_names import new_topic
 
 _NAMES: Final = 1024
 """The topics whose new names are kept; there are few, and a flood of them must not fill the memory."""

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import DISTINCT, Check, ConfigDef, ConfigKey
 from headerware.connect.errors import ConnectConfigError, NullValueError
+from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
+from headerware.connect.fields.lists import java_split, pairs
+from headerware.connect.fields.requirements import require_map
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import Plan, require_map
-from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
-from headerware.connect.transforms.fields.lists import java_split, pairs
-from headerware.connect.transforms.fields.structs import StructTransform
+from headerware.connect.transforms.base import Plan
 from headerware.connect.transforms.replace_field_choice import Choice
 from headerware.connect.transforms.replace_field_kafka import KafkaChoice
+from headerware.connect.transforms.structs import StructTransform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.fields.copying import null_in_required
+from headerware.connect.fields.markers import NewField, new_field
+from headerware.connect.fields.paths import FieldPath, parse_path
+from headerware.connect.fields.rewrites import Change, Rewrite, assembled, check_keys, unless_null
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.fields.copying import null_in_required
-from headerware.connect.transforms.fields.markers import NewField, new_field
-from headerware.connect.transforms.fields.paths import FieldPath, parse_path
-from headerware.connect.transforms.fields.rewrites import Change, Rewrite, assembled, check_keys, unless_null
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Field, Schema

@@ -13,10 +13,10 @@ from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import validate_value
 from headerware.connect.errors import ValueClassError
+from headerware.connect.fields.copying import copier
+from headerware.connect.fields.paths import missing_field
+from headerware.connect.fields.rewrites import Rewrite
 from headerware.connect.modes import KAFKA_4_3
-from headerware.connect.transforms.fields.copying import copier
-from headerware.connect.transforms.fields.paths import missing_field
-from headerware.connect.transforms.fields.rewrites import Rewrite
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Field, Schema

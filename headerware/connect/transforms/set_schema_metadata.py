@@ -15,12 +15,13 @@ from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import LOGICAL_CLASSES
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
+from headerware.connect.fields.copying import copier
+from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.fields.requirements import require_struct
+from headerware.connect.fields.schemas import SameSchemas, altered
+from headerware.connect.fields.topic_text import ByTopic, TopicText, literal
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import PartTransform, Plan, require_struct
-from headerware.connect.transforms.fields.copying import copier
-from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.transforms.fields.schemas import SameSchemas, altered
-from headerware.connect.transforms.fields.topic_text import ByTopic, TopicText, literal
+from headerware.connect.transforms.base import PartTransform, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

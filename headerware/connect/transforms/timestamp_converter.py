@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey, one_of
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectError, NullValueError
+from headerware.connect.fields.paths import parse_path
+from headerware.connect.fields.requirements import require_map
+from headerware.connect.fields.rewrites import Change, Edits, rewrite_dict
+from headerware.connect.fields.schemas import altered
 from headerware.connect.java.dates.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.transforms.base import PartTransform, Plan, require_map
+from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.cast_fields import exact_fields_plan, fields_plan
-from headerware.connect.transforms.fields.paths import parse_path
-from headerware.connect.transforms.fields.rewrites import Change, Edits, rewrite_dict
-from headerware.connect.transforms.fields.schemas import altered
 from headerware.connect.transforms.timestamp_converter_forms import (
     PRECISIONS,
     STRING,

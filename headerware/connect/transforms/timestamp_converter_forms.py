@@ -16,8 +16,8 @@ from headerware.connect.data.schema import INT64_SCHEMA, STRING_SCHEMA, Schema, 
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, is_time, to_epoch_ms
 from headerware.connect.data.validation import DATE, TIME, TIMESTAMP, is_instance
 from headerware.connect.errors import ConnectDataError, ConnectError, NullValueError
+from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.transforms.fields.schemas import altered
 
 if TYPE_CHECKING:
     from headerware.connect.java.dates.date_format import DateFormat

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.fields.topic_names import new_topic
 from headerware.connect.java.dates.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.fields.topic_names import new_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

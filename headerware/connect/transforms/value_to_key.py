@@ -13,14 +13,15 @@ from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
 from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.fields.copying import may_be_null, null_in_required
+from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.fields.markers import NewField, split_mark
+from headerware.connect.fields.paths import ABSENT, FieldPath, missing_field, parse_path
+from headerware.connect.fields.requirements import require_map, require_struct
+from headerware.connect.fields.rewrites import check_absent
+from headerware.connect.fields.schemas import SameSchemas
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import PartTransform, Plan, require_map, require_struct
-from headerware.connect.transforms.fields.copying import may_be_null, null_in_required
-from headerware.connect.transforms.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.transforms.fields.markers import NewField, split_mark
-from headerware.connect.transforms.fields.paths import ABSENT, FieldPath, missing_field, parse_path
-from headerware.connect.transforms.fields.rewrites import check_absent
-from headerware.connect.transforms.fields.schemas import SameSchemas
+from headerware.connect.transforms.base import PartTransform, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

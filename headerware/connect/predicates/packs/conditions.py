@@ -17,9 +17,9 @@ from headerware.connect.config import Check, ConfigKey, one_of
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
 from headerware.connect.data.times import Instant, to_epoch_ms
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.fields.lists import items
 from headerware.connect.java.regex.patterns import java_pattern
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.fields.lists import items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.paths import parse_path
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.fields.paths import parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.transforms.base import require_struct
-from headerware.connect.transforms.fields.rewrites import Edits
+from headerware.connect.fields.requirements import require_struct
+from headerware.connect.fields.rewrites import Edits
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Schema

@@ -17,11 +17,12 @@ from headerware.connect.data.conforming import conformed, plain
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.fields.lists import items
+from headerware.connect.fields.requirements import require_map
+from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
-from headerware.connect.transforms.base import PartTransform, Plan, require_map
-from headerware.connect.transforms.fields.lists import items
-from headerware.connect.transforms.fields.schemas import altered
+from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.packs.edits import struct_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.times import Instant, to_epoch_ms
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.requirements import require_map
 from headerware.connect.headers import ConnectHeader
-from headerware.connect.transforms.base import require_map
 from headerware.connect.transforms.packs.outbox_events import (
     ID_HEADER,
     PAYLOAD,

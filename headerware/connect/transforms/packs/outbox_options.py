@@ -6,9 +6,9 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from headerware.connect.config import NOT_EMPTY_TEXT, ConfigKey, one_of
 from headerware.connect.errors import ConnectConfigError
+from headerware.connect.fields.lists import split_escaped, unescaped
 from headerware.connect.java.regex.patterns import VALID_PATTERN
 from headerware.connect.predicates.packs.strict_config import StrictConfig
-from headerware.connect.transforms.fields.lists import split_escaped, unescaped
 
 Placement = Literal["header", "envelope", "partition"]
 _PLACEMENTS: Final = ("header", "envelope", "partition")

@@ -13,9 +13,10 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
+from headerware.connect.fields.requirements import require_struct
 from headerware.connect.java.regex.patterns import java_pattern, replacement
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import Transform, require_struct
+from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.packs.outbox_dicts import DictRows
 from headerware.connect.transforms.packs.outbox_events import Event, OutboxNames
 from headerware.connect.transforms.packs.outbox_options import OUTBOX, additional

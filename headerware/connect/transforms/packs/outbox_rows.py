@@ -12,9 +12,9 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import to_epoch_ms
 from headerware.connect.data.validation import LOGICAL_CLASSES, TIMESTAMP
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.paths import missing_field
+from headerware.connect.fields.requirements import require_struct
 from headerware.connect.headers import ConnectHeader
-from headerware.connect.transforms.base import require_struct
-from headerware.connect.transforms.fields.paths import missing_field
 from headerware.connect.transforms.packs.edits import struct_of
 from headerware.connect.transforms.packs.outbox_events import (
     ID_HEADER,

@@ -9,9 +9,10 @@ from headerware.connect.config import ConfigKey
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.requirements import require_map
+from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import PartTransform, Plan, require_map
-from headerware.connect.transforms.fields.schemas import altered
+from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.packs.edits import struct_of
 
 if TYPE_CHECKING:

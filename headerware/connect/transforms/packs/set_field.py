@@ -19,11 +19,12 @@ from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.expressions import CompiledExpression
+from headerware.connect.fields.markers import new_field
+from headerware.connect.fields.requirements import require_map
+from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
-from headerware.connect.transforms.base import PartTransform, Plan, require_map
-from headerware.connect.transforms.fields.markers import new_field
-from headerware.connect.transforms.fields.schemas import altered
+from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.packs.edits import struct_of
 from headerware.connect.transforms.packs.headers_to_field import PRIMITIVES
 

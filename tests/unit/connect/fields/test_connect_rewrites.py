@@ -17,8 +17,8 @@ from headerware.connect.data import (
     Struct,
 )
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.transforms.fields.paths import parse_path
-from headerware.connect.transforms.fields.rewrites import Change, Edits, rewrite, rewrite_dict
+from headerware.connect.fields.paths import parse_path
+from headerware.connect.fields.rewrites import Change, Edits, rewrite, rewrite_dict
 
 INNER = SchemaBuilder.struct().field("n", INT32_SCHEMA).field("s", STRING_SCHEMA).optional().build()
 OUTER = SchemaBuilder.struct().name("O").field("inner", INNER).field("n", INT32_SCHEMA).build()

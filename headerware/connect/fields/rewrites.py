@@ -14,10 +14,10 @@ from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.schema import Field, Schema
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.fields.copying import Copy, copier, may_be_null, null_in_required
+from headerware.connect.fields.paths import FieldPath
+from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.fields.copying import Copy, copier, may_be_null, null_in_required
-from headerware.connect.transforms.fields.paths import FieldPath
-from headerware.connect.transforms.fields.schemas import altered
 
 if TYPE_CHECKING:
     from headerware.connect.modes import Mode

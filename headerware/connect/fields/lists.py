@@ -10,7 +10,7 @@ In the strict mode a backslash takes the meaning from the character behind it, s
 A backslash before anything else, or at the end, is refused. ``kafka_4_3`` knows no escapes. Text is taken
 apart from the outside in (commas, colons, dots), and a part keeps its escapes until it has no parts: so
 :func:`pairs` gives texts that go through :func:`unescaped`, or through
-:func:`~headerware.connect.transforms.fields.paths.parse_path`.
+:func:`~headerware.connect.fields.paths.parse_path`.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.requirements import require_struct
+from headerware.connect.fields.schemas import SameSchemas
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import PartTransform, require_struct
-from headerware.connect.transforms.fields.schemas import SameSchemas
+from headerware.connect.transforms.base import PartTransform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

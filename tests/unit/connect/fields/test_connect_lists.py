@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.errors import ConnectConfigError
-from headerware.connect.transforms.fields.lists import (
+from headerware.connect.fields.lists import (
     ESCAPABLE,
     items,
     java_split,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.connect.errors import ConnectConfigError
+from headerware.connect.fields.lists import split_escaped, unescaped
+from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.fields.lists import split_escaped, unescaped
-from headerware.connect.transforms.fields.schemas import altered
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Schema

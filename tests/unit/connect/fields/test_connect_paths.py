@@ -17,7 +17,7 @@ from headerware.connect.data import (
     Struct,
 )
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
-from headerware.connect.transforms.fields.paths import ABSENT, parse_path, parse_versioned_path
+from headerware.connect.fields.paths import ABSENT, parse_path, parse_versioned_path
 
 INNER = SchemaBuilder.struct().field("b", INT32_SCHEMA).field("d", OPTIONAL_STRING_SCHEMA).build()
 MAYBE = SchemaBuilder.struct().field("z", INT32_SCHEMA).optional().build()
