@@ -82,6 +82,18 @@ class TestRunner:
         ]
         assert found[-1]["answer"]["stage"] == "build"
 
+    def test_tells_javas_null_from_a_null_value(self, tmp_path: Path) -> None:
+        found = self.answers(
+            tmp_path,
+            '{"id": 1, "op": "parseString", "s": "null"}',
+            '{"id": 2, "op": "header.to", "utf8": "null"}',
+            '{"id": 3, "op": "header.to"}',
+            '{"id": 4, "op": "header.roundtrip", "schema": "string", "value": "null"}',
+        )
+        none = {"schema": None, "value": None}
+        round_trip = {"bytes": {"b64": "bnVsbA==", "utf8": "null"}, "back": None}
+        assert [each["answer"] for each in found] == [None, None, none, round_trip]
+
     def test_writes_half_a_surrogate_pair_as_java_does(self, tmp_path: Path) -> None:
         case = '{"id": 1, "op": "project", "source": "string", "target": "string", "value": "\\ud800x😀"}'
         assert self.answers(tmp_path, case) == [{"id": 1, "answer": {"t": "string", "v": "?x😀"}}]

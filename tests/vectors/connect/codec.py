@@ -16,6 +16,7 @@ from decimal import Decimal as DecimalNumber
 from decimal import InvalidOperation
 from typing import Any, Final
 
+from headerware.connect.converters.charsets import utf_8_as_java
 from headerware.connect.data import (
     BigInteger,
     Float32,
@@ -272,7 +273,7 @@ def out_bytes(data: bytes | None) -> dict[str, Any]:
     """Write bytes, as text, too."""
     if data is None:
         return {"b64": None}
-    return {"b64": _base64(data), "utf8": bytes(data).decode("utf-8", "replace")}
+    return {"b64": _base64(data), "utf8": utf_8_as_java(bytes(data))}
 
 
 def cast(value: Any, kind: type | tuple[type, ...]) -> Any:

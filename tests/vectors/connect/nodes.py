@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from headerware.connect.errors import ArgumentError, NullValueError
@@ -29,7 +29,10 @@ def write_json(node: Any) -> bytes:
 
 
 def _decimal(text: str) -> Decimal:
-    sign, digits, exponent = Decimal(text).as_tuple()
+    try:
+        sign, digits, exponent = Decimal(text).as_tuple()
+    except InvalidOperation as error:
+        raise ValueError("a number has an exponent that no decimal has") from error
     assert isinstance(exponent, int), "JSON has no infinities"
     kept = len(digits)
     while kept > 1 and digits[kept - 1] == 0:

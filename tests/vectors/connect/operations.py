@@ -8,7 +8,19 @@ from decimal import Decimal as DecimalNumber
 from typing import Any, Final
 
 from headerware.connect import values
-from headerware.connect.data import Date, Decimal, Instant, Int32, Time, Timestamp, project, validate_value
+from headerware.connect.converters.base import HeaderConverter
+from headerware.connect.converters.simple import SimpleHeaderConverter
+from headerware.connect.data import (
+    NULL,
+    Date,
+    Decimal,
+    Instant,
+    Int32,
+    Time,
+    Timestamp,
+    project,
+    validate_value,
+)
 from headerware.connect.errors import ArgumentError, NullValueError, ValueClassError
 from headerware.connect.modes import KAFKA_4_3
 from headerware.connect.records import ConnectRecord
@@ -112,7 +124,13 @@ def _from_json(case: Case) -> Callable[[Any], Any]:
 
 
 def _header_to(case: Case, _stage: Stage) -> Any:
-    pair = header_converter_of(case).to_connect_header("t", "h", bytes_of(case))
+    return _read_header(case, header_converter_of(case), bytes_of(case))
+
+
+def _read_header(case: Case, converter: HeaderConverter, data: bytes | None) -> Any:
+    pair = converter.to_connect_header("t", "h", data)
+    if data is not None and pair is NULL and isinstance(converter, SimpleHeaderConverter):
+        return None  # The text of a null: Java's parser gives no SchemaAndValue at all.
     return out_pair(pair, _from_json(case))
 
 
@@ -132,8 +150,7 @@ def _header_roundtrip(case: Case, stage: Stage) -> Any:
     stage.name = "from"
     data = converter.from_connect_header("t", "h", schema, value)
     stage.name = "to"
-    back = converter.to_connect_header("t", "h", data)
-    return {"bytes": out_bytes(data), "back": out_pair(back, _from_json(case))}
+    return {"bytes": out_bytes(data), "back": _read_header(case, converter, data)}
 
 
 def _headers(case: Case, _stage: Stage) -> Any:

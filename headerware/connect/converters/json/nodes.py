@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import Decimal as DecimalNumber
+from decimal import InvalidOperation
 from typing import Any, Final
 
 from headerware.connect.data.numbers import Float32, rounded_to_float32
@@ -21,6 +22,7 @@ MAX_DIGITS: Final = 1000
 MAX_DEPTH: Final = 1000
 """How deep lists and objects may be nested, as in Jackson."""
 _MAX_SCALE: Final = (1 << 31) - 1
+_EXPONENT: Final = "expected numbers with exponents of up to 32 bits"
 
 
 class DigitsNeededError(Exception):
@@ -45,10 +47,13 @@ def signed_decimal_of(text: str) -> DecimalNumber:
     """
     if len(text) > MAX_DIGITS and sum(map(str.isdigit, text)) > MAX_DIGITS:
         raise ConnectDataError(f"expected numbers of up to {MAX_DIGITS} digits")
-    number = DecimalNumber(text)
+    try:
+        number = DecimalNumber(text)
+    except InvalidOperation:  # an exponent that not even a Decimal has
+        raise ConnectDataError(_EXPONENT) from None
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or not -_MAX_SCALE <= exponent <= _MAX_SCALE:
-        raise ConnectDataError("expected numbers with exponents of up to 32 bits")
+        raise ConnectDataError(_EXPONENT)
     return number
 
 

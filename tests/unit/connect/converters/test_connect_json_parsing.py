@@ -181,6 +181,9 @@ class TestNumbers:
             read(b"1e2147483648", KAFKA_4_3)
         with pytest.raises(ConnectDataError):
             read(b"1e2147483647", STRICT)
+        for mode in (STRICT, KAFKA_4_3):  # which is more than a Decimal has
+            with pytest.raises(ConnectDataError):
+                read(b"1e1000000000000000000", mode)
         assert read(b"1e2147483647", KAFKA_4_3) == float("inf")
 
 
