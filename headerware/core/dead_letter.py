@@ -10,7 +10,7 @@ import struct
 import traceback
 from typing import TYPE_CHECKING, Final
 
-from headerware.core.errors import TransformError
+from headerware.core.errors import SerdeError, TransformError
 from headerware.core.headers import Headers, Pair
 from headerware.core.record import Record
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
-_TRANSFORMATION: Final = "TRANSFORMATION"
-"""Connect's own word for the stage of its transforms."""
 _PREFIXES: Final = (CONNECT, SPRING)
 _STACKTRACE_LIMIT: Final = 4096
 _MESSAGE_LIMIT: Final = 4096
@@ -61,18 +59,27 @@ def is_dead_letter_topic(pattern: str, topic: str) -> bool:
 
 
 def _connect(record: Record, error: InterceptorError, stage: str) -> list[Pair]:
-    of_connect = error if isinstance(error, TransformError) else TransformError("")
+    stage, component, exception = _of_connect(error) or (stage, error.step, _class_name(error))
     reason: dict[str, str | None] = {
         "topic": record.topic,
         "partition": _decimal(record.partition),
         "offset": _decimal(record.offset),
-        "stage": _TRANSFORMATION if of_connect is error else stage,
-        "class.name": of_connect.transform or error.step,
-        "exception.class.name": of_connect.java or _class_name(error),
+        "stage": stage,
+        "class.name": component,
+        "exception.class.name": exception,
         "exception.message": _message(error),
         "exception.stacktrace": _stacktrace(error),
     }
     return [(CONNECT + name, text.encode()) for name, text in reason.items() if text is not None]
+
+
+def _of_connect(error: InterceptorError) -> tuple[str, str | None, str | None] | None:
+    """Give stage, class and exception in Connect's own words, where a part of Connect's refused a record."""
+    if isinstance(error, TransformError):
+        return "TRANSFORMATION", error.transform or error.step, error.java or _class_name(error)
+    if isinstance(error, SerdeError) and error.converter and error.part:
+        return f"{error.part.upper()}_CONVERTER", error.converter, error.java
+    return None
 
 
 def _spring(record: Record, error: InterceptorError, group_id: str | None) -> list[Pair]:

@@ -137,10 +137,13 @@ class RegistryError(HeaderwareError):
 class SerdeError(InterceptorError):
     """A key or value that a serializer or deserializer refused.
 
-    ``part`` says which of the two, where it is known.
+    ``part`` says which of the two, where it is known. Where one of Kafka Connect's converters refused it,
+    ``converter`` is its class, and ``java`` the exception that Connect raises there; dead letters carry both.
     """
 
     part: Literal["key", "value"] | None = None
+    converter: str | None = None
+    java: str | None = None
 
 
 class UnknownSchemaError(SerdeError):

@@ -55,7 +55,7 @@ class Connect(Serde, frozen=True, kw_only=True):
     def open(self, context: SerdeContext) -> ConnectFunctions:
         """Give the functions for one client, with a converter of its own that is closed with it."""
         converter = self._made({**self.options, **self._use(context)})
-        return ConnectFunctions(converter, plain_values=self.plain)
+        return ConnectFunctions(converter, self.converter, plain_values=self.plain)
 
     def _made(self, options: Mapping[str, Any]) -> Converter:
         kind = converter_type(self.converter, path="converter", mode=self.mode)
@@ -77,15 +77,17 @@ class ConnectFunctions:
 
     Args:
         converter: the converter.
+        name: its class, as configuration names it.
         plain_values: whether to give plain Python values.
 
     Safe for use by several threads at once where the converter is; ours are.
     """
 
-    __slots__ = ("_converter", "_plain")
+    __slots__ = ("_converter", "_name", "_plain")
 
-    def __init__(self, converter: Converter, *, plain_values: bool) -> None:
+    def __init__(self, converter: Converter, name: str, *, plain_values: bool) -> None:
         self._converter: Final = converter
+        self._name: Final = name
         self._plain: Final = plain_values
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
@@ -125,4 +127,6 @@ class ConnectFunctions:
         self._converter.close()
 
     def _refused(self, what: str, error: ConnectError) -> SerdeError:
-        return SerdeError(f"{type(self._converter).__name__} cannot {what} it: {error}")
+        refused = SerdeError(f"{type(self._converter).__name__} cannot {what} it: {error}")
+        refused.converter, refused.java = self._name, error.java
+        return refused

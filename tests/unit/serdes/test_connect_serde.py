@@ -17,6 +17,7 @@ from headerware.connect.data import (
     SchemaBuilder,
     Struct,
 )
+from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError, SerdeError
 from headerware.core.headers import Headers
@@ -130,3 +131,17 @@ class TestConnect:
     def test_tells_the_converter_what_it_is_for(self) -> None:
         functions = Connect().open(SerdeContext(part="key"))
         assert functions._converter.options["converter.type"] == "key"
+
+
+class TestDeadLetters:
+    def test_say_which_converter_in_connects_words(self) -> None:
+        published: list[Record] = []
+        name = "org.apache.kafka.connect.json.JsonConverter"
+        chain = Chain([Serialize(value=Connect(converter=name), on_error="dead_letter")])
+        chain.open(Context(publish=published.append)).consume([Record("t", b"{", partition=0, offset=3)])
+        (letter,) = published
+        reason = {key.removeprefix("__connect.errors."): value for key, value in letter.headers}
+        assert reason["stage"] == b"VALUE_CONVERTER"
+        assert reason["class.name"] == name.encode()
+        assert reason["exception.class.name"] == b"org.apache.kafka.connect.errors.DataException"
+        assert letter.value == b"{"
