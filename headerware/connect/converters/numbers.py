@@ -9,6 +9,7 @@ DoubleConverter    8 bytes, IEEE 754
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any, ClassVar
 
@@ -134,3 +135,13 @@ class DoubleConverter(NumberConverter):
     SCHEMA: ClassVar[Schema] = OPTIONAL_FLOAT64_SCHEMA
     WIDTH: ClassVar[type] = float
     FORMAT: ClassVar[struct.Struct] = struct.Struct(">d")
+
+    def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        """Give the bytes of a number; there is one NaN, as Java writes it (of 64 bits, but not of 32).
+
+        Raises:
+            ConnectDataError: the value is of another class, or, in the strict mode, the schema is of another
+                type.
+        """
+        is_nan = isinstance(value, float) and not isinstance(value, Float32) and math.isnan(value)
+        return super().from_connect_data(topic, schema, math.nan if is_nan else value)

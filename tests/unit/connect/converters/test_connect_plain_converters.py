@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from decimal import Decimal as DecimalNumber
 from typing import Any
@@ -285,3 +286,13 @@ class TestSimpleHeaderConverter:
     def test_survives_hostile_nesting(self, mode: Mode) -> None:
         found = SimpleHeaderConverter(mode=mode).to_connect_header("t", "h", b"[" * 100_000)
         assert found.schema in {STRING_SCHEMA, BYTES_SCHEMA}
+
+
+class TestNaN:
+    """Java writes one NaN of 64 bits, whatever bits it has, and keeps those of 32."""
+
+    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
+    def test_of_any_sign_has_the_same_bytes(self, mode: Mode) -> None:
+        converter = DoubleConverter(mode=mode)
+        written = [converter.from_connect_data("t", None, nan) for nan in (math.nan, -math.nan)]
+        assert written == [b"\x7f\xf8\0\0\0\0\0\0"] * 2
