@@ -164,7 +164,12 @@ class TestKafkaBroker:
 
 class TestCommand:
     def test_prints_its_address_and_stops_on_ctrl_c(self, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-        command = [sys.executable, "-m", "headerware.testing.broker"]
+        # A job that runs in the background hands on that Ctrl-C is ignored; a terminal does not.
+        program = (
+            "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "runpy.run_module('headerware.testing.broker', run_name='__main__')"
+        )
+        command = [sys.executable, "-c", program]
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
             assert process.stdout is not None
