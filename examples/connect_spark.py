@@ -52,7 +52,7 @@ def rows() -> Iterator[dict[str, str]]:
     """Give airports as a CSV file has them, and one that nobody has measured."""
     with open(local_data.airports.filepath, encoding="utf-8", newline="") as file:  # noqa: PTH123 - the package gives a plain text path
         yield from csv.DictReader(file)
-    yield dict(zip(("iata", "name", "latitude", "longitude"), ("XXX", "Nowhere", "n/a", "n/a"), strict=True))
+    yield dict(zip(("iata", "name", "latitude", "longitude"), ("ZZZ", "Nowhere", "n/a", "n/a"), strict=True))
 
 
 def create(servers: str, *topics: str) -> None:

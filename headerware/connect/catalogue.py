@@ -38,7 +38,7 @@ class Catalogue(Generic[Kind]):
     def __init__(
         self,
         what: str,
-        base: type[Kind],
+        base: type[Any],
         built_in: Mapping[str, str],
         group: str | None = None,
         *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from headerware.connect.config import Configured
@@ -9,13 +10,14 @@ from headerware.connect.data.schema import Schema
 from headerware.connect.data.schema_and_value import SchemaAndValue
 
 
-class Converter(Configured):
+class Converter(Configured, ABC):
     """Turn keys or values into bytes, and back.
 
     A converter of your own extends this, and is named by an entry point of the group
     ``headerware.converters``. It must be safe for use by several threads at once.
     """
 
+    @abstractmethod
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """Give the bytes of a value.
 
@@ -27,20 +29,20 @@ class Converter(Configured):
         Raises:
             ConnectError: the value cannot be written.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:
         """Give the value of bytes, with its schema where it has one.
 
         Raises:
             ConnectError: the bytes cannot be read.
         """
-        raise NotImplementedError
 
 
-class HeaderConverter(Configured):
+class HeaderConverter(Configured, ABC):
     """Turn header values into bytes, and back; several of our classes are a :class:`Converter`, too."""
 
+    @abstractmethod
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
         """Give the bytes of a header's value.
 
@@ -53,12 +55,11 @@ class HeaderConverter(Configured):
         Raises:
             ConnectError: the value cannot be written.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
         """Give the value of a header's bytes, with its schema.
 
         Raises:
             ConnectError: the bytes cannot be read.
         """
-        raise NotImplementedError

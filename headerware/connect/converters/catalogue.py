@@ -22,9 +22,9 @@ _DUAL: Final = {
     f"{_KAFKA}.storage.StringConverter": f"{_OURS}.string:StringConverter",
 }
 
-converter_type: Final = Catalogue("converter", Converter, _DUAL, GROUP)
+converter_type: Final[Catalogue[Converter]] = Catalogue("converter", Converter, _DUAL, GROUP)
 """The converters of keys and values."""
-header_converter_type: Final = Catalogue(
+header_converter_type: Final[Catalogue[HeaderConverter]] = Catalogue(
     "header converter",
     HeaderConverter,
     {**_DUAL, f"{_KAFKA}.storage.SimpleHeaderConverter": f"{_OURS}.simple:SimpleHeaderConverter"},

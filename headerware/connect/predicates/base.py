@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from headerware.connect.config import Configured
 
 
-class Predicate(Configured):
+class Predicate(Configured, ABC):
     """Say yes or no to a record.
 
     A predicate of your own extends this, describes its keys in ``CONFIG``, and is named in configuration by
@@ -21,10 +22,10 @@ class Predicate(Configured):
         ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
     """
 
+    @abstractmethod
     def test(self, record: Any) -> bool:
         """Say whether it holds for a record.
 
         Args:
             record: a :class:`~headerware.connect.records.ConnectRecord`.
         """
-        raise NotImplementedError

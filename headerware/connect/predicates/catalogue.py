@@ -24,7 +24,7 @@ _PACKS: Final[dict[str, str]] = {
 }
 """Those of the packs, by their own names, as ``name: "packs.module"``."""
 
-predicate_type: Final = Catalogue(
+predicate_type: Final[Catalogue[Predicate]] = Catalogue(
     "predicate",
     Predicate,
     {

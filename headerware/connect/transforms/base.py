@@ -13,10 +13,12 @@ Configuration is read once, when the transform is made; nothing is parsed per re
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from headerware.connect.config import Configured
+from headerware.connect.errors import ConnectDataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +31,7 @@ _PLANS = 64
 """The schemas whose plans are kept; a stream has few, and a flood of them must not fill the memory."""
 
 
-class Transform(Configured):
+class Transform(Configured, ABC):
     """Turn one record into another, or into none.
 
     A transform of your own extends this, describes its keys in ``CONFIG``, and is named in configuration by
@@ -43,6 +45,7 @@ class Transform(Configured):
         ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
     """
 
+    @abstractmethod
     def apply(self, record: Any) -> Any:
         """Give the record that takes this one's place, the same, or None to drop it.
 
@@ -52,7 +55,6 @@ class Transform(Configured):
         Raises:
             ConnectError: the record cannot be transformed.
         """
-        raise NotImplementedError
 
 
 class Plan(NamedTuple):
@@ -126,20 +128,25 @@ class PartTransform(Transform):
         return record
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give the new value of one without a schema.
+        """Give the new value of one without a schema; a transform that does not say how refuses it.
 
         Raises:
             ConnectError: the value cannot be transformed.
         """
-        raise NotImplementedError
+        del value, record
+        raise ConnectDataError(f"{self.__class__.__qualname__} works on values with a schema only")
 
     def plan(self, schema: Schema) -> Plan:
         """Say what to do to the values of a schema; called once for each that is met.
 
+        A transform that does not say it refuses them.
+
         Raises:
             ConnectError: values of this schema cannot be transformed.
         """
-        raise NotImplementedError
+        raise ConnectDataError(
+            f"{self.__class__.__qualname__} works on values without a schema only, not on {schema}"
+        )
 
     def planned(self, schema: Schema) -> Plan:
         """Give the plan for a schema, made when it is first met."""

@@ -47,7 +47,7 @@ _PACKS: Final[dict[str, str]] = {
 }
 """Those of the packs, by their own names, as ``name: "packs.module"``."""
 
-transform_type: Final = Catalogue(
+transform_type: Final[Catalogue[Transform]] = Catalogue(
     "transform",
     Transform,
     {

@@ -9,9 +9,13 @@ import pytest
 
 from headerware.connect import (
     ConnectConfigError,
+    ConnectDataError,
     ConnectError,
+    PartTransform,
     Pipeline,
+    Plan,
     Predicate,
+    Schema,
     SourceRecord,
     Stage,
     StageError,
@@ -372,3 +376,21 @@ class TestMode:
             Pipeline.from_config({"transforms": ""}, mode=mode)
         with pytest.raises(ConnectConfigError, match="strict"):
             parse_string("1,000", mode=mode)
+
+
+class SchemaOnly(PartTransform):
+    """One that says nothing of values without a schema."""
+
+    def plan(self, schema: Schema) -> Plan:
+        return Plan(schema, lambda value, _: value)
+
+
+class TestATransformThatSaysHalf:
+    def test_refuses_the_other_half(self) -> None:
+        with pytest.raises(ConnectDataError, match="with a schema only"):
+            SchemaOnly.Value().apply(SourceRecord(topic="t", value={"a": 1}))
+
+    @pytest.mark.parametrize("kind", [Transform, Predicate])
+    def test_cannot_be_made_without_its_method(self, kind: Any) -> None:
+        with pytest.raises(TypeError, match="abstract"):
+            kind()
