@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -43,9 +44,9 @@ class Rename(PartTransform):
         self._rename: Final = lru_cache(_NAMES)(self.renaming())
         self._nested: Final[bool] = self.options[NESTED.name]
 
+    @abstractmethod
     def renaming(self) -> Callable[[str], str]:
         """Give what gives the new name of an old one."""
-        raise NotImplementedError
 
     def schemaless(self, value: Any, record: Any) -> Any:
         """Give the value with its fields renamed.
