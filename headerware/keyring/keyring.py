@@ -8,12 +8,14 @@ The file's layout is in spec/keyring.md. What is shown of a key never holds its 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
 from headerware.core.errors import KeyringError
+from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +29,8 @@ HMAC_SECRET_MAX_BYTES: Final = 1024
 ED25519_BYTES: Final = 32
 KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
+SIGN_USE: Final = ("sign",)
+_PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _QUOTED_VALUE: Final = re.compile(r"(?<=^Invalid enum value) '.*'(?= - at|$)", re.DOTALL)
 
 
@@ -47,9 +51,14 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still verify
             although the key is revoked.
         reason: why it was revoked, for people.
+        topics: globs of the topics that it may sign for, as interceptors take them (``orders.*``,
+            ``!orders.test``); empty is every topic.
+        use: what it is for; a key without ``sign`` neither signs nor verifies records.
+        not_before: the first moment at which it may sign, or None.
+        not_after: the last moment at which it may sign, or None.
 
     Raises:
-        ValueError: material that does not fit the algorithm, or an id or version out of range.
+        ValueError: material that does not fit the algorithm, or a field that is out of range.
     """
 
     id: str
@@ -64,6 +73,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     public: bytes | None = None
     revoked_from: dict[str, int] = {}
     reason: str | None = None
+    topics: tuple[str, ...] = ()
+    use: tuple[str, ...] = msgspec.field(default_factory=lambda: SIGN_USE)  # so that it is always written
+    not_before: Moment | None = None
+    not_after: Moment | None = None
 
     def __post_init__(self) -> None:
         """Refuse a key that could not work."""
@@ -73,7 +86,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             raise ValueError(f"a key's version is 1 to {KEY_VERSION_MAX}, not {self.version}")
         wrong = _wrong_hmac(self) if self.algorithm == "hmac-sha256" else _wrong_ed25519(self)
         if wrong:
-            raise ValueError(f"key {self.id!r} version {self.version} is {self.algorithm}: {wrong}")
+            raise ValueError(f"{self._name()} is {self.algorithm}: {wrong}")
+        wrong = _wrong_limits(self)
+        if wrong:
+            raise ValueError(f"{self._name()}: {wrong}")
 
     @property
     def is_secret(self) -> bool:
@@ -86,6 +102,35 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             return True
         limit = self.revoked_from.get(f"{topic}[{partition}]")
         return limit is not None and offset is not None and offset < limit
+
+    def refusal(self, topic: str, at_ms: int, now_ms: int | None = None) -> str | None:
+        """Return why the key may not vouch for a record, or None if it may.
+
+        A signer writes its own times: who has the key can state any moment between ``not_before`` and
+        ``not_after``, also after the key has expired. So a reader passes its own clock, before which no
+        key is early, and bounds the age of signatures; a lost key is revoked.
+
+        Args:
+            topic: the topic that the record is signed for.
+            at_ms: the time of signing that the record states, in milliseconds since the epoch.
+            now_ms: the reader's own clock, likewise; None to go by ``at_ms`` alone, as a signer does.
+        """
+        if "sign" not in self.use:
+            return f"{self._name()} is for {', '.join(self.use)}, not for signing records"
+        if self.topics and not _topic_patterns(self.topics).matches(topic):
+            return f"{self._name()} is for topics {', '.join(self.topics)}, not for {topic!r}"
+        if self.not_before is not None:
+            for clock, time_ms in (("the time of signing", at_ms), ("the clock here", now_ms)):
+                if time_ms is not None and time_ms < _ms(self.not_before):
+                    since = _shown(self.not_before)
+                    return f"{self._name()} is valid from {since}, and {clock} is {_shown(time_ms)}"
+        if self.not_after is not None and at_ms > _ms(self.not_after):
+            until = _shown(self.not_after)
+            return f"{self._name()} is valid until {until}, and the time of signing is {_shown(at_ms)}"
+        return None
+
+    def _name(self) -> str:
+        return f"key {self.id!r} version {self.version}"
 
     def __repr__(self) -> str:
         """Show everything but the material."""
@@ -200,6 +245,36 @@ def encode_keyring(keyring: Keyring) -> bytes:
         "keys": keyring.keys,
     }
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+
+
+@lru_cache(maxsize=256)
+def _topic_patterns(topics: tuple[str, ...]) -> TopicPatterns:
+    return TopicPatterns(topics)
+
+
+def _ms(moment: datetime) -> float:
+    return moment.timestamp() * 1000
+
+
+def _shown(moment: datetime | int) -> str:
+    try:
+        at = datetime.fromtimestamp(moment / 1000, UTC) if isinstance(moment, int) else moment.astimezone(UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{moment} ms since 1970"
+    return at.isoformat(timespec="milliseconds")
+
+
+def _wrong_limits(key: Key) -> str | None:
+    if not all(pattern.removeprefix("!") for pattern in key.topics):
+        return "its topics are patterns such as orders.*, and one of them is empty"
+    if not key.use or not all(map(_PURPOSE.fullmatch, key.use)):
+        return "its use is one or more lower-case words, such as sign"
+    for name, moment in (("not_before", key.not_before), ("not_after", key.not_after)):
+        if moment is not None and moment.tzinfo is None:
+            return f"its {name} has no time zone"
+    if key.not_before is not None and key.not_after is not None and key.not_after < key.not_before:
+        return "its not_after is earlier than its not_before"
+    return None
 
 
 def _wrong_hmac(key: Key) -> str | None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,12 @@ class TestKey:
             {"id": ""},
             {"id": "x" * 256},
             {"id": "a\nb"},
+            {"topics": ("",)},
+            {"topics": ("!",)},
+            {"use": ()},
+            {"use": ("Sign records",)},
+            {"not_before": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is what is refused
+            {"not_before": LATER, "not_after": THEN},
         ],
     )
     def test_refuses_what_cannot_work(self, changes: dict[str, Any]) -> None:
@@ -83,6 +89,43 @@ class TestKey:
     def test_active_and_retired_verify_everywhere(self) -> None:
         assert hmac_key().verifies_at("any", None, None)
         assert hmac_key(status="retired").verifies_at("any", 0, 0)
+
+
+class TestRefusal:
+    AT_MS = int(THEN.timestamp() * 1000)
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({}, None),
+            ({"topics": ("orders", "payments.*")}, None),
+            ({"topics": ("!payments",)}, None),
+            ({"topics": ("payments",)}, "is for topics payments, not for 'orders'"),
+            ({"topics": ("*", "!orders")}, "not for 'orders'"),
+            ({"topics": ("ORDERS", "order", "rders")}, "not for 'orders'"),
+            ({"use": ("sign", "encrypt")}, None),
+            ({"use": ("encrypt",)}, "is for encrypt, not for signing"),
+            ({"not_before": THEN, "not_after": THEN}, None),
+            ({"not_before": LATER}, "valid from 2026-02-01T00:00:00.000+00:00, and the time of signing is"),
+            ({"not_after": THEN - timedelta(milliseconds=1)}, "valid until 2025-12-31T23:59:59.999+00:00"),
+        ],
+    )
+    def test_says_why_a_key_may_not_vouch(self, changes: dict[str, Any], expected: str | None) -> None:
+        refusal = hmac_key(**changes).refusal("orders", self.AT_MS)
+        assert refusal is None if expected is None else expected in (refusal or "")
+
+    def test_a_postdated_signature_does_not_bring_a_key_forward(self) -> None:
+        key, later_ms = hmac_key(not_before=LATER), int(LATER.timestamp() * 1000)
+        assert key.refusal("orders", later_ms) is None
+        assert "the clock here is 2026-01-01" in (key.refusal("orders", later_ms, self.AT_MS) or "")
+
+    def test_what_was_signed_in_time_is_read_later(self) -> None:
+        assert hmac_key(not_after=THEN).refusal("orders", self.AT_MS, self.AT_MS + 1) is None
+
+    @pytest.mark.parametrize("at_ms", [-(2**63), 2**63 - 1])
+    def test_a_time_that_no_calendar_has_is_refused(self, at_ms: int) -> None:
+        refusal = hmac_key(not_before=THEN, not_after=LATER).refusal("orders", at_ms)
+        assert f"{at_ms} ms since 1970" in (refusal or "")
 
 
 class TestKeyring:
@@ -199,6 +242,8 @@ class TestKeyringJson:
             revoked_from={"orders[3]": 1042},
             reason="laptop lost",
         )
+        limits = {"topics": ("orders.*",), "use": ("sign", "audit"), "not_before": THEN, "not_after": LATER}
+        ring = Keyring(keys=(*ring.keys, hmac_key(id="limited", **limits)))
         assert decode_keyring(encode_keyring(ring)) == ring
 
     def test_says_what_it_is(self) -> None:
