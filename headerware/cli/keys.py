@@ -109,7 +109,7 @@ def list_keys(path: Path, permissions: Permissions, *, as_json: bool) -> None:
 @_key_id
 def rotate(path: Path, permissions: Permissions, key_id: str, *, as_json: bool) -> None:
     """Let a new version of a key sign; the old ones still verify."""
-    made = _edit(path, permissions, lambda ring: with_rotation(ring, key_id)).signing_key(key_id)
+    made = _edit(path, permissions, lambda ring: with_rotation(ring, key_id)).versions(key_id)[-1]
     _show([made], as_json=as_json, text=f"key {made.id!r} signs with version {made.version} from now on")
 
 

@@ -7,6 +7,7 @@ the broker writes.
 
 from __future__ import annotations
 
+import math
 import os
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
@@ -123,6 +124,10 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return SignStep(self, context, file)
 
 
+_Ready = tuple[bytes, SignBytes, float]
+"""What was prepared for a topic: the statement, the key at work, and until when it may sign."""
+
+
 class SignStep:
     """The hooks of one session; sending is safe for several threads, consuming has one caller.
 
@@ -213,7 +218,10 @@ class SignStep:
             keyring, cluster, prepared = state
             if current(now) is not keyring or (cluster is None and cluster_of() is not None):
                 keyring, cluster, prepared = state = self._fresh(now)
-            statement, sign = prepared.get(record.topic) or prepare(keyring, cluster, prepared, record.topic)
+            topic = record.topic
+            statement, sign, until_ms = prepared.get(topic) or prepare(keyring, cluster, prepared, topic, now)
+            if now > until_ms:
+                prepare(keyring, cluster, prepared, topic, now)
             headers = record.headers
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
@@ -221,16 +229,17 @@ class SignStep:
 
         return on_send
 
-    def _fresh(self, now_ms: int) -> tuple[Keyring, str | None, dict[str, tuple[bytes, SignBytes]]]:
+    def _fresh(self, now_ms: int) -> tuple[Keyring, str | None, dict[str, _Ready]]:
         return self._file.current(now_ms), self._cluster(), {}
 
     def _prepare(
         self,
         keyring: Keyring,
         cluster: str | None,
-        prepared: dict[str, tuple[bytes, SignBytes]],
+        prepared: dict[str, _Ready],
         topic: str,
-    ) -> tuple[bytes, SignBytes]:
+        now_ms: int,
+    ) -> _Ready:
         if self._options.key_id is None:
             raise SignatureError("sending takes a key_id to sign with, and none is configured")
         try:
@@ -238,9 +247,12 @@ class SignStep:
             statement = Statement(key.id, key.version, cluster or "", topic).encode()
         except (KeyringError, WireFormatError) as error:
             raise SignatureError(f"cannot sign: {error}") from error
+        if refusal := key.refusal(topic, now_ms):
+            raise SignatureError(f"cannot sign: {refusal}")
+        until_ms = math.inf if key.not_after is None else key.not_after.timestamp() * 1000
         if len(prepared) >= _TOPICS_MAX:
             prepared.clear()
-        ready = prepared[topic] = (statement, signer(key, beginning(key.algorithm, statement)))
+        ready = prepared[topic] = (statement, signer(key, beginning(key.algorithm, statement)), until_ms)
         return ready
 
 

@@ -86,10 +86,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             raise ValueError(f"a key's version is 1 to {KEY_VERSION_MAX}, not {self.version}")
         wrong = _wrong_hmac(self) if self.algorithm == "hmac-sha256" else _wrong_ed25519(self)
         if wrong:
-            raise ValueError(f"{self._name()} is {self.algorithm}: {wrong}")
+            raise ValueError(f"{_name(self)} is {self.algorithm}: {wrong}")
         wrong = _wrong_limits(self)
         if wrong:
-            raise ValueError(f"{self._name()}: {wrong}")
+            raise ValueError(f"{_name(self)}: {wrong}")
 
     @property
     def is_secret(self) -> bool:
@@ -116,21 +116,18 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             now_ms: the reader's own clock, likewise; None to go by ``at_ms`` alone, as a signer does.
         """
         if "sign" not in self.use:
-            return f"{self._name()} is for {', '.join(self.use)}, not for signing records"
-        if self.topics and not _topic_patterns(self.topics).matches(topic):
-            return f"{self._name()} is for topics {', '.join(self.topics)}, not for {topic!r}"
+            return _other_use(self)
+        if self.topics and not _may_sign(self.topics, topic):
+            return f"{_name(self)} is for topics {', '.join(self.topics)}, not for {topic!r}"
         if self.not_before is not None:
             for clock, time_ms in (("the time of signing", at_ms), ("the clock here", now_ms)):
                 if time_ms is not None and time_ms < _ms(self.not_before):
                     since = _shown(self.not_before)
-                    return f"{self._name()} is valid from {since}, and {clock} is {_shown(time_ms)}"
+                    return f"{_name(self)} is valid from {since}, and {clock} is {_shown(time_ms)}"
         if self.not_after is not None and at_ms > _ms(self.not_after):
             until = _shown(self.not_after)
-            return f"{self._name()} is valid until {until}, and the time of signing is {_shown(at_ms)}"
+            return f"{_name(self)} is valid until {until}, and the time of signing is {_shown(at_ms)}"
         return None
-
-    def _name(self) -> str:
-        return f"key {self.id!r} version {self.version}"
 
     def __repr__(self) -> str:
         """Show everything but the material."""
@@ -170,10 +167,11 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 active.add(key.id)
 
     def signing_key(self, key_id: str) -> Key:
-        """Give the version that signs now.
+        """Return the version that signs now; :meth:`Key.refusal` says for which topics and when.
 
         Raises:
-            KeyringError: no such key, none of its versions active, or only its public half here.
+            KeyringError: no such key, none of its versions active, only its public half here, or a key
+                that is for something else.
         """
         versions = self.versions(key_id)
         active = next((key for key in versions if key.status == "active"), None)
@@ -185,6 +183,8 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"key {key_id!r} version {active.version} has only its public half here: it verifies, "
                 "but cannot sign"
             )
+        if "sign" not in active.use:
+            raise KeyringError(_other_use(active))
         return active
 
     def verifying_key(self, key_id: str, version: int) -> Key:
@@ -247,9 +247,17 @@ def encode_keyring(keyring: Keyring) -> bytes:
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 
 
-@lru_cache(maxsize=256)
-def _topic_patterns(topics: tuple[str, ...]) -> TopicPatterns:
-    return TopicPatterns(topics)
+def _name(key: Key) -> str:
+    return f"key {key.id!r} version {key.version}"
+
+
+def _other_use(key: Key) -> str:
+    return f"{_name(key)} is for {', '.join(key.use)}, not for signing records"
+
+
+@lru_cache(maxsize=1024)
+def _may_sign(topics: tuple[str, ...], topic: str) -> bool:
+    return TopicPatterns(topics).matches(topic)
 
 
 def _ms(moment: datetime) -> float:

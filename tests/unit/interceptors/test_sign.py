@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -223,6 +224,47 @@ print(step.on_send(Record("orders")).headers[-1][1][-56:-32].hex(), flush=True)
         there, here = (decode_stamp(bytes.fromhex(line)) for line in done.stdout.split())
         assert here[2] == there[2] == 0
         assert here[1] != there[1]
+
+
+class TestSignKeyLimits:
+    """A signer refuses what each reader would refuse: a key outside its topics, its times or its use."""
+
+    @staticmethod
+    def limited(path: Path, clock: Clock, **limits: Any) -> SignStep:
+        ring = Keyring(keys=tuple(msgspec.structs.replace(key, **limits) for key in read_keyring(path).keys))
+        path.write_bytes(encode_keyring(ring))
+        return opened(path, clock, key_id="hmac")
+
+    def test_other_topics(self, path: Path, clock: Clock) -> None:
+        step = self.limited(path, clock, topics=("orders.*",))
+        with pytest.raises(
+            SignatureError, match=r"cannot sign: key 'hmac' version 1 is for topics orders\.\*"
+        ):
+            step.on_send(RECORD)
+        step.on_send(Record("orders.eu"))
+
+    def test_too_early(self, path: Path, clock: Clock) -> None:
+        step = self.limited(path, clock, not_before=at(clock.now + 1))
+        with pytest.raises(SignatureError, match="cannot sign: key 'hmac' version 1 is valid from"):
+            step.on_send(RECORD)
+        clock.now += 1
+        step.on_send(RECORD)
+
+    def test_too_late_in_a_running_session(self, path: Path, clock: Clock) -> None:
+        step = self.limited(path, clock, not_after=at(clock.now))
+        step.on_send(RECORD)
+        clock.now += 1
+        with pytest.raises(SignatureError, match="cannot sign: key 'hmac' version 1 is valid until"):
+            step.on_send(RECORD)
+
+    def test_another_use_is_told_at_once(self, path: Path, clock: Clock) -> None:
+        self.limited(path, clock, use=("encrypt",))
+        with pytest.raises(KeyringError, match="is for encrypt, not for signing records"):
+            opened(path, clock, side="producer")
+
+
+def at(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 class TestSignRotation:
