@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,8 @@ Algorithm = Literal["hmac-sha256", "ed25519"]
 Status = Literal["active", "retired", "revoked"]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
+FORMAT: Final = "headerware-keyring"
+VERSION: Final = 2
 HMAC_SECRET_MIN_BYTES: Final = 32
 HMAC_SECRET_MAX_BYTES: Final = 1024
 ED25519_BYTES: Final = 32
@@ -32,6 +34,9 @@ KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _QUOTED_VALUE: Final = re.compile(r"(?<=^Invalid enum value) '.*'(?= - at|$)", re.DOTALL)
+_QUOTED_FIELD: Final = re.compile(
+    r"(?<=^Object contains unknown field) `(?![a-z_]{1,32}`).*`(?= - at|$)", re.DOTALL
+)
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -137,21 +142,17 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         )
 
 
-class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """Hold the keys of one file.
 
     Args:
         keys: the keys, in the file's order.
-        format: what the file is.
-        version: the layout's version.
 
     Raises:
         ValueError: two keys of the same id and version, or two active versions of one id.
     """
 
     keys: tuple[Key, ...] = ()
-    format: Literal["headerware-keyring"] = "headerware-keyring"
-    version: Literal[1] = 1
 
     def __post_init__(self) -> None:
         """Refuse a keyring in which a name could mean two keys."""
@@ -193,10 +194,10 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             KeyringError: no such key or version.
         """
-        for key in self.keys:
-            if key.version == version and key.id == key_id:
-                return key
-        raise KeyringError(f"there is no version {version} of a key {key_id!r} in the keyring")
+        key = self._by_place.get((key_id, version))
+        if key is None:
+            raise KeyringError(f"there is no version {version} of a key {key_id!r} in the keyring")
+        return key
 
     def versions(self, key_id: str) -> tuple[Key, ...]:
         """Give all versions of a key, oldest first.
@@ -214,6 +215,10 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Whether it holds material that only its owner may read."""
         return any(key.is_secret for key in self.keys)
 
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, int], Key]:
+        return {(key.id, key.version): key for key in self.keys}
+
     def _names(self) -> str:
         names = sorted({key.id for key in self.keys})
         return f"it has {', '.join(map(repr, names))}" if names else "it is empty"
@@ -230,21 +235,45 @@ def decode_keyring(text: bytes, *, source: str = "keyring") -> Keyring:
         KeyringError: JSON that is broken or describes no keyring.
     """
     try:
-        return msgspec.json.decode(text, type=Keyring)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        _require_version(msgspec.json.decode(text, type=_Head))
+        return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         # A value that is quoted may be a secret in the wrong place, and the cause quotes it, too.
-        problem = _QUOTED_VALUE.sub("", str(error))
+        problem = _QUOTED_FIELD.sub("", _QUOTED_VALUE.sub("", str(error)))
         raise KeyringError(f"{source} is no keyring: {problem}") from None
 
 
 def encode_keyring(keyring: Keyring) -> bytes:
     """Write a keyring as JSON for people and machines to read."""
-    fields: Mapping[str, object] = {
-        "format": keyring.format,
-        "version": keyring.version,
-        "keys": keyring.keys,
-    }
+    fields: Mapping[str, object] = {"format": FORMAT, "version": VERSION, "keys": keyring.keys}
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+
+
+class _Head(msgspec.Struct):
+    """What every version's layout has, so that another one is told rather than misread."""
+
+    format: Any
+    version: Any
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal["headerware-keyring"]
+    version: int
+    keys: tuple[Key, ...]
+
+
+def _require_version(head: _Head) -> None:
+    if head.format != FORMAT:
+        raise ValueError(f'its format is not "{FORMAT}"')
+    if type(head.version) is not int:
+        raise ValueError(f"its version is of type {type(head.version).__name__}, expected {VERSION}")
+    if head.version < VERSION:
+        raise ValueError(
+            f"its version is {head.version}, expected {VERSION}: write {VERSION} there, for the rest of "
+            "version 1 means the same"
+        )
+    if head.version > VERSION:
+        raise ValueError(f"its version is {head.version}, expected {VERSION}: it is for a later Headerware")
 
 
 def _name(key: Key) -> str:

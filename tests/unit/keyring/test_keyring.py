@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import traceback
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,22 @@ from headerware.keyring import (
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 2, 1, tzinfo=UTC)
 SECRET = bytes(range(32))
+
+
+def ring_text(*keys: dict[str, Any], **head: Any) -> bytes:
+    return json.dumps({"format": "headerware-keyring", "version": 2, "keys": keys, **head}).encode()
+
+
+def key_fields(**fields: Any) -> dict[str, Any]:
+    return {
+        "id": "a",
+        "version": 1,
+        "algorithm": "hmac-sha256",
+        "status": "active",
+        "created": "2026-01-01T00:00:00Z",
+        "secret": base64.b64encode(SECRET).decode(),
+        **fields,
+    }
 
 
 def hmac_key(**changes: Any) -> Key:
@@ -247,39 +264,33 @@ class TestKeyringJson:
         assert decode_keyring(encode_keyring(ring)) == ring
 
     def test_says_what_it_is(self) -> None:
-        assert encode_keyring(Keyring()).startswith(b'{\n  "format": "headerware-keyring",\n  "version": 1,')
+        assert encode_keyring(Keyring()).startswith(b'{\n  "format": "headerware-keyring",\n  "version": 2,')
 
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
             (b"", "truncated"),
             (b"\xff", "malformed"),
-            (b"{}}", "malformed"),
-            (b'{"format": "other"}', "format"),
-            (b'{"version": 2}', "version"),
-            (b'{"keys": [{}]}', "keys"),
-            (b'{"extra": 1}', "extra"),
-            (
-                (
-                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "md5", "status": "active", '
-                    b'"created": "2026-01-01T00:00:00Z"}]}'
-                ),
-                "algorithm",
-            ),
-            (
-                (
-                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
-                    b'"created": "2026-01-01T00:00:00Z", "secret": "c2hvcnQ="}]}'
-                ),
-                "32 to 1024 bytes",
-            ),
-            (
-                (
-                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
-                    b'"created": "2026-01-01T00:00:00"}]}'
-                ),
-                "created",
-            ),
+            (b"{}", "format"),
+            (b"{]", "malformed"),
+            (b"[]", "object"),
+            (b'{"format": "headerware-keyring"}', "version"),
+            (b'{"format": "headerware-keyring", "version": 2}', "keys"),
+            (b'{"keys": [' + b"[" * 100_000, "recursion"),
+            (ring_text(format="other"), 'its format is not "headerware-keyring"'),
+            (ring_text(version=1), "its version is 1, expected 2: write 2 there"),
+            (ring_text(version=3), "its version is 3, expected 2: it is for a later Headerware"),
+            (ring_text(version=3, scopes={}, keys={}), "its version is 3, expected 2"),
+            (ring_text(version="2"), "its version is of type str, expected 2"),
+            (ring_text(version=True), "its version is of type bool, expected 2"),
+            (ring_text({}), "keys"),
+            (ring_text(extra=1), "extra"),
+            (ring_text(key_fields(algorithm="md5")), "algorithm"),
+            (ring_text(key_fields(secret="c2hvcnQ=")), "32 to 1024 bytes"),
+            (ring_text(key_fields(created="2026-01-01T00:00:00")), "created"),
+            (ring_text(key_fields(not_after="2026-01-01T00:00:00")), "not_after"),
+            (ring_text(key_fields(use="sign")), "use"),
+            (ring_text(key_fields(), key_fields(status="retired")), "stands twice"),
         ],
     )
     def test_says_what_is_wrong_and_where(self, text: bytes, expected: str) -> None:
@@ -292,21 +303,29 @@ class TestKeyringJson:
         assert [key.id for key in decode_keyring(example.encode()).keys] == ["orders", "audit"]
 
     def test_broken_material_is_not_shown(self) -> None:
-        text = (
-            b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
-            b'"created": "2026-01-01T00:00:00Z", "secret": "TOPSECRET!"}]}'
-        )
+        text = ring_text(key_fields(secret="TOPSECRET!"))
         with pytest.raises(KeyringError) as caught:
             decode_keyring(text)
         assert "TOPSECRET" not in str(caught.value)
         assert "secret" in str(caught.value)
 
-    @pytest.mark.parametrize("field", ["status", "algorithm"])
-    def test_a_secret_in_the_wrong_field_is_not_shown(self, field: str) -> None:
-        fields = {"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active"}
-        text = json.dumps(
-            {"format": "headerware-keyring", "version": 1, "keys": [{**fields, field: "TOPSECRET"}]}
-        )
-        with pytest.raises(KeyringError, match=field) as caught:
-            decode_keyring(text.encode())
+    @pytest.mark.parametrize(
+        ("text", "named"),
+        [
+            (ring_text(key_fields(status="TOPSECRET")), "status"),
+            (ring_text(key_fields(algorithm="TOPSECRET")), "algorithm"),
+            (ring_text(key_fields(created="TOPSECRET")), "created"),
+            (ring_text(key_fields(use=["TOPSECRET"])), "use"),
+            (ring_text(key_fields(TOPSECRET="a")), "unknown field"),
+            (ring_text(key_fields(**{"TOPSECRET` - at `$": "a"})), "unknown field"),
+            (ring_text(key_fields(revoked_from={"TOPSECRET": "a"})), "revoked_from"),
+            (ring_text(version="TOPSECRET"), "version"),
+            (ring_text(format="TOPSECRET"), "format"),
+            (ring_text(key_fields(secret="TOPSECRET"))[:-20], "truncated"),
+            (ring_text(key_fields(secret="TOPSECRET")).replace(b"active", b"\xff"), "invalid"),
+        ],
+    )
+    def test_a_secret_in_the_wrong_place_is_not_shown(self, text: bytes, named: str) -> None:
+        with pytest.raises(KeyringError, match=rf"(?i){named}") as caught:
+            decode_keyring(text)
         assert "TOPSECRET" not in "".join(traceback.format_exception(caught.value))
