@@ -22,6 +22,7 @@ from headerware.core.options import PATH
 from headerware.interceptors.sign_replay import ReplayWindow
 from headerware.interceptors.sign_verify import Require, Verified, Verifying
 from headerware.keyring import Keyring, KeyringFile, Permissions
+from headerware.keyring.file import MAX_STALE_MS
 from headerware.keyring.signature import (
     HEADER,
     STAMP_BYTES,
@@ -75,6 +76,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             byte for byte by a mirror.
         keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
             that the group can read.
+        keyring_max_stale_ms: how long the last good keyring is used while the file is missing or broken,
+            in milliseconds; then nothing is signed or verified until it is good again.
         replay_window: how many records to remember for each producer, to refuse copies of them that
             stand elsewhere; 0 is off.
 
@@ -93,6 +96,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     accept_origins: tuple[str, ...] = ()
     keyring_permissions: Permissions = "owner"
+    keyring_max_stale_ms: Annotated[int, msgspec.Meta(ge=0)] = MAX_STALE_MS
     replay_window: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
@@ -116,7 +120,12 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             KeyringError: a keyring that cannot be read, or no such key to sign with.
         """
         now_ms = context.now_ms()
-        file = KeyringFile(self.keyring, permissions=self.keyring_permissions, now_ms=now_ms)
+        file = KeyringFile(
+            self.keyring,
+            permissions=self.keyring_permissions,
+            max_stale_ms=self.keyring_max_stale_ms,
+            now_ms=now_ms,
+        )
         if context.side == "producer":
             if self.key_id is None:
                 raise ConfigError("sending takes the id of a key to sign with", path="key_id")

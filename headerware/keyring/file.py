@@ -196,7 +196,7 @@ class KeyringFile:
 
 def _read(path: str, permissions: Permissions, *, any_owner: bool = False) -> tuple[Keyring, _Stamp]:
     try:
-        descriptor = _opened(path, permissions)
+        descriptor, linked = _opened(path)
         try:
             status = os.fstat(descriptor)
             _check_kind(path, status, any_owner=any_owner)
@@ -209,22 +209,20 @@ def _read(path: str, permissions: Permissions, *, any_owner: bool = False) -> tu
     if len(text) > MAX_BYTES:
         raise KeyringError(f"keyring {path} is larger than {MAX_BYTES} bytes: no keyring is")
     keyring = decode_keyring(text, source=f"keyring {path}")
-    _check_permissions(path, keyring, status.st_mode, permissions)
+    _check_permissions(path, keyring, status.st_mode, permissions, linked=linked)
     return keyring, _stamp(status)
 
 
-def _opened(path: str, permissions: Permissions) -> int:
+def _opened(path: str) -> tuple[int, bool]:
+    """Open a file, and tell whether its name is a link."""
     # A pipe or device must not make us wait, nor become our terminal.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        return os.open(path, flags if permissions == "kubernetes" else flags | os.O_NOFOLLOW)
+        return os.open(path, flags | os.O_NOFOLLOW), False
     except OSError as error:
-        if error.errno != errno.ELOOP or permissions == "kubernetes":
+        if error.errno != errno.ELOOP:
             raise
-        raise KeyringError(
-            f"keyring {path} is a symbolic link: name the file itself, or set permissions to "
-            '"kubernetes" for a mounted secret'
-        ) from error
+        return os.open(path, flags), True
 
 
 def _check_kind(path: str, status: os.stat_result, *, any_owner: bool) -> None:
@@ -238,7 +236,14 @@ def _check_kind(path: str, status: os.stat_result, *, any_owner: bool) -> None:
         )
 
 
-def _check_permissions(path: str, keyring: Keyring, mode: int, permissions: Permissions) -> None:
+def _check_permissions(
+    path: str, keyring: Keyring, mode: int, permissions: Permissions, *, linked: bool
+) -> None:
+    if keyring.is_secret and linked and permissions == "owner":
+        raise KeyringError(
+            f"keyring {path} holds secrets and is a symbolic link: name the file itself, or set "
+            'permissions to "kubernetes" for a mounted secret'
+        )
     bits = stat.S_IMODE(mode)
     forbidden = FORBIDDEN[permissions] if keyring.is_secret else _FORBIDDEN_PUBLIC
     if bits & forbidden:

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.errors import ConfigError, KeyringError, SignatureError
+from headerware.core.errors import ConfigError, HeldBackError, KeyringError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.sign import Sign, SignStep
@@ -282,12 +283,31 @@ class TestSignRotation:
         edit_keyring(path, lambda ring: with_rotation(ring, "hmac"))
         assert reader.on_consume(opened(path, clock).on_send(RECORD)) == RECORD
 
-    def test_a_deleted_keyring_stops_nobody(self, path: Path, clock: Clock) -> None:
+    def test_a_deleted_keyring_stops_nobody_at_first(self, path: Path, clock: Clock) -> None:
         step = opened(path, clock)
         path.unlink()
         clock.now += 5000
         assert step.on_consume(step.on_send(RECORD)) == RECORD
         assert step.stats()["keyring_failures"] == 1
+
+    @pytest.mark.parametrize("on_error", ["raise", "drop", "dead_letter"])
+    def test_a_keyring_that_stays_broken_holds_back_what_nobody_can_judge(
+        self, path: Path, clock: Clock, on_error: Any
+    ) -> None:
+        chain = Chain([Sign(keyring=str(path), key_id="hmac", on_error=on_error, keyring_max_stale_ms=6000)])
+        session = chain.open(Context(now_ms=clock, publish=lambda _: pytest.fail("made a dead letter")))
+        signed = session.send_outcome(RECORD)
+        assert isinstance(signed, Record)
+        good = path.read_bytes()
+        path.write_bytes(b"{")
+        clock.now += 6000
+        for outcome in (session.send_outcome(RECORD), session.consume_outcome(signed)):
+            assert isinstance(outcome, HeldBackError)
+            assert "keys.json is no keyring" in str(outcome)
+            assert "older than 6 s" in str(outcome)
+        path.write_bytes(good)
+        clock.now += 1000
+        assert session.consume_outcome(signed) == RECORD
 
     def test_revocation_stops_a_running_sender(self, path: Path, clock: Clock) -> None:
         sender = opened(path, clock)
