@@ -21,7 +21,7 @@ from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.interceptors.sign_replay import ReplayWindow
 from headerware.interceptors.sign_verify import Require, Verified, Verifying
-from headerware.keyring import Keyring, KeyringFile, Permissions
+from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.file import MAX_STALE_MS
 from headerware.keyring.signature import (
     HEADER,
@@ -91,7 +91,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
-    key_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    key_id: str | None = None
     require: bool | Literal["off", "warn", "enforce", "true", "false"] = "enforce"
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     accept_origins: tuple[str, ...] = ()
@@ -106,6 +106,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if require is None:
             raise ConfigError(f"off, warn or enforce, not {self.require!r}", path="require")
         msgspec.structs.force_setattr(self, "require", require)
+        if self.key_id is not None and (problem := key_id_problem(self.key_id)):
+            raise ConfigError(problem, path="key_id")
         for origin in self.accept_origins:
             if not all(origin.rpartition("/")):
                 raise ConfigError(

@@ -81,6 +81,11 @@ class TestSignOptions:
         with pytest.raises(ConfigError, match=r"require: off, warn or enforce, not 'maybe'"):
             Sign(keyring="k", require="maybe")  # type: ignore[arg-type]  # what a user may mistype
 
+    @pytest.mark.parametrize("key_id", ["", "a\nb", "a\u202eb", "é" * 128])
+    def test_a_key_id_is_checked_at_once(self, key_id: str) -> None:
+        with pytest.raises(ConfigError, match="key_id: a key's id is 1 to 255 bytes of printable text"):
+            Sign(keyring="k", key_id=key_id)
+
     def test_keyring_takes_a_path(self, tmp_path: Path) -> None:
         options: dict[str, Any] = {"keyring": tmp_path / "k.json"}
         assert Sign(**options).keyring == str(tmp_path / "k.json")

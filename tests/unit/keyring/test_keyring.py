@@ -5,9 +5,10 @@ import json
 import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from headerware.core.errors import KeyringError
 from headerware.keyring import (
@@ -15,11 +16,13 @@ from headerware.keyring import (
     Keyring,
     decode_keyring,
     encode_keyring,
+    key_id_problem,
     public_part,
     with_new_key,
     with_revocation,
     with_rotation,
 )
+from headerware.keyring.signing import signer, verifier
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 2, 1, tzinfo=UTC)
@@ -69,16 +72,19 @@ class TestKey:
             {"secret": None},
             {"secret": bytes(31)},
             {"secret": bytes(1025)},
-            {"public": bytes(32)},
+            {"public": bytes(range(32))},
             {"algorithm": "ed25519"},
             {"algorithm": "ed25519", "secret": None},
             {"algorithm": "ed25519", "secret": None, "private": bytes(31)},
+            {"algorithm": "ed25519", "secret": None, "private": bytes(32)},
             {"algorithm": "ed25519", "secret": None, "public": bytes(33)},
             {"version": 0},
             {"version": 65536},
             {"id": ""},
             {"id": "x" * 256},
-            {"id": "a\nb"},
+            {"secret": b"changeme" * 4},
+            {"secret": bytes(64)},
+            {"topics": ("orders\n",)},
             {"topics": ("",)},
             {"topics": ("!",)},
             {"use": ()},
@@ -106,6 +112,96 @@ class TestKey:
     def test_active_and_retired_verify_everywhere(self) -> None:
         assert hmac_key().verifies_at("any", None, None)
         assert hmac_key(status="retired").verifies_at("any", 0, 0)
+
+
+class TestKeyId:
+    @pytest.mark.parametrize("key_id", ["a", "orders-2026", "größe 2", "鍵", "x" * 255, "é" * 127])
+    def test_is_printable_text(self, key_id: str) -> None:
+        assert key_id_problem(key_id) is None
+        assert hmac_key(id=key_id).id == key_id
+
+    @pytest.mark.parametrize(
+        "key_id",
+        [
+            "",
+            "x" * 256,
+            "é" * 128,
+            " ",
+            " orders",
+            "orders ",
+            "a\nb",
+            "a\u2028b",
+            "a\x00b",
+            "a\x1b[2Jb",
+            "a\x85b",
+            "a\u202eb",
+            "a\u2066b",
+            "a\u200bb",
+            "\ufefforders",
+            "a\xa0b",
+            "\ud800",
+            "e\u0301",
+        ],
+    )
+    def test_refuses_what_cannot_be_told_apart_or_breaks_a_line(self, key_id: str) -> None:
+        with pytest.raises(ValueError, match="a key's id is 1 to 255 bytes of printable text"):
+            hmac_key(id=key_id)
+        with pytest.raises(KeyringError, match="printable text"):
+            with_new_key(Keyring(), key_id, "hmac-sha256")
+
+
+class TestSmallOrder:
+    """Under a public key of small order anyone can sign: a signature of nothing fits a part of all texts."""
+
+    POINTS: ClassVar = [
+        bytes.fromhex(point)
+        for point in (
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "0100000000000000000000000000000000000000000000000000000000000080",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "0000000000000000000000000000000000000000000000000000000000000080",
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+            "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+            "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+        )
+    ]
+    GROUP_ORDER = 2**252 + 27742317777372353535851937790883648493
+
+    def test_such_a_key_would_take_a_forged_signature(self) -> None:
+        key, signature = Ed25519PublicKey.from_public_bytes(self.POINTS[0]), self.POINTS[0] + bytes(32)
+        key.verify(signature, b"whatever")
+
+    @pytest.mark.parametrize("point", POINTS)
+    def test_such_a_key_is_refused(self, point: bytes) -> None:
+        with pytest.raises(ValueError, match="its public half is of small order"):
+            hmac_key(algorithm="ed25519", secret=None, public=point)
+        fields = key_fields(algorithm="ed25519", public=base64.b64encode(point).decode())
+        del fields["secret"]
+        with pytest.raises(KeyringError, match="of small order, so that anyone could sign"):
+            decode_keyring(ring_text(fields))
+
+    @pytest.mark.parametrize("point", POINTS)
+    def test_a_signature_with_such_a_point_is_refused(self, point: bytes) -> None:
+        key = with_new_key(Keyring(), "audit", "ed25519").keys[0]
+        verify, signature = verifier(key, b""), signer(key, b"")(b"text")
+        assert verify(b"text", signature)
+        assert not verify(b"text", point + signature[32:])
+        assert not verify(b"text", point + bytes(32))
+
+    def test_a_signature_written_in_another_way_is_refused(self) -> None:
+        key = with_new_key(Keyring(), "audit", "ed25519").keys[0]
+        verify, signature = verifier(key, b""), signer(key, b"")(b"text")
+        scalar = int.from_bytes(signature[32:], "little")
+        for times in range(1, 16):
+            other = scalar + times * self.GROUP_ORDER
+            assert not verify(b"text", signature[:32] + other.to_bytes(32, "little"))
 
 
 class TestRefusal:
@@ -240,7 +336,7 @@ class TestLifecycle:
             status="active",
             created=THEN,
             private=ring.keys[0].private,
-            public=bytes(32),
+            public=bytes(range(32)),
         )
         assert public_part(Keyring(keys=(bare,)))[0].keys[0].public == ring.keys[0].public
 
