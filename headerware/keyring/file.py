@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Final, Literal
 
 from headerware.core.errors import KeyringError
+from headerware.core.plain_files import read_plain
 from headerware.keyring.keyring import Key, Keyring, decode_keyring
 
 Permissions = Literal["owner", "kubernetes"]
@@ -196,44 +197,28 @@ class KeyringFile:
 
 def _read(path: str, permissions: Permissions, *, any_owner: bool = False) -> tuple[Keyring, _Stamp]:
     try:
-        descriptor, linked = _opened(path)
-        try:
-            status = os.fstat(descriptor)
-            _check_kind(path, status, any_owner=any_owner)
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                text = file.read(MAX_BYTES + 1)
-        finally:
-            os.close(descriptor)
+        text, status, linked = _contents(path)
     except (OSError, ValueError) as error:
         raise KeyringError(_text(path, error)) from error
-    if len(text) > MAX_BYTES:
-        raise KeyringError(f"keyring {path} is larger than {MAX_BYTES} bytes: no keyring is")
-    keyring = decode_keyring(text, source=f"keyring {path}")
-    _check_permissions(path, keyring, status.st_mode, permissions, linked=linked)
-    return keyring, _stamp(status)
-
-
-def _opened(path: str) -> tuple[int, bool]:
-    """Open a file, and tell whether its name is a link."""
-    # A pipe or device must not make us wait, nor become our terminal.
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-    try:
-        return os.open(path, flags | os.O_NOFOLLOW), False
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return os.open(path, flags), True
-
-
-def _check_kind(path: str, status: os.stat_result, *, any_owner: bool) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise KeyringError(f"keyring {path} is a folder, pipe or device, and not a plain file")
     user = os.geteuid()
     if status.st_uid not in {0, user} and not any_owner:
         raise KeyringError(
             f"keyring {path} belongs to user {status.st_uid}, who could change which keys are trusted here; "
             f"expected this process's user {user} or root: run chown {user} {path}"
         )
+    keyring = decode_keyring(text, source=f"keyring {path}")
+    _check_permissions(path, keyring, status.st_mode, permissions, linked=linked)
+    return keyring, _stamp(status)
+
+
+def _contents(path: str) -> tuple[bytes, os.stat_result, bool]:
+    """Read a file, and tell whether its name is a link."""
+    try:
+        return *read_plain(path, MAX_BYTES, follow=False), False
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return *read_plain(path, MAX_BYTES), True
 
 
 def _check_permissions(
