@@ -18,6 +18,11 @@ def encode_text(layout: bytes) -> bytes:
     return b2a_base64(layout, newline=False)
 
 
+def text_bytes(layout_bytes: int) -> int:
+    """Return how many bytes a layout of this length has as a header value."""
+    return (layout_bytes + 2) // 3 * 4
+
+
 def decode_text(value: bytes | None, name: str) -> bytes:
     """Return the binary layout of a header value.
 

@@ -48,6 +48,7 @@ PUBLIC = [
     "TransformError",
     "TransportHeaderError",
     "UnknownSchemaError",
+    "Verified",
     "WireFormatError",
     "load_chain",
 ]
