@@ -20,7 +20,8 @@ class ReplayWindow:
 
     The same sequence in the same place is a record read again, as after a seek or a restart; anywhere
     else it is a copy. Records are looked up when they come, and remembered when no step has refused them.
-    What has left the window is not known any more, so that an old copy can pass: the window is bounded by ``size`` sequences a producer and 1,024 producers, and those not heard of for
+    What has left the window is not known any more, so that an old copy can pass: the window is bounded by
+    ``size`` sequences a producer and 1,024 producers, and those not heard of for
     longest go first. Not safe for use by several threads at once.
 
     Args:
