@@ -17,8 +17,8 @@ _new_headers = tuple.__new__
 class MessageHeaders(list[Any]):
     """A message's headers, which also hold what a message has no room for.
 
-    A Message takes no attributes and no weak references, and to make a subclass takes four times as long as to
-    set headers. So this lasts as long as the message, and is gone where an application sets other headers.
+    A Message takes no attributes and no weak references, and a subclass of it takes four times as long as
+    other headers. So this lasts as long as the message, and is gone where an application sets other headers.
     """
 
     __slots__ = ("local", "topic")

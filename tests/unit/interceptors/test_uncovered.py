@@ -175,6 +175,28 @@ class TestStripped:
         copy = appended(signed, ("__connect.errors.topic", b"other")).replace(offset=2000)
         assert len(read(keys, [signed, copy], Dedup())) == 1
 
+    def test_a_dead_letter_that_is_put_back_is_delivered(self, keys: str) -> None:
+        letters: list[Record] = []
+        fails = [True]
+
+        class Reads:
+            on_error = "dead_letter"
+
+            def on_consume(self, record: Record) -> Record:
+                if fails[0]:
+                    raise ValueError
+                return record
+
+        (signed,) = sent(keys, Dedup())
+        chain = Chain([Reads(), Dedup(), Sign(keyring=keys, replay_window=10)])
+        with chain.open(Context(side="consumer", publish=letters.append)) as session:
+            assert session.consume([signed]) == []
+            fails[0] = False
+            back = letters[0].replace(topic="orders", partition=3, offset=2000)
+            (seen,) = session.consume([back])
+            assert seen.headers == RECORD.headers
+            assert session.consume_outcomes([back.replace(offset=2001)]) != [seen]
+
 
 class TestRefused:
     def test_a_record_with_any(self, keys: str) -> None:
