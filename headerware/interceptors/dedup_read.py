@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, HookResult
@@ -20,7 +22,7 @@ _new_headers: Final = tuple.__new__
 """Headers of pairs that are known to be right, without a further call."""
 
 
-class _Unsettled(NamedTuple):
+class _Unsettled(msgspec.Struct, frozen=True, gc=False):
     """What is known of a record that no step has accepted yet."""
 
     by: Reading

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from binascii import Error as Base64Error
-from binascii import a2b_base64, b2a_base64
 from fnmatch import fnmatchcase
 from glob import escape
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -70,7 +68,7 @@ class _Known(NamedTuple):
     statement: Statement
 
 
-class _Unsettled(NamedTuple):
+class _Unsettled(msgspec.Struct, frozen=True, gc=False):
     """What is left to do once no step has refused a record."""
 
     by: Verifying
@@ -145,9 +143,18 @@ class Verifying:
         if self._window is not None:
             self._window.remember(verified, mine.place)
         headers = record.headers
-        return record.replace(
-            headers=Headers.trusted((*headers, *verified.set_aside)) if verified.set_aside else headers,
-            local={name: state for name, state in local.items() if name != _UNSETTLED},
+        rest = {name: state for name, state in local.items() if name != _UNSETTLED}
+        return Record(
+            record.topic,
+            record.value,
+            record.key,
+            Headers.trusted((*headers, *verified.set_aside)) if verified.set_aside else headers,
+            record.partition,
+            record.timestamp_ms,
+            record.timestamp_type,
+            record.offset,
+            record.leader_epoch,
+            {name: state for name, state in local.items() if name != _UNSETTLED},
         )
 
     def _hook(self, now_ms: Callable[[], int]) -> Callable[[Record], Record]:
@@ -183,7 +190,7 @@ class Verifying:
         known_in, stamp_of, max_age_ms = self._known, decode_stamp, self._rules.max_age_ms
         unsettled = self._unsettled if self.settles else None
         passes = self._rules.uncovered == "pass"
-        to_layout, to_text = a2b_base64, b2a_base64
+        to_layout, new_verified = decode_text, Verified
         nothing: dict[bytes, _Known] = {}
         keyring, own = current(now_ms()), own_cluster()
 
@@ -197,11 +204,9 @@ class Verifying:
                 known_in.clear()
                 keyring, own = newest, own_cluster()
             try:
-                value = to_layout(text)  # type: ignore[arg-type]  # null is answered below
-            except (Base64Error, TypeError, ValueError):
-                value = b""
-            if to_text(value, newline=False) != text or not value:
-                value = _layout(text)  # raises
+                value = to_layout(text, HEADER)
+            except WireFormatError as error:
+                raise SignatureError(f"its hw.sig cannot be read: {error}") from error
             topic = record.topic
             met = known_in.get(topic, nothing)
             # All but stamp and signature is the statement: 24 + 32 bytes for HMAC, 24 + 64 for Ed25519.
@@ -216,7 +221,7 @@ class Verifying:
                 judge(judged, statement, record, signed_at_ms, now)
             if not known:
                 remember(topic, value[:end], ready)
-            verified = Verified(
+            verified = new_verified(
                 statement.key_id,
                 statement.key_version,
                 signed_at_ms,
@@ -224,9 +229,13 @@ class Verifying:
                 statement.topic,
                 producer,
                 sequence,
-                tuple([pair[0] for pair in later]) if later else (),
-                Headers.trusted(later) if later and passes else EMPTY,
             )
+            if later:
+                verified = msgspec.structs.replace(
+                    verified,
+                    uncovered=tuple(pair[0] for pair in later),
+                    set_aside=Headers.trusted(later) if passes else EMPTY,
+                )
             if unsettled is None:
                 return {LOCAL: verified}
             return {LOCAL: verified, _UNSETTLED: unsettled(verified, record, covered)}
@@ -333,13 +342,6 @@ class Verifying:
                 self._warned.add(record.topic)
             _log.warning("topic %r has records without a signature", record.topic)
         return record
-
-
-def _layout(text: HeaderValue) -> bytes:
-    try:
-        return decode_text(text, HEADER)
-    except WireFormatError as error:
-        raise SignatureError(f"its hw.sig cannot be read: {error}") from error
 
 
 def _require_permitted(key: Key, statement: Statement, signed_at_ms: int, now_ms: int) -> None:
