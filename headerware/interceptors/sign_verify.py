@@ -143,7 +143,6 @@ class Verifying:
         if self._window is not None:
             self._window.remember(verified, mine.place)
         headers = record.headers
-        rest = {name: state for name, state in local.items() if name != _UNSETTLED}
         return Record(
             record.topic,
             record.value,
