@@ -34,6 +34,7 @@ from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
 from headerware.core.record import Record, RecordMetadata, TimestampType
+from headerware.core.verified import Verified
 
 if TYPE_CHECKING:
     from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer
@@ -75,6 +76,7 @@ __all__ = [
     "TransformError",
     "TransportHeaderError",
     "UnknownSchemaError",
+    "Verified",
     "WireFormatError",
     "load_chain",
 ]

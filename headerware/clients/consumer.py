@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -28,6 +27,7 @@ from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
 from headerware.core.record import Record
 from headerware.core.session import Session
+from headerware.core.verified import Verified
 
 _C: Final[Any] = confluent_kafka.Consumer
 _c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
@@ -102,7 +102,6 @@ class Consumer(InboxConsumer):
             raise
         self._take_in = session.consume_outcome
         self._paused: set[Place] = set()
-        self._remembered = OrderedDict()
         self._simple = not self._offsets.gathers
         self._ticks = session.has("poll") or self._offsets.gathers
         self._next_tick = self._next_commit = 0.0
@@ -144,7 +143,7 @@ class Consumer(InboxConsumer):
             if outcome.__class__ is Record and self._simple and not self._inbox:
                 if self._stores:
                     self._store_message(message)
-                return self._delivered(message, record, outcome)
+                return fitted(message, record, outcome)
             self._inbox.add(message, record, outcome)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -221,7 +220,8 @@ class Consumer(InboxConsumer):
             # By message, and so before the chain's changes: the topic is that on the wire.
             for message in last.values():
                 self._store_message(message)
-        messages.extend(map(self._delivered, fetched[:good], records, outcomes))
+        good_ones: list[Any] = outcomes
+        messages.extend(map(fitted, fetched[:good], records, good_ones))
         if good == len(fetched):
             return messages
         for rest in zip(fetched[good:], records[good:], outcomes[good:], strict=True):
@@ -244,13 +244,6 @@ class Consumer(InboxConsumer):
             else:
                 self._inbox.add(message, *next(results))
         return self._drain(limit, messages)
-
-    def _delivered(self, message: Message, before: Record, after: Any) -> Message:
-        if after is before:
-            return message
-        if after.local or after.topic is not before.topic:
-            self._remember(before.topic, after)
-        return fitted(message, before, after)
 
     # What goes on between records
 
@@ -360,6 +353,9 @@ class _RawConsumer(Consumer):
 
     def local(self, message: Message) -> Mapping[str, Any]:  # noqa: ARG002 - nobody has any
         return {}
+
+    def verified(self, message: Message) -> Verified | None:  # noqa: ARG002 - nobody has verified anything
+        return None
 
     def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         return positions

@@ -16,14 +16,14 @@ from headerware.clients.offsets import Place, place_of, positioned
 from headerware.clients.serde_errors import as_client_error
 from headerware.core.errors import HeaderwareError
 from headerware.core.record import Record
+from headerware.core.verified import LOCAL, Verified
 
 _C: Final[Any] = confluent_kafka.Consumer
 _c_poll = _C.poll
-_REMEMBERED: Final = 10_000
 
 
 class InboxConsumer(PartitionsConsumer):
-    """A consumer that hands out its inbox in order, and remembers what messages have no room for."""
+    """A consumer that hands out its inbox in order, and tells what interceptors know of a message."""
 
     _take_in: Callable[[Record], Any]
     _repeated: int
@@ -49,7 +49,6 @@ class InboxConsumer(PartitionsConsumer):
                     self._stay_in_the_group()
                     break
             elif entry.message is not None and not self._was_delivered(entry):
-                self._remember(entry.place[0], entry.record)
                 messages.append(entry.message)
             if entry.position is not None:
                 passed[entry.place] = entry.position, entry.leader_epoch
@@ -101,17 +100,17 @@ class InboxConsumer(PartitionsConsumer):
         self._repeated += 1
         return True
 
-    def _remember(self, topic: str, record: Record | None) -> None:
-        """Keep what a message has no room for: an interceptor's state, and the topic on the wire."""
-        if record is None or not (record.local or record.topic != topic):
-            return
-        self._remembered[record.topic, record.partition or 0, record.offset or 0] = topic, record.local
-        if len(self._remembered) > _REMEMBERED:
-            self._remembered.popitem(last=False)
-
     def local(self, message: Message) -> Mapping[str, Any]:
-        """Give the interceptors' state of a message that was delivered, by interceptor; empty where none is.
+        """Return the interceptors' state of a message that was delivered, by interceptor; empty if none is.
 
-        The last 10,000 messages that have any are remembered.
+        It is there as long as the message is, and as the message keeps the headers that it came with.
         """
         return self._found(message)[1] or {}
+
+    def verified(self, message: Message) -> Verified | None:
+        """Return what was verified of a message that was delivered; None if nobody vouches for it.
+
+        It is there as long as the message is, and as the message keeps the headers that it came with.
+        """
+        found: Verified | None = self.local(message).get(LOCAL)
+        return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients.codes import INVALID_ARG, NO_OFFSET
 from headerware.clients.groups import register
+from headerware.clients.messages import MessageHeaders
 from headerware.clients.offsets import Offsets, Place, as_committed, place_of, positioned
 from headerware.clients.rebalance import tell_committed
 from headerware.core.session import Session
@@ -28,7 +28,6 @@ class OffsetsConsumer(confluent_kafka.Consumer):
     _offsets: Offsets
     _commits_s: float
     _stores: bool
-    _remembered: OrderedDict[tuple[str, int, int], tuple[str, Mapping[str, Any] | None]]
 
     def store_offsets(
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None
@@ -156,8 +155,10 @@ class OffsetsConsumer(confluent_kafka.Consumer):
 
     def _found(self, message: Message) -> tuple[str, Mapping[str, Any] | None]:
         """Give the topic on the wire, and the interceptors' state, of a message that was delivered."""
-        key = (message.topic() or "", message.partition() or 0, message.offset() or 0)
-        return self._remembered.get(key) or (key[0], None)
+        headers = message.headers()
+        if headers.__class__ is MessageHeaders:
+            return headers.topic, headers.local
+        return message.topic() or "", None
 
 
 def _is_good(message: Any) -> bool:

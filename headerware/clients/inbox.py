@@ -205,6 +205,6 @@ def _extra(record: Record, place: Place | None = None) -> Entry:
     return Entry(
         place or (record.topic, record.partition or 0),
         offset=record.offset,
-        message=message_of(record),
+        message=message_of(record, None if place is None else place[0]),
         record=record,
     )

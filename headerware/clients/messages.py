@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, Message
@@ -11,6 +12,25 @@ from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record, RecordMetadata
 
 _new_headers = tuple.__new__
+
+
+class MessageHeaders(list[Any]):
+    """A message's headers, which also hold what a message has no room for.
+
+    A Message takes no attributes and no weak references, and a subclass of it takes four times as long as
+    other headers. So this lasts as long as the message, and is gone where an application sets other headers.
+    """
+
+    __slots__ = ("local", "topic")
+
+    local: Mapping[str, Any] | None
+    """The interceptors' state."""
+    topic: str
+    """The topic on the wire, which a transform may have changed in the message."""
+
+    def __reduce__(self) -> Any:
+        """Be copied and pickled as a plain list, for an interceptor's state may not be copied."""
+        return list, (list(self),)
 
 
 class _Unreadable(dict[str, bytes | None]):
@@ -53,7 +73,9 @@ def fitted(message: Message, before: Record, after: Record) -> Message:
     if after is before:
         return message
     headers = after.headers
-    if headers is not before.headers:
+    if after.local or after.topic is not before.topic:
+        message.set_headers(_known(headers, after, before.topic))
+    elif headers is not before.headers:
         # What wire_headers gives, without its call; None is "no headers".
         message.set_headers(list(headers) if headers else None)  # type: ignore[arg-type]
     if after.value is not before.value:
@@ -65,19 +87,32 @@ def fitted(message: Message, before: Record, after: Record) -> Message:
     return message
 
 
-def message_of(record: Record) -> Message:
-    """Make a message of a record that the chain added."""
+def message_of(record: Record, topic: str | None = None) -> Message:
+    """Return a message for a record that the chain added.
+
+    Args:
+        record: the record.
+        topic: the topic on the wire; the record's own if it is None.
+    """
+    has_more = record.local or (topic is not None and topic != record.topic)
     return Message(
         record.topic,
         -1 if record.partition is None else record.partition,
         -1 if record.offset is None else record.offset,
         record.key,
         record.value,
-        wire_headers(record.headers),
+        _known(record.headers, record, topic or record.topic) if has_more else wire_headers(record.headers),
         None,
         (record.timestamp_type, 0 if record.timestamp_ms is None else record.timestamp_ms),
         leader_epoch=-1 if record.leader_epoch is None else record.leader_epoch,
     )
+
+
+def _known(headers: Headers, record: Record, topic: str) -> Any:
+    known = MessageHeaders(headers)
+    known.local = record.local
+    known.topic = topic
+    return known
 
 
 def undelivered(record: Record, error: KafkaError) -> Message:

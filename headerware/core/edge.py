@@ -10,8 +10,8 @@ from headerware.core.headers import Headers
 if TYPE_CHECKING:
     from headerware.core.record import Record
 
-RESERVED: Final = "hw."
-_BEHIND_RESERVED: Final = "hw/"  # the least text behind all that begin with "hw."
+RESERVED: Final = frozenset({"hw.", "Hw.", "hW.", "HW."})
+"""What names of ours begin with. We write small letters; the rest is reserved, too, lest anyone mistake it."""
 LINEAGE: Final = frozenset({"hw.trail", "hw.owner", "hw.schema"})
 """Headers of ours that describe a record and may stay on it, and so may come back from an application."""
 ENCODINGS: Final = {
@@ -39,7 +39,7 @@ def admit(record: Record) -> Record:
     if record.headers.__class__ is not Headers or record.topic.__class__ is not str:
         record = record.replace(topic=_topic(record), headers=Headers(record.headers))
     for pair in record.headers:
-        if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
+        if pair[0][:3] in RESERVED and pair[0] not in LINEAGE:
             raise _reserved(pair[0])
     return record
 
@@ -60,7 +60,7 @@ def admit_bytes(record: Record) -> Record:
         and record.topic.__class__ is str
     ):
         for pair in headers:
-            if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
+            if pair[0][:3] in RESERVED and pair[0] not in LINEAGE:
                 raise _reserved(pair[0])
         return record
     return to_wire(admit(record))

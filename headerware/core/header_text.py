@@ -3,19 +3,29 @@
 Applications and frameworks decode all headers of a record as text. A binary value would break them, so each
 ``hw.`` header holds its binary layout as base64 with the standard alphabet and padding (RFC 4648, section 4).
 Each layout has exactly one spelling; others are refused.
+
+msgspec writes and reads bytes in JSON as base64, four times as fast as ``binascii`` does. What JSON permits
+beyond base64 (escapes) and what base64 permits beyond one spelling is found by writing the layout again.
 """
 
 from __future__ import annotations
 
-from binascii import Error as Base64Error
-from binascii import a2b_base64, b2a_base64
+import msgspec
 
 from headerware.core.errors import WireFormatError
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(bytes).decode
 
 
 def encode_text(layout: bytes) -> bytes:
     """Return the header value that stands for a binary layout."""
-    return b2a_base64(layout, newline=False)
+    return _encode(layout)[1:-1]
+
+
+def text_bytes(layout_bytes: int) -> int:
+    """Return how many bytes a layout of this length has as a header value."""
+    return (layout_bytes + 2) // 3 * 4
 
 
 def decode_text(value: bytes | None, name: str) -> bytes:
@@ -30,10 +40,11 @@ def decode_text(value: bytes | None, name: str) -> bytes:
     """
     if value is None:
         raise WireFormatError(f"header {name!r}: expected base64, found null")
+    quoted = b'"%b"' % value
     try:
-        layout = a2b_base64(value, strict_mode=True)
-    except (Base64Error, ValueError):
+        layout = _decode(quoted)
+    except msgspec.MsgspecError:
         layout = b""
-    if not layout or b2a_base64(layout, newline=False) != value:
+    if not layout or _encode(layout) != quoted:
         raise WireFormatError(f"header {name!r}: expected base64 (RFC 4648, section 4, with padding)")
     return layout

@@ -88,8 +88,8 @@ class Place(IntEnum):
     CLAIM_CHECK = 100
     EXPIRE = 110
     SLICE = 120
+    ADMISSION = 125
     SIGN = 130
-    ADMISSION = 140
     COMPACT = 150
 
 
@@ -130,6 +130,10 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ``reached(topic, partition, offset)``, ``seek(topic, partition, offset)``, ``safe_offset(topic, partition,
     position)``, ``safe_offsets()``, ``waiting_offsets()``, ``overhead_bytes(record)``, ``stats()`` and
     ``close()``: see :class:`Step`.
+
+    ``settle(record)``, and ``settle_batch(records)`` where a batch is cheaper, see each consumed record last,
+    once no step has refused it, and return what the hooks return. There a step remembers what it has seen,
+    so that a refused record leaves no trace, and gives the application what no other step may see.
 
     Args:
         name: what it is called in configuration, errors and statistics; its type where it is None.

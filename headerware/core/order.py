@@ -13,24 +13,32 @@ if TYPE_CHECKING:
 
 _CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
 _LAST: Final = "compact rewrites header names, so it comes last"
+_UNCOVERED: Final = "the signature would not cover {}"
+_FIRST_SLICE: Final = "only the first slice of a message has its headers, so {} before the message is cut"
 _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
-    (Place.ENCRYPT, Place.COMPRESS, "what is encrypted does not compress any more"),
-    (Place.SLICE, Place.COMPRESS, "slices would be compressed one by one; compress the whole message first"),
-    (Place.SLICE, Place.ENCRYPT, "a message is encrypted whole, and its slices are cut from that"),
-    (Place.SLICE, Place.CLAIM_CHECK, "a message that is checked in needs no slices"),
-    (Place.COMPRESS, Place.SCHEMA, "the schema belongs to the bytes as they were serialized"),
-    (Place.SLICE, Place.SCHEMA, "only the first slice keeps headers; the schema is deposited before the cut"),
-    (Place.SIGN, Place.SCHEMA, "the schema's fingerprint would stand outside the signature"),
-    (Place.SLICE, Place.TRAIL, "only the first slice keeps headers; the trail is written before the cut"),
-    (Place.SLICE, Place.TRACE, "only the first slice keeps headers; the trace is written before the cut"),
-    (Place.SLICE, Place.DEDUP, "only the first slice keeps headers; the identity is written before the cut"),
-    (Place.SIGN, Place.TRAIL, "the trail would stand outside the signature"),
-    (Place.SIGN, Place.TRACE, "the trace context would stand outside the signature"),
-    (Place.SIGN, Place.DEDUP, "the identity would stand outside the signature"),
+    (Place.ENCRYPT, Place.COMPRESS, "encrypted bytes cannot be compressed"),
+    (
+        Place.SLICE,
+        Place.COMPRESS,
+        "it would compress each slice on its own; compress the whole message first",
+    ),
+    (Place.SLICE, Place.ENCRYPT, "it would encrypt each slice on its own; encrypt the whole message first"),
+    (Place.SLICE, Place.CLAIM_CHECK, "a message that is stored elsewhere does not have to be cut"),
+    (Place.COMPRESS, Place.SCHEMA, "a schema describes the bytes as they were serialized, not compressed"),
+    (Place.SLICE, Place.SCHEMA, _FIRST_SLICE.format("the schema is replaced")),
+    (Place.SIGN, Place.SCHEMA, _UNCOVERED.format("the schema's fingerprint")),
+    (Place.SLICE, Place.TRAIL, _FIRST_SLICE.format("the trail is written")),
+    (Place.SLICE, Place.TRACE, _FIRST_SLICE.format("the trace context is written")),
+    (Place.SLICE, Place.DEDUP, _FIRST_SLICE.format("the identity is written")),
+    (Place.ADMISSION, Place.SLICE, "each slice needs a token of its own, so the message is cut first"),
+    (Place.SIGN, Place.ADMISSION, _UNCOVERED.format("the token")),
+    (Place.SIGN, Place.TRAIL, _UNCOVERED.format("the trail")),
+    (Place.SIGN, Place.TRACE, _UNCOVERED.format("the trace context")),
+    (Place.SIGN, Place.DEDUP, _UNCOVERED.format("the identity")),
     (Place.SIGN, Place.COMPRESS, _CHANGES_BYTES),
     (Place.SIGN, Place.ENCRYPT, _CHANGES_BYTES),
     (Place.SIGN, Place.CLAIM_CHECK, _CHANGES_BYTES),
-    (Place.SIGN, Place.SLICE, "slices would not be signed; each slice needs a signature of its own"),
+    (Place.SIGN, Place.SLICE, "each slice needs a signature of its own, so the message is cut first"),
     *((Place.COMPACT, place, _LAST) for place in Place if place not in {Place.COMPACT, Place.TRANSFORM}),
 )
 """(left, right, why right may not stand behind left)."""

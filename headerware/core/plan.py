@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headerware.core.hooks import OnError
-    from headerware.core.topics import TopicPatterns
 
 Direction = Literal["send", "consume"]
+_COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
 
 
 class Step:
@@ -25,6 +28,7 @@ class Step:
         opened: the object with the hooks.
         topics: where it works.
         on_error: what happens to records that it fails on, resolved from its role.
+        counts: its counters; None makes new ones.
     """
 
     __slots__ = ("counts", "interceptor", "name", "on_error", "opened", "position", "topics", "warned")
@@ -38,6 +42,7 @@ class Step:
         opened: Any,
         topics: TopicPatterns,
         on_error: OnError,
+        counts: dict[str, int] | None = None,
     ) -> None:
         self.position: Final = position
         self.name: Final = name
@@ -45,13 +50,28 @@ class Step:
         self.opened: Final = opened
         self.topics: Final = topics
         self.on_error: Final = on_error
-        self.counts: Final[dict[str, int]] = {"dropped": 0, "failed": 0, "skipped": 0, "dead_lettered": 0}
+        self.counts: Final[dict[str, int]] = counts or dict.fromkeys(_COUNTS, 0)
         self.warned: set[str] = set()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
         """Give a hook or service of the opened object, or None."""
         found: Callable[..., Any] | None = getattr(self.opened, name, None)
         return found
+
+    def settling(self, position: float) -> Step | None:
+        """Return the step that runs this one's ``settle`` at the end of consuming; None if it has none."""
+        single, batch = self.hook("settle"), self.hook("settle_batch")
+        if single is None and batch is None:
+            return None
+        return Step(
+            position=position,
+            name=self.name,
+            interceptor=self.interceptor,
+            opened=SimpleNamespace(on_consume=single, on_consume_batch=batch),
+            topics=TopicPatterns(["*"]),  # a transform may have moved the record
+            on_error=self.on_error,
+            counts=self.counts,
+        )
 
     def takes_batches(self, direction: Direction) -> bool:
         """Whether it would rather have many records at once."""
@@ -92,7 +112,9 @@ class Plan:
         """Count the records that each step took in, by name."""
         taken = accumulate(self._flow, initial=self.records)
         next(taken)  # before the first step
-        return [(step.name, count) for step, count in zip(self.steps, taken, strict=False)]
+        # What settles has been counted on its way.
+        counts = zip(self.steps, taken, strict=False)
+        return [(step.name, count) for step, count in counts if step.position > -1]
 
     def index(self, hook: object) -> int:
         """Find the place of a hook that is running."""

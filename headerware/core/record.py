@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headerware.core.headers import EMPTY, Headers
+from headerware.core.verified import LOCAL, Verified
 
 
 class TimestampType(IntEnum):
@@ -45,6 +46,12 @@ class Record(msgspec.Struct, frozen=True):
     offset: int | None = None
     leader_epoch: int | None = None
     local: Mapping[str, Any] | None = None
+
+    @property
+    def verified(self) -> Verified | None:
+        """What a step has verified of a consumed record; None if none has."""
+        local = self.local
+        return None if local is None else local.get(LOCAL)
 
     def replace(self, **changes: Any) -> Record:
         """Give a copy with some fields changed."""

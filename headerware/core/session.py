@@ -67,6 +67,9 @@ class Session:
         compacts = any("hw.ids" in getattr(step.interceptor, "decodes", ()) for step in self._steps)
         undecoded = refuse_encodings if compacts else refuse_compacted
         consuming.insert(objects, _check("consume", undecoded, objects - 0.5))
+        # The last that consuming does, in the same order as the steps themselves.
+        last = [each for at, step in enumerate(self._steps) if (each := step.settling(at - len(steps) - 1))]
+        consuming[:0] = last
         if objects:
             sending.insert(objects, _check("send", to_wire, objects - 0.5))
         edge = admit if objects else admit_bytes

@@ -60,9 +60,9 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
     sequence. So an application that sends a record again by itself makes a second record, unless its
     identity comes from what it says. A copy in another topic that a mirror made byte for byte is a copy.
 
-    A record that a step to the left refuses has come all the same: its copies are dropped, while the record
-    itself can be read again from its place, and its dead letter can be put back. What has come and was not
-    processed comes again from its place only, so commit what has been processed, and nothing before.
+    A record is remembered when no step has refused it: of one that was refused, a copy and its dead letter
+    are delivered. What was delivered and not processed comes again from its place only, so commit what has
+    been processed, and nothing before. A step that makes a new record must keep the old one's ``local``.
 
     Without ``sign`` to its right whoever can write to a topic can announce another's identities.
 
@@ -141,7 +141,8 @@ class DedupStep:
         "_scopes",
         "close",
         "on_consume",
-        "on_consume_batch",
+        "settle",
+        "settle_batch",
         "stats",
     )
 
@@ -155,11 +156,14 @@ class DedupStep:
         self._scopes: dict[str, bytes] = {}
         store = _store(options, context)
         seen = store or MemoryWindows(options.window, options.max_identities)
-        reading = Reading(context.is_duplicate or seen.is_duplicate, store)
+        asked = context.is_duplicate
+        reading = Reading(asked or seen.is_duplicate, store, at_once=asked is not None)
         self.on_consume: Final = reading.on_consume
         self.stats: Final = reading.stats
+        if asked is None:
+            self.settle: Callable[[Record], Any] = reading.settle
         if store is not None:  # without one a batch costs as much as its records do
-            self.on_consume_batch: Callable[[Sequence[Record]], list[Any]] = reading.on_consume_batch
+            self.settle_batch: Callable[[Sequence[Record]], list[Any]] = reading.settle_batch
             self.close: Callable[[], None] = store.close
         _open_steps.add(self)
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 import math
 import os
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
 from weakref import WeakSet
 
 import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
+from headerware.core.header_text import encode_text, text_bytes
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
+from headerware.core.verified import Verified
 from headerware.interceptors.sign_replay import ReplayWindow
-from headerware.interceptors.sign_verify import Require, Verified, Verifying
+from headerware.interceptors.sign_verify import TOPIC, Require, Rules, Uncovered, Verifying
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.file import MAX_STALE_MS
 from headerware.keyring.signature import (
@@ -45,6 +47,8 @@ __all__ = ["Sign", "SignStep", "Verified"]
 
 _TOPICS_MAX: Final = 1024
 _TEXT_MAX_BYTES: Final = 255
+_SKEW_MAX_MS: Final = 3_600_000
+_NO_ORIGIN: Final = frozenset("[]{}!")
 _FRAMING_BYTES: Final = 10
 """What the record format spends on a header's two lengths, at most."""
 _REQUIRE: Final[dict[bool | str, Require]] = {
@@ -61,9 +65,10 @@ _REQUIRE: Final[dict[bool | str, Require]] = {
 class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sign each record, and refuse records whose signature is missing, wrong or out of place.
 
-    Verification ends with the removal of ``hw.sig``. Headers that were added behind it later pass when
-    they neither repeat a signed name nor begin with ``hw.``; ``record.local["sign"]`` is then a
-    :class:`Verified` that names them. A bad signature is refused even where none is required.
+    Verification ends with the removal of ``hw.sig``, and ``record.verified`` then says what was verified. No
+    other step sees a header that was added behind ``hw.sig`` later, for that takes no key. A bad signature is
+    refused even where none is required, and so is a later header that repeats a signed name or begins with
+    ``hw.``, in any case. Of a record without a signature nothing is claimed, and all its headers are shown.
 
     Args:
         keyring: path of the keyring file (spec/keyring.md); any ``os.PathLike`` is taken. In a TOML file it
@@ -71,9 +76,14 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         key_id: the key to sign with. Consumers need none: a record names its key.
         require: what happens to records without a signature: ``off`` passes them, ``warn`` counts them and
             logs each topic once, ``enforce`` refuses them. False and True mean off and enforce.
+        uncovered: what happens to headers that were added behind ``hw.sig`` later: ``strip`` takes them
+            out, ``refuse`` refuses the record, ``pass`` gives them to the application alone, after all steps.
+        covered: names of headers that each signed record must have, covered by the signature.
+        max_age_ms: how old a signature may be, in milliseconds by the clock here; None is no limit.
+        clock_skew_ms: with ``max_age_ms``, how far a signer's clock may run ahead of the one here.
         cluster: this cluster's id; None asks the client.
-        accept_origins: ``cluster/topic`` globs of other places whose records may also stand here, copied
-            byte for byte by a mirror.
+        accept_origins: other places whose records may also stand here, copied byte for byte by a mirror:
+            ``cluster/topic``, both literal but for ``*`` and ``?``. ``{topic}`` is the topic that is read.
         keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
             that the group can read.
         keyring_max_stale_ms: how long the last good keyring is used while the file is missing or broken,
@@ -94,6 +104,10 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key_id: str | None = None
     require: bool | Literal["off", "warn", "enforce", "true", "false"] = "enforce"
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    uncovered: Literal["strip", "refuse", "pass"] = "strip"
+    covered: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
+    max_age_ms: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=_SKEW_MAX_MS)] = 60_000
     accept_origins: tuple[str, ...] = ()
     keyring_permissions: Permissions = "owner"
     keyring_max_stale_ms: Annotated[int, msgspec.Meta(ge=0)] = MAX_STALE_MS
@@ -108,11 +122,13 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         msgspec.structs.force_setattr(self, "require", require)
         if self.key_id is not None and (problem := key_id_problem(self.key_id)):
             raise ConfigError(problem, path="key_id")
+        if self.uncovered not in get_args(Uncovered):  # in code nothing has checked it yet
+            raise ConfigError(f"strip, refuse or pass, not {self.uncovered!r}", path="uncovered")
+        for name in self.covered:
+            if name.casefold() == HEADER:
+                raise ConfigError(f"a signature does not cover {name!r}, which holds it", path="covered")
         for origin in self.accept_origins:
-            if not all(origin.rpartition("/")):
-                raise ConfigError(
-                    f'"cluster/topic", such as "*/orders", not {origin!r}', path="accept_origins"
-                )
+            _origin(origin)
 
     def open(self, context: Context) -> SignStep:
         """Read the keyring, and give the hooks of one session.
@@ -160,6 +176,7 @@ class SignStep:
         "_verifying",
         "on_consume",
         "on_send",
+        "settle",
     )
 
     def __init__(
@@ -180,27 +197,35 @@ class SignStep:
             file,
             now_ms=context.now_ms,
             own_cluster=self._cluster,
-            require=_REQUIRE[options.require],
-            origins=options.accept_origins,
+            rules=Rules(
+                require=_REQUIRE[options.require],
+                uncovered=options.uncovered,
+                covered=frozenset(options.covered),
+                max_age_ms=options.max_age_ms,
+                clock_skew_ms=options.clock_skew_ms,
+                origins=tuple(map(_origin, options.accept_origins)),
+            ),
             window=ReplayWindow(options.replay_window) if options.replay_window else None,
         )
         self.on_send: Callable[[Record], Record] = self._sending_hook(context.now_ms)
         self.on_consume: Callable[[Record], Record] = self._verifying.on_consume
+        self.settle: Callable[[Record], Record] | None = (
+            self._verifying.settle if self._verifying.settles else None
+        )
         _open_steps.add(self)
 
     def overhead_bytes(self, record: Record) -> int:
-        """Give an upper bound of what the signature adds to a record on the wire, in bytes."""
+        """Return an upper bound of what the signature adds to a record on the wire, in bytes."""
         cluster = self._cluster()
-        return (
-            len(HEADER)
-            + _FRAMING_BYTES
-            + STATEMENT_FIXED_BYTES
+        layout = (
+            STATEMENT_FIXED_BYTES
             + len((self._options.key_id or "").encode())
             + (_TEXT_MAX_BYTES if cluster is None else len(cluster.encode()))
             + len(record.topic.encode())
             + STAMP_BYTES
             + max(SIGNATURE_BYTES.values())
         )
+        return len(HEADER) + _FRAMING_BYTES + text_bytes(layout)
 
     def stats(self) -> dict[str, int]:
         """Count the records without a signature and with uncovered headers, and the keyring's reloads."""
@@ -218,7 +243,7 @@ class SignStep:
     def _sending_hook(self, now_ms: Callable[[], int]) -> Callable[[Record], Record]:
         current, cluster_of, prepare = self._file.current, self._cluster, self._prepare
         rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
-        new = tuple.__new__
+        new, to_text = tuple.__new__, encode_text
         # Keyring, cluster and what was prepared with them change together, so that a thread which still
         # holds the old ones cannot put a retired key among the new.
         state = self._fresh(now_ms())
@@ -236,7 +261,8 @@ class SignStep:
             headers = record.headers
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
-            return record.with_headers(new(Headers, (*headers, (HEADER, statement + stamp + signature))))
+            text = to_text(statement + stamp + signature)
+            return record.with_headers(new(Headers, (*headers, (HEADER, text))))
 
         return on_send
 
@@ -265,6 +291,23 @@ class SignStep:
             prepared.clear()
         ready = prepared[topic] = (statement, signer(key, beginning(key.algorithm, statement)), until_ms)
         return ready
+
+
+def _origin(origin: str) -> tuple[str, str]:
+    """Return the patterns of cluster and topic.
+
+    Raises:
+        ConfigError: one of them is missing, or holds what is no pattern here.
+    """
+    cluster, _, topic = origin.rpartition("/")
+    if not cluster or not topic:
+        raise ConfigError(f'"cluster/topic", such as "*/orders", not {origin!r}', path="accept_origins")
+    if odd := _NO_ORIGIN & {*cluster, *topic.replace(TOPIC, "")}:
+        raise ConfigError(
+            f"expected names, * and ?, and {TOPIC} in the topic, found {' '.join(sorted(odd))} in {origin!r}",
+            path="accept_origins",
+        )
+    return cluster, topic
 
 
 def _cluster_port(options: Sign, context: Context) -> Callable[[], str | None]:

@@ -1,6 +1,8 @@
 """Glue slices together: the consuming side of ``slice``.
 
-One caller at a time. A message belongs to one partition: the same id elsewhere is another message.
+One caller at a time. A message belongs to one partition and to one signer: the same id elsewhere, from
+another signer, or without a signature is another message, so that a foreign slice neither gets into a message
+nor takes it along when it is refused.
 
 What is wrong with a slice is found before anything of it is kept; its message is then given up whole,
 and what still comes of that message is thrown away and counted (``late``). Giving up for want of time,
@@ -171,7 +173,9 @@ class Glue:
     def _take(self, record: Record) -> list[Record]:
         self._pass(record)
         header = _read(record)
-        key = (record.topic, record.partition, header.message_id)
+        verified = record.verified
+        signer = None if verified is None else verified.signer
+        key = (record.topic, record.partition, header.message_id, signer)
         if self._closed.get(key) is False:
             self._counts["late"] += 1
             return []

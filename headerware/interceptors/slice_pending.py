@@ -22,8 +22,8 @@ _OFFSET_BYTES: Final = 16
 
 Place = tuple[str, int | None]
 """A topic and a partition."""
-Key = tuple[str, int | None, bytes]
-"""A topic, a partition and a message id."""
+Key = tuple[str, int | None, bytes, tuple[str, bytes] | None]
+"""A topic, a partition, a message id, and who signed the slices: None if nothing has verified them."""
 
 
 class Pending:
@@ -83,6 +83,10 @@ class Pending:
             size += len(record.key or b"")
             for name, value in record.headers:
                 size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
+            verified = record.verified
+            if verified is not None and verified.uncovered:  # kept with the first slice's state
+                size += sum(_HEADER_BYTES + len(name) * 4 for name in verified.uncovered)
+                size += sum(len(value or b"") for _, value in verified.set_aside)
         return size
 
     def add(self, index: int, record: Record, now_ms: int) -> None:
@@ -137,7 +141,7 @@ class PartitionOffsets:
     __slots__ = ("_ends", "_floor", "_max_gap", "_starts", "gap_at", "pending")
 
     def __init__(self, max_gap: int) -> None:
-        self.pending: Final[dict[bytes, Pending]] = {}
+        self.pending: Final[dict[Key, Pending]] = {}
         self._floor: float | None = inf
         self.gap_at: float = inf
         """No message expires by gap up to this offset."""
@@ -157,14 +161,14 @@ class PartitionOffsets:
         """Take notice that a slice was added to an incomplete message."""
         assert pending.start is not None  # noqa: S101 - only messages with offsets come here
         assert pending.last_offset is not None  # noqa: S101 - as above
-        self.pending[pending.key[2]] = pending
+        self.pending[pending.key] = pending
         if self._floor is not None:
             self._floor = min(self._floor, pending.start)
         self.gap_at = min(self.gap_at, pending.last_offset + self._max_gap)
 
     def unwatch(self, pending: Pending) -> None:
         """Forget a message that is complete or given up."""
-        if self.pending.pop(pending.key[2], None) is not None and pending.start == self._floor:
+        if self.pending.pop(pending.key, None) is not None and pending.start == self._floor:
             self._floor = None
         if not self.pending:
             self.gap_at = inf

@@ -8,7 +8,8 @@
     25      8      total bytes: the length of the whole value
     33      4      slice bytes: the length of every slice's value but the last
 
-All numbers are unsigned and big-endian; the header is 37 bytes. spec/slice.md has the rules.
+All numbers are unsigned and big-endian. The header's value is these 37 bytes as base64, 52 characters.
+spec/slice.md has the rules.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 import msgspec
 
 from headerware.core.errors import WireFormatError
+from headerware.core.header_text import decode_text, encode_text, text_bytes
 
 HEADER: Final = "hw.slice"
 VERSION: Final = 1
@@ -27,7 +29,7 @@ COUNT_LIMIT: Final = 100_000
 """The most slices that a message may have; more could not be meant."""
 
 _LAYOUT: Final = struct.Struct(">B16sIIQI")
-HEADER_BYTES: Final = _LAYOUT.size
+HEADER_BYTES: Final = text_bytes(_LAYOUT.size)
 
 
 class SliceHeader(msgspec.Struct, frozen=True):
@@ -83,7 +85,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
         )
 
     def encode(self) -> bytes:
-        """Write the header's 37 bytes.
+        """Return the header's value.
 
         Raises:
             WireFormatError: numbers that :meth:`problem` objects to, or that do not fit their fields.
@@ -92,18 +94,19 @@ class SliceHeader(msgspec.Struct, frozen=True):
         if len(self.message_id) != ID_BYTES:
             raise WireFormatError(f"a message id of {len(self.message_id)} bytes; expected {ID_BYTES}")
         try:
-            return _LAYOUT.pack(
+            layout = _LAYOUT.pack(
                 VERSION, self.message_id, self.index, self.count, self.total_bytes, self.slice_bytes
             )
         except struct.error as error:
             raise WireFormatError("a number that does not fit its field in hw.slice") from error
+        return encode_text(layout)
 
     @classmethod
     def decode(cls, value: bytes | None) -> SliceHeader:
         """Read and check a header's value.
 
         Raises:
-            WireFormatError: another length or version, or numbers that contradict one another.
+            WireFormatError: no base64, another length or version, or numbers that contradict one another.
         """
         header = cls.unpack(value)
         _require_sense(header)
@@ -114,15 +117,14 @@ class SliceHeader(msgspec.Struct, frozen=True):
         """Read a header's value without comparing its numbers, so that its message can be told.
 
         Raises:
-            WireFormatError: another length or version.
+            WireFormatError: no base64, or another length or version.
         """
-        if value is None or not value:
-            raise WireFormatError("hw.slice is null or empty")
-        if value[0] != VERSION:
-            raise WireFormatError(f"hw.slice has version {value[0]}; expected {VERSION}")
-        if len(value) != HEADER_BYTES:
-            raise WireFormatError(f"hw.slice has {len(value)} bytes; expected {HEADER_BYTES}")
-        _, message_id, index, count, total_bytes, slice_bytes = _LAYOUT.unpack(value)
+        layout = decode_text(value, HEADER)
+        if layout[0] != VERSION:
+            raise WireFormatError(f"hw.slice has version {layout[0]}; expected {VERSION}")
+        if len(layout) != _LAYOUT.size:
+            raise WireFormatError(f"hw.slice has {len(layout)} bytes as base64; expected {_LAYOUT.size}")
+        _, message_id, index, count, total_bytes, slice_bytes = _LAYOUT.unpack(layout)
         return cls(message_id, index, count, total_bytes, slice_bytes)
 
 

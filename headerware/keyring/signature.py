@@ -1,4 +1,4 @@
-"""The layout of ``hw.sig`` and of what a signature covers (spec/signature.md).
+"""The layout of ``hw.sig``, which is base64 on the wire, and of what a signature covers (spec/signature.md).
 
     hw.sig        u8      version, 1
                   u8 + n  key id, UTF-8
@@ -177,9 +177,9 @@ def rest_of_signed_bytes() -> Rest:
 
 
 def repeats(covered: Iterable[str], added: Iterable[str]) -> bool:
-    """Whether a header that was added later bears a name that is signed or reserved."""
-    signed = set(covered)
-    return any(name in signed or name.startswith("hw.") for name in added)
+    """Whether a header that was added later bears a name that is signed or reserved, in any case."""
+    signed = {name.casefold() for name in covered}
+    return any(name in signed or name.startswith("hw.") for name in map(str.casefold, added))
 
 
 def _text(what: str, text: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from base64 import b64decode
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -28,7 +29,7 @@ ROTATIONS: Final = 2
 
 
 def key_version(message: Message) -> int:
-    return decode_statement(dict(message.headers() or [])["hw.sig"])[0].key_version  # type: ignore[arg-type]
+    return decode_statement(b64decode(dict(message.headers() or [])["hw.sig"] or b""))[0].key_version
 
 
 def wait_until(what: str, condition: Callable[[], bool]) -> None:

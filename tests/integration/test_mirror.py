@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from base64 import b64decode
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import confluent_kafka
@@ -181,7 +182,7 @@ class TestMirrorWithAChain:
         on_the_wire = west.consume(count=3)
         for message in on_the_wire:
             assert not isinstance(message, HeaderwareError)
-            statement, _ = decode_statement(Headers(message.headers()).last("hw.sig") or b"")
+            statement, _ = decode_statement(b64decode(Headers(message.headers()).last("hw.sig") or b""))
             assert (statement.cluster, statement.topic) == (west.id, TOPIC)
 
         found = west.consume(*chain("billing"), count=2)

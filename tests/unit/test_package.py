@@ -49,6 +49,7 @@ PUBLIC = [
     "TransformError",
     "TransportHeaderError",
     "UnknownSchemaError",
+    "Verified",
     "WireFormatError",
     "load_chain",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,7 @@ def header_of(case: dict[str, Any]) -> SliceHeader:
 
 def slices_of(case: dict[str, Any]) -> list[Record]:
     return [
-        Record(
-            "t", bytes.fromhex(one["value_hex"]), headers=Headers([(HEADER, bytes.fromhex(one["wire_hex"]))])
-        )
+        Record("t", bytes.fromhex(one["value_hex"]), headers=Headers([(HEADER, one["wire"].encode())]))
         for one in case["slices"]
     ]
 
@@ -49,24 +48,28 @@ class TestSliceVectors:
         assert {kind: len(VECTORS[kind]) for kind in ("cases", "messages", "refused")} == {
             "cases": 9,
             "messages": 3,
-            "refused": 16,
+            "refused": 19,
         }
 
     @by_name("cases")
     def test_writes_the_bytes(self, case: dict[str, Any]) -> None:
-        assert header_of(case).encode().hex() == case["wire_hex"]
+        assert header_of(case).encode().decode() == case["wire"]
+
+    @by_name("cases")
+    def test_the_bytes_are_the_layout_as_base64(self, case: dict[str, Any]) -> None:
+        assert base64.b64encode(bytes.fromhex(case["layout_hex"])).decode() == case["wire"]
 
     @by_name("cases")
     def test_reads_the_bytes(self, case: dict[str, Any]) -> None:
-        header = SliceHeader.decode(bytes.fromhex(case["wire_hex"]))
+        header = SliceHeader.decode(case["wire"].encode())
         assert header == header_of(case)
         assert header.payload_bytes == case["payload_bytes"]
 
     @by_name("messages")
     def test_cuts_the_message(self, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.urandom", lambda size: bytes.fromhex(case["message_id"])[:size])
-        # 1,000 bytes less 97 of framing and 55 of hw.slice leave the 848 of the vectors.
-        pieces = Slice(max_bytes=1_000).open(Context()).on_send(Record("t", bytes.fromhex(case["value_hex"])))
+        # 1,015 bytes less 97 of framing and 70 of hw.slice leave the 848 of the vectors.
+        pieces = Slice(max_bytes=1_015).open(Context()).on_send(Record("t", bytes.fromhex(case["value_hex"])))
         assert isinstance(pieces, FanOut)
         assert [(piece.headers, piece.value) for piece in pieces] == [
             (one.headers, one.value) for one in slices_of(case)
@@ -82,11 +85,11 @@ class TestSliceVectors:
     @by_name("refused")
     def test_refuses(self, case: dict[str, Any]) -> None:
         with pytest.raises(WireFormatError):
-            SliceHeader.decode(bytes.fromhex(case["wire_hex"]))
+            SliceHeader.decode(case["wire"].encode())
 
     @by_name("refused")
     def test_refuses_on_consume(self, case: dict[str, Any]) -> None:
         step = Slice().open(Context())
-        headers = Headers([(HEADER, bytes.fromhex(case["wire_hex"]))])
+        headers = Headers([(HEADER, case["wire"].encode())])
         with pytest.raises(ReassemblyError):
             step.on_consume(Record("t", b"x" * 1_000, headers=headers, partition=0, offset=1))

@@ -105,14 +105,30 @@ class TestNormalisation:
 
 @pytest.mark.parametrize("batch", [False, True])
 class TestReservedNames:
-    @pytest.mark.parametrize("name", ["hw.sig", "hw.compress", "hw.", "hw.unknown", "hw.trail.x", "hw.Trail"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "hw.sig",
+            "hw.compress",
+            "hw.",
+            "hw.unknown",
+            "hw.trail.x",
+            "hw.Trail",
+            "HW.Compress",
+            "Hw.x",
+            "hW.sig",
+        ],
+    )
     def test_are_refused_on_send(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
         error = send(Record("t", b"", None, Headers([("a", b""), (name, SECRET)])), batch=batch)
         assert isinstance(error, HeaderError)
         assert repr(name) in str(error)
         assert SECRET not in str(error)
 
-    @pytest.mark.parametrize("name", [*sorted(LINEAGE), "hw", "hwx", "x.hw.sig", "", "HW.sig"])
+    @pytest.mark.parametrize(
+        "name",
+        [*sorted(LINEAGE), "hw", "hwx", "x.hw.sig", "", "HW", "h\N{LATIN SMALL LETTER W WITH RING ABOVE}."],
+    )
     def test_lineage_and_foreign_names_pass(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
         record = Record("t", b"", None, Headers({name: b""}))
         assert send(record, batch=batch) is record

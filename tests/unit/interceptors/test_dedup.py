@@ -11,7 +11,7 @@ from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, InterceptorError, WireFormatError
 from headerware.core.headers import Headers
-from headerware.core.hooks import DROP, Place, Role
+from headerware.core.hooks import DROP, Place, Role, Stage
 from headerware.core.record import Record
 from headerware.interceptors.compress import Compress
 from headerware.interceptors.dedup import Dedup, DedupStep
@@ -38,9 +38,16 @@ def come(sequence: int, offset: int | None, *, partition: int = 0, topic: str = 
     return Record(topic, b"v", b"k", headers, partition, offset=offset)
 
 
+def took(step: DedupStep, record: Record) -> Any:
+    """Return what becomes of a record that no other step refuses."""
+    outcome: Any = step.on_consume(record)
+    settle = getattr(step, "settle", None)
+    return settle(outcome) if settle is not None and outcome is not DROP else outcome
+
+
 def delivered(step: DedupStep, *records: Record) -> list[tuple[str, int | None, int | None]]:
     """Give the places of the records that an application sees."""
-    found = [step.on_consume(record) for record in records]
+    found = [took(step, record) for record in records]
     return [(r.topic, r.partition, r.offset) for r in found if isinstance(r, Record)]
 
 
@@ -162,13 +169,13 @@ class TestDedupIdFrom:
 
 class TestDedupOnConsume:
     def test_takes_the_header_off_and_nothing_else(self) -> None:
-        record = opened().on_consume(come(0, 5))
+        record = took(opened(), come(0, 5))
         assert record == come(0, 5).replace(headers=Headers([("a", b"1"), ("b", None)]))
 
     def test_drops_a_copy_and_counts_it(self) -> None:
         step = opened()
         assert delivered(step, come(0, 5), come(1, 6), come(0, 7)) == [("orders", 0, 5), ("orders", 0, 6)]
-        assert step.on_consume(come(1, 9)) is DROP
+        assert took(step, come(1, 9)) is DROP
         assert step.stats() == {"duplicates": 2, "without_id": 0}
 
     def test_a_copy_in_another_partition_is_a_copy(self) -> None:
@@ -204,8 +211,8 @@ class TestDedupOnConsume:
     def test_what_one_producer_numbers_is_not_what_another_does(self) -> None:
         step = opened()
         other = Identity.numbered(PRODUCER[::-1], 0).encode()
-        assert step.on_consume(come(0, 5)) is not DROP
-        assert step.on_consume(RECORD.replace(headers=Headers({HEADER: other}))) is not DROP
+        assert took(step, come(0, 5)) is not DROP
+        assert took(step, RECORD.replace(headers=Headers({HEADER: other}))) is not DROP
 
     def test_asks_whoever_remembers_for_the_session(self) -> None:
         asked: list[tuple[bytes, int | None]] = []
@@ -268,7 +275,7 @@ class TestDedupDeadLetters:
         assert len(delivered(step, there, come(0, 5), back)) == 3
 
     def test_a_letter_keeps_its_reason(self) -> None:
-        found = opened().on_consume(letter(come(0, 9), topic="orders", origin=5))
+        found = took(opened(), letter(come(0, 9), topic="orders", origin=5))
         assert isinstance(found, Record)
         assert found.headers.names() == ("a", "b", "__connect.errors.topic", "__connect.errors.offset")
 
@@ -288,7 +295,33 @@ class TestDedupDeadLetters:
             assert session.consume([come(0, 5)]) == []
             fails[0] = False
             back = letters[0].replace(topic="orders", partition=0, offset=9)
-            assert [record.offset for record in session.consume([back, come(0, 12)])] == [9]
+            assert [record.offset for record in session.consume([back, back.replace(offset=11)])] == [9]
+
+    def test_a_refused_record_leaves_no_trace(self) -> None:
+        class Reads:
+            def on_consume(self, record: Record) -> Record:
+                if record.offset == 5:
+                    raise InterceptorError("not today")
+                return record
+
+        with Chain([Reads(), Dedup()]).open() as session:
+            outcomes = session.consume_outcomes([come(0, 5), come(0, 9), come(0, 12)])
+            assert isinstance(outcomes[0], InterceptorError)
+            assert [outcome is DROP for outcome in outcomes[1:]] == [False, True]
+
+    def test_keeps_nothing_for_itself_in_what_it_delivers(self) -> None:
+        with Chain([Dedup()]).open() as session:
+            assert session.consume([come(0, 5)])[0].local is None
+
+    def test_a_record_that_moved_to_another_topic_is_known_by_where_it_was_read(self) -> None:
+        class Moves:
+            stage = Stage.OBJECTS
+
+            def on_consume(self, record: Record) -> Record:
+                return record.replace(topic="elsewhere")
+
+        with Chain([Moves(), Dedup()]).open() as session:
+            assert len(session.consume([come(0, 5), come(0, 5), come(0, 6)])) == 2
 
 
 class TestDedupInChains:

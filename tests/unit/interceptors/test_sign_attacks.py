@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from base64 import b64decode, b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.errors import SignatureError
+from headerware.core.errors import InterceptorError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
+from headerware.core.session import Session
+from headerware.core.verified import Verified
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.interceptors.sign_replay import PRODUCERS_MAX, ReplayWindow
+from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, Keyring, encode_keyring, read_keyring, with_new_key, with_revocation
-from headerware.keyring.signature import Statement, beginning, encode_stamp, rest_of_signed_bytes
+from headerware.keyring.signature import (
+    Statement,
+    beginning,
+    decode_statement,
+    encode_stamp,
+    rest_of_signed_bytes,
+)
 
 HEADERS = Headers([("tenant", b"blue"), ("type", b"json"), ("note", None), ("empty", b"")])
 RECORD = Record("orders", b'{"id":1}', b"k-1", HEADERS, partition=3, offset=1042)
@@ -61,13 +73,13 @@ def refused(reader: SignStep, record: Record, match: str = "does not fit the rec
 
 
 def signature_of(record: Record) -> bytes:
-    value = record.headers.last("hw.sig")
-    assert value is not None
-    return value
+    """Return the layout that a record's hw.sig holds."""
+    return b64decode(record.headers.last("hw.sig") or b"", validate=True)
 
 
 def with_signature(record: Record, value: bytes | None) -> Record:
-    return record.with_headers(Headers([*record.headers[:-1], ("hw.sig", value)]))
+    text = None if value is None else b64encode(value)
+    return record.with_headers(Headers([*record.headers[:-1], ("hw.sig", text)]))
 
 
 class TestTampering:
@@ -121,14 +133,18 @@ class TestTampering:
 
 
 class TestAddedHeaders:
-    @pytest.mark.parametrize("name", ["tenant", "note", "empty", "hw.expires", "hw.", "hw.trail"])
+    @pytest.mark.parametrize(
+        "name", ["tenant", "note", "empty", "hw.expires", "hw.", "hw.trail", "Tenant", "NOTE", "HW.x", "hW."]
+    )
     def test_a_covered_or_reserved_name_is_refused(self, reader: SignStep, signed: Record, name: str) -> None:
         refused(reader, signed.with_headers(signed.headers.add(name, b"x")), "added behind hw.sig")
 
-    @pytest.mark.parametrize("name", ["x", "", "hw", "Tenant", "hwsig"])
-    def test_another_name_passes(self, reader: SignStep, signed: Record, name: str) -> None:
+    @pytest.mark.parametrize("name", ["x", "", "hw", "hwsig"])
+    def test_another_name_is_taken_out(self, reader: SignStep, signed: Record, name: str) -> None:
         read = reader.on_consume(signed.with_headers(signed.headers.add(name, b"x")))
-        assert read.headers == HEADERS.add(name, b"x")
+        assert read.headers == HEADERS
+        assert read.verified is not None
+        assert read.verified.uncovered == (name,)
 
     def test_a_covered_header_does_not_move_behind(self, reader: SignStep, signed: Record) -> None:
         refused(reader, signed.with_headers(Headers([*signed.headers[1:], signed.headers[0]])))
@@ -259,7 +275,7 @@ class TestKeys:
             start = beginning(algorithm, statement)
             covered = start + rest_of_signed_bytes()(stamp, RECORD.key, RECORD.value, RECORD.headers)
             forged = (hmac.new(public, covered, hashlib.sha256).digest() * 2)[:length]
-            refused(reader, RECORD.with_headers(HEADERS.add("hw.sig", statement + stamp + forged)))
+            refused(reader, RECORD.with_headers(HEADERS.add("hw.sig", b64encode(statement + stamp + forged))))
 
     def test_errors_hold_no_secrets(self, path: Path, reader: SignStep, signed: Record) -> None:
         with pytest.raises(SignatureError) as caught:
@@ -271,49 +287,289 @@ class TestKeys:
 
 
 class TestReplay:
+    @staticmethod
+    def reading(path: Path, *left: Any, **options: Any) -> Session:
+        chain = Chain([*left, Sign(keyring=str(path), replay_window=10, **options)])
+        return chain.open(Context(side="consumer", now_ms=lambda: 1000))
+
     def test_the_same_place_is_read_again(self, path: Path, signed: Record) -> None:
-        reader = opened(path, replay_window=10)
-        assert reader.on_consume(signed) == reader.on_consume(signed)
+        session = self.reading(path)
+        assert session.consume([signed]) == session.consume([signed])
 
     @pytest.mark.parametrize("changes", [{"offset": 2000}, {"partition": 4}, {"offset": None}])
     def test_elsewhere_is_refused(self, path: Path, signed: Record, changes: dict[str, Any]) -> None:
-        reader = opened(path, replay_window=10)
-        reader.on_consume(signed)
-        refused(reader, signed.replace(**changes), r"replayed: sequence 0 .* was seen at orders\[3\]@1042")
+        session = self.reading(path)
+        session.consume([signed])
+        with pytest.raises(SignatureError, match=r"replayed: sequence 0 .* was seen at orders\[3\]@1042"):
+            session.consume([signed.replace(**changes)])
+
+    def test_elsewhere_in_one_batch_is_refused(self, path: Path, signed: Record) -> None:
+        session = self.reading(path, InBatches())
+        first, second = session.consume_outcomes([signed, signed.replace(offset=2000)])
+        assert isinstance(first, Record)
+        assert isinstance(second, SignatureError)
 
     def test_without_a_place_nothing_is_a_second_reading(self, path: Path, signed: Record) -> None:
-        reader, nowhere = opened(path, replay_window=10), signed.replace(offset=None)
-        reader.on_consume(nowhere)
-        refused(reader, nowhere, "replayed")
+        session, nowhere = self.reading(path), signed.replace(offset=None)
+        session.consume([nowhere])
+        with pytest.raises(SignatureError, match="replayed"):
+            session.consume([nowhere])
 
     def test_off_by_default(self, reader: SignStep, signed: Record) -> None:
         reader.on_consume(signed)
         assert reader.on_consume(signed.replace(offset=2000)).offset == 2000
 
-    def test_a_forged_copy_uses_up_nothing(self, path: Path, signed: Record) -> None:
-        reader = opened(path, replay_window=10)
-        refused(reader, signed.replace(value=b"forged", offset=1))
-        assert reader.on_consume(signed).headers == HEADERS
+    @pytest.mark.parametrize(
+        "copy",
+        [
+            lambda record: record.replace(value=b"forged"),
+            lambda record: record.with_headers(record.headers.add("tenant", b"red")),
+            lambda record: record.with_headers(record.headers.add("hw.x", b"")),
+            lambda record: record.with_headers(record.headers.add("x", b"")),
+        ],
+        ids=["forged", "repeats", "reserved", "uncovered"],
+    )
+    def test_a_refused_copy_uses_up_nothing(self, path: Path, signed: Record, copy: Any) -> None:
+        session = self.reading(path, uncovered="refuse")
+        with pytest.raises(SignatureError):
+            session.consume([copy(signed).replace(offset=1)])
+        assert len(session.consume([signed])) == 1
+
+    def test_a_copy_that_another_step_refuses_uses_up_nothing(self, path: Path, signed: Record) -> None:
+        session = self.reading(path, RefusesOnce())
+        with pytest.raises(InterceptorError):
+            session.consume([signed.replace(offset=1)])
+        assert len(session.consume([signed])) == 1
+        with pytest.raises(SignatureError, match=r"was seen at orders\[3\]@1042"):
+            session.consume([signed.replace(offset=1)])
+
+    def test_a_copied_slice_does_not_use_up_the_message(self, path: Path, key_id: str) -> None:
+        steps = Chain([Slice(max_bytes=1_500), Sign(keyring=str(path), key_id=key_id)])
+        sent = steps.open(Context(now_ms=lambda: 1000)).send(
+            [RECORD.replace(value=bytes(3_000), offset=None)]
+        )
+        pieces = [piece.replace(offset=10 + at) for at, piece in enumerate(sent)]
+        session = self.reading(path, Slice())
+        for piece in pieces[1:]:
+            assert session.consume([piece.replace(partition=9)]) == []
+        assert len(session.consume(pieces)) == 1
+        assert len(session.consume(pieces)) == 1, "read again, as after a seek"
+
+    def test_a_copied_message_in_slices_is_refused(self, path: Path, key_id: str) -> None:
+        steps = Chain([Slice(max_bytes=1_500), Sign(keyring=str(path), key_id=key_id)])
+        sent = steps.open(Context(now_ms=lambda: 1000)).send(
+            [RECORD.replace(value=bytes(3_000), offset=None)]
+        )
+        pieces = [piece.replace(offset=10 + at) for at, piece in enumerate(sent)]
+        session = self.reading(path, Slice())
+        session.consume(pieces)
+        outcomes = session.consume_outcomes([piece.replace(partition=9) for piece in pieces])
+        assert isinstance(outcomes[0], SignatureError)
+        assert outcomes[1:] == [[]] * (len(pieces) - 1)
 
     def test_remembers_its_window_for_each_producer(self, key_id: str) -> None:
         window = ReplayWindow(3)
         for sequence in range(4):
-            window.check(key_id, b"producer", sequence, RECORD)
-        window.check(key_id, b"producer", 0, RECORD.replace(offset=1))
+            window.remember(seen(key_id, sequence), HERE)
+        window.remember(seen(key_id, 0), ELSEWHERE)
         with pytest.raises(SignatureError, match="sequence 3"):
-            window.check(key_id, b"producer", 3, RECORD.replace(offset=1))
+            window.look(seen(key_id, 3), ELSEWHERE)
+
+    def test_remembers_nothing_of_what_it_only_looks_at(self, key_id: str) -> None:
+        window = ReplayWindow(3)
+        window.look(seen(key_id, 0), HERE)
+        window.look(seen(key_id, 0), ELSEWHERE)
 
     def test_forgets_the_producer_not_heard_of_for_longest(self, key_id: str) -> None:
         window = ReplayWindow(1)
-        window.check(key_id, b"old", 0, RECORD)
+        window.remember(seen(key_id, 0, b"old"), HERE)
         for number in range(PRODUCERS_MAX):
-            window.check(key_id, number.to_bytes(8, "big"), 0, RECORD)
-        window.check(key_id, b"old", 0, RECORD.replace(offset=1))
+            window.remember(seen(key_id, 0, number.to_bytes(8, "big")), HERE)
+        window.remember(seen(key_id, 0, b"old"), ELSEWHERE)
         assert len(window._producers) == PRODUCERS_MAX
 
     def test_one_signer_cannot_use_up_anothers_sequences(self, key_id: str) -> None:
         window = ReplayWindow(10)
-        window.check("mallory", b"producer", 0, RECORD)
-        window.check(key_id, b"producer", 0, RECORD.replace(offset=1))
+        window.remember(seen("mallory", 0), HERE)
+        window.remember(seen(key_id, 0), ELSEWHERE)
         with pytest.raises(SignatureError):
-            window.check(key_id, b"producer", 0, RECORD)
+            window.remember(seen(key_id, 0), HERE)
+
+
+HERE, ELSEWHERE = ("orders", 3, 1042), ("orders", 3, 1)
+
+
+def seen(key_id: str, sequence: int, producer: bytes = b"producer") -> Verified:
+    return Verified(key_id, 1, 1000, "prod", "orders", producer, sequence)
+
+
+class InBatches:
+    """Takes many records at once."""
+
+    def on_consume_batch(self, records: list[Record]) -> list[Record]:
+        return list(records)
+
+
+class RefusesOnce:
+    """Refuses the first record that it sees."""
+
+    def __init__(self) -> None:
+        self.has_refused = False
+
+    def on_consume(self, record: Record) -> Record:
+        if not self.has_refused:
+            self.has_refused = True
+            raise InterceptorError("not now")
+        return record
+
+
+class TestRules:
+    """What a reader may require beside a signature that fits."""
+
+    def test_a_header_that_must_be_covered(self, path: Path, signed: Record) -> None:
+        reader = opened(path, covered=("tenant", "note"))
+        assert reader.on_consume(signed).headers == HEADERS
+        with pytest.raises(SignatureError, match="to be covered by the signature: 'content-type'"):
+            opened(path, covered=("tenant", "content-type")).on_consume(signed)
+
+    def test_an_uncovered_one_does_not_count(self, path: Path, signed: Record) -> None:
+        reader = opened(path, covered=("content-type",), uncovered="pass")
+        refused(reader, signed.with_headers(signed.headers.add("content-type", b"x")), "to be covered")
+
+    def test_of_a_message_in_slices_the_first_has_it(self, path: Path, key_id: str) -> None:
+        steps = Chain([Slice(max_bytes=1_500), Sign(keyring=str(path), key_id=key_id)])
+        sent = steps.open(Context(now_ms=lambda: 1000)).send(
+            [RECORD.replace(value=bytes(3_000), offset=None)]
+        )
+        for covered, expected in ((("tenant",), Record), (("other",), SignatureError)):
+            reader = Chain([Slice(), Sign(keyring=str(path), covered=covered)])
+            *waiting, last = reader.open(Context(now_ms=lambda: 1000)).consume_outcomes(sent)
+            assert waiting == [[]] * len(waiting)
+            assert isinstance(last[0] if isinstance(last, list) else last, expected)
+
+    @pytest.mark.parametrize(
+        ("now", "match"),
+        [
+            (1000, None),
+            (1500, None),
+            (1501, "501 ms ago; max_age_ms is 500"),
+            (900, None),
+            (899, "101 ms in the future by the clock here; clock_skew_ms is 100"),
+        ],
+    )
+    def test_an_age(self, path: Path, signed: Record, now: int, match: str | None) -> None:
+        options: dict[str, Any] = {"max_age_ms": 500, "clock_skew_ms": 100}
+        reader = Sign(keyring=str(path), **options).open(Context(now_ms=lambda: now))
+        if match is None:
+            assert reader.on_consume(signed).headers == HEADERS
+        else:
+            refused(reader, signed, match)
+
+    def test_a_forged_time_does_not_fit(self, path: Path, signed: Record) -> None:
+        layout = bytearray(signature_of(signed))
+        layout[-SIGNATURE_BYTES[signed_by(signed)] - 24] ^= 1
+        reader = Sign(keyring=str(path), max_age_ms=500).open(Context(now_ms=lambda: 1000))
+        refused(reader, with_signature(signed, bytes(layout)))
+
+    @pytest.mark.parametrize("met_before", [False, True])
+    @pytest.mark.parametrize(
+        ("limits", "match"),
+        [
+            ({"topics": ("payments",)}, "is for topics payments, not for 'orders'"),
+            ({"use": ("encrypt",)}, "is for encrypt, not for signing"),
+            ({"not_before": datetime(2026, 1, 1, tzinfo=UTC)}, "is valid from"),
+            ({"not_after": datetime(1970, 1, 1, tzinfo=UTC)}, "is valid until"),
+        ],
+    )
+    def test_a_key_that_may_not_vouch(
+        self, path: Path, signed: Record, limits: dict[str, Any], match: str, *, met_before: bool
+    ) -> None:
+        keys = read_keyring(path).keys
+        reader = opened(path, cluster="prod")
+        if met_before:
+            reader.on_consume(signed)
+        saved(path, Keyring(keys=tuple(msgspec.structs.replace(key, **limits) for key in keys)))
+        refused(opened(path, cluster="prod"), signed, f"may not vouch for it: .*{match}")
+
+    def test_a_key_that_may(self, path: Path, signed: Record) -> None:
+        limits = {
+            "topics": ("orders",),
+            "not_before": datetime(1970, 1, 1, tzinfo=UTC),
+            "not_after": datetime(2026, 1, 1, tzinfo=UTC),
+        }
+        keys = read_keyring(path).keys
+        saved(path, Keyring(keys=tuple(msgspec.structs.replace(key, **limits) for key in keys)))
+        reader = opened(path, cluster="prod")
+        for _ in range(2):
+            assert reader.on_consume(signed).headers == HEADERS
+
+
+def signed_by(record: Record) -> str:
+    return decode_statement(signature_of(record))[0].key_id
+
+
+class TestSpelling:
+    """A layout has one spelling as base64."""
+
+    @pytest.mark.parametrize(
+        "spell",
+        [
+            lambda text: text + b"\n",
+            lambda text: b" " + text,
+            lambda text: text + b"=",
+            lambda text: text + b"====",
+            lambda text: text.rstrip(b"=") if text.endswith(b"=") else text + b"A===",
+            b64decode,
+            lambda text: text.replace(b"/", b"_").replace(b"+", b"-") + b"-",
+            lambda _: b"====",
+            lambda _: b"",
+        ],
+        ids=["newline", "blank", "padding", "more padding", "cut", "layout", "url", "nothing", "empty"],
+    )
+    @pytest.mark.parametrize("met_before", [False, True])
+    def test_others_are_refused(
+        self, reader: SignStep, signed: Record, spell: Any, *, met_before: bool
+    ) -> None:
+        if met_before:
+            reader.on_consume(signed)
+        text = spell(signed.headers.last("hw.sig"))
+        refused(reader, signed.with_headers(Headers([*HEADERS, ("hw.sig", text)])), "expected base64")
+
+    def test_it_is_text(self, signed: Record) -> None:
+        assert (signed.headers.last("hw.sig") or b"").decode("ascii")
+
+
+class TestOrigins:
+    @pytest.mark.parametrize(
+        ("origin", "accepts"),
+        [
+            ("prod/{topic}", True),
+            ("*/{topic}", True),
+            ("pr?d/{topic}", True),
+            ("PROD/{topic}", False),
+            ("prod/Orders", False),
+            ("prod/orders-{topic}", False),
+            ("backup/{topic}", False),
+        ],
+    )
+    def test_the_same_topic(self, path: Path, signed: Record, origin: str, *, accepts: bool) -> None:
+        reader = opened(path, cluster="backup", accept_origins=(origin,))
+        if accepts:
+            assert reader.on_consume(signed).headers == HEADERS
+        else:
+            refused(reader, signed, "accept_origins permits no such origin")
+
+    def test_a_record_of_another_topic_is_refused(self, path: Path, key_id: str) -> None:
+        paid = opened(path, key_id, cluster="prod").on_send(RECORD.replace(topic="payments"))
+        reader = opened(path, cluster="backup", accept_origins=("prod/{topic}",))
+        assert reader.on_consume(paid).headers == HEADERS
+        refused(reader, paid.replace(topic="orders"), "signed for topic 'payments'")
+
+    def test_a_prefix_of_the_mirror(self, path: Path, signed: Record) -> None:
+        reader = opened(path, cluster="backup", accept_origins=("prod/order?",))
+        assert reader.on_consume(signed.replace(topic="prod.orders")).headers == HEADERS
+
+    @pytest.mark.parametrize("topic", ["*", "?rders", "[o]rders", "order*"])
+    def test_what_is_read_is_no_pattern(self, path: Path, signed: Record, topic: str) -> None:
+        reader = opened(path, cluster="backup", accept_origins=("prod/{topic}",))
+        refused(reader, signed.replace(topic=topic), "permits no such origin")
