@@ -288,9 +288,7 @@ class Consumer(InboxConsumer):
             committed = _C.committed(self, [TopicPartition(*place)], _RECALL_TIMEOUT_S)[0]
             self._offsets.recall(place, committed, record.offset or 0, end)
         except KafkaException as error:
-            _log.warning(
-                "no committed offset of %s[%s], or no end, so records may repeat: %s", *place, error
-            )
+            _log.warning("no committed offset of %s[%s], or no end, so records may repeat: %s", *place, error)
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[Message]:
