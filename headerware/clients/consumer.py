@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any, Final
 
 import confluent_kafka
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients.cluster import cluster_id_port
+from headerware.clients.codes import TIMED_OUT
 from headerware.clients.consumer_inbox import InboxConsumer
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.inbox import Inbox
@@ -267,14 +268,20 @@ class Consumer(InboxConsumer):
     def _recall(self, record: Record) -> None:
         """Look, at the first record of a partition, for the watermark of the consumer before this one."""
         place = (record.topic, record.partition or 0)
-        if not self._offsets.is_fresh(place):
+        if not self._offsets.take_fresh(place):
             return
-        committed: TopicPartition | None = None
+
+        def end() -> int:
+            found = self.get_watermark_offsets(TopicPartition(*place), timeout=_RECALL_TIMEOUT_S)
+            if found is None:
+                raise KafkaException(KafkaError(TIMED_OUT))
+            return found[1]
+
         try:
             committed = _C.committed(self, [TopicPartition(*place)], _RECALL_TIMEOUT_S)[0]
+            self._offsets.recall(place, committed, record.offset or 0, end)
         except KafkaException as error:
-            _log.warning("no committed offset of %s[%s], so records may repeat: %s", *place, error)
-        self._offsets.recall(place, committed, record.offset or 0)
+            _log.warning("no committed offset of %s[%s], or no end, so records may repeat: %s", *place, error)
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[Message]:

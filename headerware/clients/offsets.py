@@ -10,6 +10,7 @@ is the committed offset itself. Other text is the application's own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ _DIGITS: Final = 19
 _LAST_OFFSET: Final = 2**63 - 1
 _AS_COMMITTED: Final = frozenset({OFFSET_STORED, OFFSET_INVALID})
 """Where reading begins at the committed offset; everything else is the application's own choice."""
+_log: Final = logging.getLogger("headerware")
 
 
 def wrapped(watermark: int | None, own: str | None) -> str | None:
@@ -147,16 +149,30 @@ class Offsets:
             if self.gathers and partition.offset in _AS_COMMITTED:
                 self._fresh.add(place)
 
-    def is_fresh(self, place: Place) -> bool:
-        """Whether a partition's committed metadata has not been looked at."""
-        return place in self._fresh
-
-    def recall(self, place: Place, committed: TopicPartition | None, offset: int) -> None:
-        """Take over the watermark of an earlier consumer, if reading began at its committed offset."""
+    def take_fresh(self, place: Place) -> bool:
+        """Return whether a partition's committed metadata is still to be read, which the caller now does."""
+        if place not in self._fresh:
+            return False
         self._fresh.discard(place)
-        watermark, _ = unwrapped(None if committed is None else committed.metadata)
-        if committed is not None and watermark is not None and committed.offset <= offset < watermark:
+        return True
+
+    def recall(self, place: Place, committed: TopicPartition, offset: int, end: Callable[[], int]) -> None:
+        """Take over the watermark of an earlier consumer, if reading began at its committed offset.
+
+        ``end`` asks for the partition's end. Nobody can have been given a record beyond it, so a watermark
+        beyond it is false and would keep new records from the application.
+        """
+        watermark, _ = unwrapped(committed.metadata)
+        if watermark is None or not committed.offset <= offset < watermark:
+            return
+        if watermark <= (last := end()):
             self._watermarks[place] = watermark
+            return
+        _log.warning(
+            "the committed watermark %d of %s[%d] is beyond the partition's end %d, so it is ignored and "
+            "records may repeat: somebody in the group wrote it, or the topic lost records",
+            *(watermark, *place, last),
+        )
 
     def moved(self, place: Place, begin: int, wanted: int) -> None:
         """Note a seek that begins before what was wanted, so that what lies between is not delivered."""

@@ -49,6 +49,17 @@ def path_unless(means_more: Callable[[str], bool]) -> msgspec.Meta:
     return msgspec.Meta(extra={"path": lambda text: not means_more(text)})
 
 
+def lines(read: Callable[[str], Any]) -> msgspec.Meta:
+    """Mark an option whose text is read into lines before the environment is put in.
+
+    So nothing in a variable, such as a line break, can become a line of its own.
+
+    Args:
+        read: gives what text stands for, with the environment put in; called with the text as it was written.
+    """
+    return msgspec.Meta(extra={"lines": read})
+
+
 def kinds(lookup: Callable[..., type[msgspec.Struct]]) -> msgspec.Meta:
     """Mark an option that has options of its own.
 
@@ -257,7 +268,12 @@ def _nested(value: Any, given: Setting, lookup: Callable[..., type[msgspec.Struc
     word = value.get("type")
     if not isinstance(word, str):
         raise ConfigError('expected the word for a type, or a table with type = "..."', path=path)
-    settings = {option: given._replace(value=own) for option, own in value.items() if option != "type"}
+    shown = given.shown if isinstance(given.shown, Mapping) else {}
+    settings = {
+        option: given._replace(value=own, shown=shown.get(option, own))
+        for option, own in value.items()
+        if option != "type"
+    }
     return _built(Declared(word, word, path, settings), lookup(word, path=path))
 
 
@@ -266,6 +282,14 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
     lookup = _lookup(hint)
     if lookup is not None:
         return _nested(value, given, lookup, path)
+    read = _extras(hint).get("lines")
+    if read is not None and isinstance(given.shown, str):
+        try:
+            value = read(given.shown)
+        except ConfigError as error:
+            above = path.rpartition(".")[0] if error.path else path
+            place = _below(above, error.path) if above else error.path
+            raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
     inner = _values_of(hint)
     if isinstance(value, Mapping) and (lookup := _lookup(inner)) is not None:
         return {name: _nested(own, given, lookup, f"{path}.{name}") for name, own in value.items()}

@@ -30,12 +30,13 @@ from headerware.core.hooks import DROP, Place
 from headerware.core.order import place_of, precedes_bytes
 from headerware.core.plan import Direction, Step
 from headerware.core.record import Record, RecordMetadata
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from headerware.core.context import Context
+    from headerware.core.topics import TopicPatterns
 
 TopicAndPartition = tuple[str, int]
 _log: Final = logging.getLogger("headerware")
@@ -64,14 +65,19 @@ class Session:
         sending, consuming = list(self._steps), list(self._steps)
         objects = sum(precedes_bytes(step.interceptor) for step in self._steps)
         # Between the steps that see objects and those that see bytes.
-        compacts = any("hw.ids" in getattr(step.interceptor, "decodes", ()) for step in self._steps)
-        undecoded = refuse_encodings if compacts else refuse_compacted
-        consuming.insert(objects, _check("consume", undecoded, objects - 0.5))
+        # A step reads compact keys on its own topics only; elsewhere they are still encoded.
+        elsewhere = Elsewhere(
+            step.topics for step in self._steps if "hw.ids" in getattr(step.interceptor, "decodes", ())
+        )
+        consuming[objects:objects] = [
+            _check("consume", refuse_compacted, objects - 0.5, elsewhere),
+            _check("consume", refuse_encodings, objects - 0.5, Elsewhere([elsewhere])),
+        ]
         # The last that consuming does, in the same order as the steps themselves.
         last = [each for at, step in enumerate(self._steps) if (each := step.settling(at - len(steps) - 1))]
         consuming[:0] = last
         if objects:
-            sending.insert(objects, _check("send", to_wire, objects - 0.5))
+            sending.insert(objects, _check("send", to_wire, objects - 0.5, Elsewhere([])))
         edge = admit if objects else admit_bytes
         self._send: Final = Fold("send", sending, edge, partial(self._bury, "ON_SEND"))
         self._consume: Final = Fold("consume", consuming, normalised, partial(self._bury, "ON_CONSUME"))
@@ -296,14 +302,16 @@ def _unchanged(record: Record) -> Outcome:
     return record
 
 
-def _check(direction: Direction, check: Callable[[Record], Record], position: float) -> Step:
+def _check(
+    direction: Direction, check: Callable[[Record], Record], position: float, topics: TopicPatterns
+) -> Step:
     """Make the step that stands where objects and bytes meet, in one direction."""
     return Step(
         position=position,
         name="chain",
         interceptor=None,
         opened=SimpleNamespace(**{f"on_{direction}": check}),
-        topics=TopicPatterns(["*"]),
+        topics=topics,
         on_error="raise",
     )
 

@@ -31,5 +31,22 @@ class TopicPatterns:
         return any(p.match(topic) for p in self._included) and not any(p.match(topic) for p in self._excluded)
 
 
+class Elsewhere(TopicPatterns):
+    """The topics that none of the given patterns match.
+
+    Args:
+        patterns: what to leave out; none leave out nothing.
+    """
+
+    __slots__ = ("_patterns",)
+
+    def __init__(self, patterns: Iterable[TopicPatterns]) -> None:
+        self._patterns = tuple(patterns)
+
+    def matches(self, topic: str) -> bool:
+        """Whether none of the patterns match this topic."""
+        return not any(patterns.matches(topic) for patterns in self._patterns)
+
+
 def _compiled(patterns: Iterable[str]) -> list[re.Pattern[str]]:
     return [re.compile(translate(pattern)) for pattern in patterns]

@@ -1,13 +1,15 @@
 """The codecs of ``hw.compress``: how each compresses, and how it decompresses below a cap.
 
-Whatever a frame says of its size, no more than the cap comes out, and nothing is allocated for a size that
-the frame cannot have. A value is exactly one zstd frame or one gzip member (spec/compress.md).
+Whatever a frame says of its size, no more than the cap comes out, no more than that and an eighth is held
+meanwhile (beside zstd's window), and nothing is allocated for a size that the frame cannot have. A value is
+exactly one zstd frame or one gzip member (spec/compress.md).
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from io import BytesIO
 from typing import Final
 
 import msgspec
@@ -24,6 +26,11 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MAX_RATIO = 32_768
 """The most that a byte of zstd can mean: blocks of 128 KiB take four bytes at least."""
 _MIN_PIECE_BYTES = 16
+_PIECE_BYTES = 1 << 20
+_PIECES = 16
+"""How much is decompressed at once where the size is not known: so much, or such a part of the cap."""
+_INPUT_BYTES = 1 << 16
+"""How much zlib is given at once, for it copies what it has not used."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP = 31
 """zlib's window bits for a gzip member, of any window."""
@@ -84,18 +91,20 @@ def _streamed(decompressor: zstandard.ZstdDecompressor, value: bytes, cap: int) 
         message = "a value that is no zstd frame"
         raise CompressionError(message)
     stream = decompressor.decompressobj()
-    pieces: list[bytes] = []
-    at = total = 0
+    plain = (
+        BytesIO()
+    )  # grows in place and gives its bytes without a copy; joined pieces would take twice that
+    piece_bytes = max(_PIECE_BYTES, cap // _PIECES)
+    at = 0
     while at < len(value) and not stream.eof:
-        end = at + max(_MIN_PIECE_BYTES, (cap - total) // _MAX_RATIO)
-        pieces.append(stream.decompress(value[at:end]))
+        end = at + max(_MIN_PIECE_BYTES, min(cap - plain.tell(), piece_bytes) // _MAX_RATIO)
+        plain.write(stream.decompress(value[at:end]))
         at = end
-        total += len(pieces[-1])
-        if total > cap:
+        if plain.tell() > cap:
             raise CompressionError(_excess(cap))
     if not stream.eof or stream.unused_data or at < len(value):
         raise CompressionError(_not_whole("zstd frame", ended=stream.eof))
-    return b"".join(pieces)
+    return plain.getvalue()
 
 
 def _gzip_decompressor(cap: int) -> Codec:
@@ -109,17 +118,32 @@ def _gzip_decompressor(cap: int) -> Codec:
             raise CompressionError(_excess(cap, stated, len(value)))
         stream = zlib.decompressobj(_GZIP)
         try:
-            plain = stream.decompress(value, cap + 1)
+            return _inflated(stream, value, cap)
         except zlib.error as error:
             message = f"a gzip member that is corrupt: {error}"
             raise CompressionError(message) from error
-        if len(plain) > cap:
-            raise CompressionError(_excess(cap))
-        if not stream.eof or stream.unused_data:
-            raise CompressionError(_not_whole("gzip member", ended=stream.eof))
-        return plain
 
     return decompress
+
+
+def _inflated(stream: zlib._Decompress, value: bytes, cap: int) -> bytes:
+    """Decompress piece by piece: zlib's own list of pieces, joined, would take twice what comes out."""
+    plain = BytesIO()
+    source = memoryview(value)
+    at = 0
+    piece: bytes | memoryview = b""
+    while not stream.eof:
+        if not piece:
+            piece, at = source[at : at + _INPUT_BYTES], at + _INPUT_BYTES
+            if not piece:
+                break
+        plain.write(stream.decompress(piece, min(_PIECE_BYTES, cap + 1 - plain.tell())))
+        if plain.tell() > cap:
+            raise CompressionError(_excess(cap))
+        piece = stream.unconsumed_tail
+    if not stream.eof or stream.unused_data or at < len(value):
+        raise CompressionError(_not_whole("gzip member", ended=stream.eof))
+    return plain.getvalue()
 
 
 def _excess(cap: int, stated: int | None = None, held: int = 0) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import ConfigError
+from headerware.core.sqlite_schema import foreign_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +41,9 @@ CREATE TABLE seen (
 )
 """
 _REMEMBER: Final = "INSERT OR IGNORE INTO seen (identity, place, seen_ms) VALUES (?, ?, ?)"
-_RECALL: Final = "SELECT place FROM seen WHERE identity = ?"
+_RECALL: Final = """
+SELECT CASE WHEN typeof(place) = 'blob' AND length(place) = ? THEN place END FROM seen WHERE identity = ?
+"""
 # Only the oldest are ever deleted, so that the newest number tells how many there are. Where clocks disagree
 # it tells too many, and a little more is forgotten.
 _PRUNE: Final = """
@@ -74,6 +77,7 @@ class SqliteWindow:
         "_path",
         "_resume_ms",
         "_retain_ms",
+        "_schema_version",
         "_unpruned",
         "_warned",
         "failures",
@@ -91,6 +95,7 @@ class SqliteWindow:
         self._warned = False
         self.failures: int = 0
         self._connection = _opened(path)
+        self._schema_version = -1
 
     def is_duplicate(self, identity: bytes, record: Record) -> bool:
         """Remember a record, or tell that it has come before from another place.
@@ -120,6 +125,7 @@ class SqliteWindow:
         connection, group = self._connection, self._group
         _begin(connection)
         try:
+            self._require_own_schema()
             found = []
             for identity, record in wanted:
                 key = sha256(group + identity).digest()[:_KEY_BYTES]
@@ -128,7 +134,9 @@ class SqliteWindow:
                     found.append(False)
                     self._unpruned += 1
                 else:
-                    before = connection.execute(_RECALL, (key,)).fetchone()[0]
+                    [before] = connection.execute(_RECALL, (_PLACE_BYTES, key)).fetchone() or [None]
+                    if before is None:  # nothing that we wrote; no record is to be dropped for it
+                        raise sqlite3.DatabaseError("it holds rows that are none of ours")  # noqa: TRY301
                     found.append(before != place or record.offset is None)
             self._prune(now)
             connection.execute("COMMIT")
@@ -137,6 +145,15 @@ class SqliteWindow:
                 connection.execute("ROLLBACK")
             raise
         return found
+
+    def _require_own_schema(self) -> None:
+        """Refuse tables that somebody has changed since they were looked at."""
+        version = _schema_version(self._connection)
+        if version == self._schema_version:
+            return
+        if parts := foreign_parts(self._connection, _CREATE):
+            raise sqlite3.DatabaseError(f"it was changed by others: {', '.join(parts)}")
+        self._schema_version = version
 
     def _prune(self, now: int) -> None:
         """Forget the oldest, at most twice as many as have come: a little at a time, never all at once."""
@@ -206,10 +223,22 @@ def _connected(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         # A kill loses nothing that was committed; after a power cut copies may pass.
         connection.execute("PRAGMA synchronous = NORMAL")
+        _require_whole(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA schema_version").fetchone()[0]
+    return version
+
+
+def _require_whole(connection: sqlite3.Connection, path: str) -> None:
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise ConfigError(f"{path!r} is damaged: {found}; move it away, and a new one is made", path="store")
 
 
 def _check_kind(connection: sqlite3.Connection, path: str) -> None:
@@ -226,5 +255,11 @@ def _check_kind(connection: sqlite3.Connection, path: str) -> None:
             raise ConfigError(f"{path!r} is a SQLite file, but no store of identities", path="store")
         connection.execute(_CREATE)
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+    if parts := foreign_parts(connection, _CREATE):
+        raise ConfigError(
+            f"{path!r} has other tables, triggers or views than a store of identities ({', '.join(parts)}); "
+            f"somebody changed it: move it away, and a new one is made",
+            path="store",
+        )
     # Also where it is there already, for only writing tells whether a file can be written.
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -19,7 +19,7 @@ from headerware.connect.properties import parse_connector
 from headerware.connect.records import ConnectRecord, SinkRecord, SourceRecord, TimestampType
 from headerware.core.errors import ConfigError, TransformError
 from headerware.core.hooks import DROP, Interceptor, Place, Stage
-from headerware.core.options import PATH, with_environment
+from headerware.core.options import PATH, lines, with_environment
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
@@ -37,6 +37,16 @@ _HIDDEN: Final = "[hidden]"
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")
 """What a worker of Kafka Connect puts something else in the place of, such as a secret from a file."""
 _Part = tuple[Schema | None, Any]
+
+
+def _read_lines(text: str) -> dict[str, Any]:
+    """Read a connector's text, and only then fill in what its lines of transforms refer to."""
+    written = parse_connector(text)
+    # What others of a connector refer to need not be there.
+    referring = {key: value for key, value in written.items() if key.startswith(_HEADS) and _ENV in value}
+    filled = {key: with_environment(value, path=key) for key, value in referring.items()}
+    _require_resolved(written | {key: value.replace(_ENV, "") for key, value in referring.items()})
+    return {**written, **filled}
 
 
 class Transforms(Interceptor, frozen=True, kw_only=True):
@@ -67,7 +77,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
     stage: ClassVar[Stage] = Stage.OBJECTS
     place: ClassVar[Place | None] = Place.TRANSFORM
 
-    config: dict[str, Any] | str | None = None
+    config: Annotated[dict[str, Any] | str | None, lines(_read_lines)] = None
     file: Annotated[str | None, PATH] = None
     mode: Mode = STRICT
     on: Literal["send", "consume", "both"] = "send"
@@ -106,10 +116,10 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         """Give an option as it may be printed: of the lines, passwords are hidden."""
         if option != "config" or written is None:
             return written
-        lines = parse_connector(written) if isinstance(written, str) else written
+        given = parse_connector(written) if isinstance(written, str) else written
         with Pipeline.from_config(self._lines(), mode=self.mode) as pipeline:
             secret = {key.name for key in pipeline.config() if key.type == "PASSWORD"}
-        return {key: _HIDDEN if key in secret else value for key, value in lines.items()}
+        return {key: _HIDDEN if key in secret else value for key, value in given.items()}
 
     def __repr__(self) -> str:
         """Show none of the lines, for there may be passwords in them."""
@@ -124,13 +134,13 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
 
     def _lines(self) -> dict[str, Any]:
         if self.config is None:
-            lines = _with_environment(parse_connector(_text_of(self.file or "")))
+            found = _read_lines(_text_of(self.file or ""))
         else:
-            lines = self.config if isinstance(self.config, dict) else parse_connector(self.config)
-            _require_resolved(lines)
-        if not any(f"{key}.".startswith(_HEADS) for key in lines):
+            found = self.config if isinstance(self.config, dict) else parse_connector(self.config)
+            _require_resolved(found)
+        if not any(f"{key}.".startswith(_HEADS) for key in found):
             raise ConfigError("there is no line of transforms; an empty list is written 'transforms='")
-        return lines
+        return found
 
 
 class _TransformsStep:
@@ -241,14 +251,6 @@ def _refusal(error: ConnectError) -> TransformError:
     if isinstance(error, StageError):
         refusal.transform = error.transform
     return refusal
-
-
-def _with_environment(lines: dict[str, str]) -> dict[str, Any]:
-    """Fill in the lines of transforms; what others of a connector refer to need not be there."""
-    referring = {key: value for key, value in lines.items() if key.startswith(_HEADS) and _ENV in value}
-    filled = {key: with_environment(value, path=key) for key, value in referring.items()}
-    _require_resolved(lines | {key: value.replace(_ENV, "") for key, value in referring.items()})
-    return {**lines, **filled}
 
 
 def _require_resolved(lines: Mapping[str, Any]) -> None:

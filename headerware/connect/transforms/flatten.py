@@ -33,6 +33,8 @@ _PLAIN: Final = (bool, int, float, str, bytes, bytearray, memoryview, list, tupl
 _WITHOUT_SCHEMA_TYPE: Final = (BigInteger, Instant)
 _ONLY_STRICT: Final = (Decimal, datetime, BigInteger, Instant)
 _PURPOSE: Final = "flattening"
+_MAX_NAMES_CHARS: Final = 16 << 20
+"""Of all flat names together: a long name around many fields is repeated in each of theirs."""
 
 
 class Flatten(PartTransform):
@@ -63,17 +65,18 @@ class Flatten(PartTransform):
         del record
         made: dict[Any, Any] = {}
         try:
-            self._collect(require_map(value, _PURPOSE), "", made)
+            self._collect(require_map(value, _PURPOSE), "", made, _Names())
         except RecursionError:
             raise ConnectDataError("expected dicts in dicts, found too many levels of them") from None
         return made
 
-    def _collect(self, value: Mapping[Any, Any], prefix: str, made: dict[Any, Any]) -> None:
+    def _collect(self, value: Mapping[Any, Any], prefix: str, made: dict[Any, Any], names: _Names) -> None:
         strict = self.mode == STRICT
         for key, item in value.items():
             name = self._name(prefix, key)
+            names.add(name)
             if isinstance(item, dict) and (item or not strict):
-                self._collect(item, name, made)
+                self._collect(item, name, made, names)
                 continue
             if item is not None and not isinstance(item, dict):
                 self._check_value(item, name)
@@ -147,6 +150,25 @@ def _map_error(name: str) -> ConnectDataError:
     return ConnectDataError(f"field {name!r} is a map; maps with a schema cannot be flattened")
 
 
+class _Names:
+    """The names of one value, which are not to be too long together."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_NAMES_CHARS
+
+    def add(self, name: str | None) -> None:
+        """Count a name.
+
+        Raises:
+            ConnectDataError: with it the names are longer than the limit.
+        """
+        self._left -= len(name or "")
+        if self._left < 0:
+            raise ConnectDataError(
+                f"the names of the flattened fields have more than {_MAX_NAMES_CHARS} characters, the limit"
+            )
+
+
 class _Parent(NamedTuple):
     """A struct on the way: its flat name, its place, and what it says of the fields in it."""
 
@@ -172,11 +194,13 @@ class _Leaves:
         self.found: Final[list[_Leaf]] = []
         self._delimiter = delimiter
         self._mode: Mode = mode
+        self._names = _Names()
 
     def collect(self, schema: Schema, parent: _Parent) -> None:
         """Collect those of a struct's schema."""
         for field in schema.fields:
             name = f"{parent.name}{self._delimiter}{field.name}" if parent.name else field.name
+            self._names.add(name)
             self._add(field, name, parent)
 
     def _add(self, field: Field, name: str, parent: _Parent) -> None:

@@ -10,6 +10,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headerware.core.errors import RegistryError
+from headerware.core.sqlite_schema import foreign_parts
 from headerware.registry.built_in import with_built_in
 from headerware.registry.changes import Allocate, Change, Register, Retire
 from headerware.registry.entries import Block, Entry
@@ -126,6 +127,8 @@ class SqliteStore(Store):
             require_sound(problems(before))
             after = before.apply(change)
             _write_change(connection, change)
+            if self._registry(connection) != after:
+                raise RegistryError(f"{self._path}: the file did not take the change; it was tampered with")
         return after
 
     def close(self) -> None:
@@ -163,6 +166,11 @@ class SqliteStore(Store):
         if found[1] != SCHEMA_VERSION:
             raise RegistryError(
                 f"{self._path}: schema version {found[1]}, but this Headerware reads {SCHEMA_VERSION}"
+            )
+        if parts := foreign_parts(self._connection, _SCHEMA):
+            raise RegistryError(
+                f"{self._path}: it has other tables, triggers or views than a registry ({', '.join(parts)}); "
+                f"somebody changed it: restore it, or export it with other tools and create it anew"
             )
 
 

@@ -35,6 +35,14 @@ PRIMITIVE_BYTES: Final = {
 MAX_DECIMAL_BYTES: Final = 1024
 """The length of a decimal: 2,400 digits, at which one takes some tenths of a millisecond."""
 
+FREE_VALUES: Final = 10_000
+VALUES_PER_BYTE: Final = 64
+"""How many values a payload may stand for by its length: so many, and so many more for each byte.
+
+Only nulls, empty records and the like take no bytes, and a reader's time goes by values. What a reader's own
+defaults add is not counted here.
+"""
+
 
 class Limits(NamedTuple):
     """How much schemas and payloads may ask for.
@@ -43,14 +51,17 @@ class Limits(NamedTuple):
         max_schema_bytes: the size of a schema's text.
         max_depth: how deep a schema, or a value by it, may nest: records, unions, arrays and maps count.
         max_values: how many values a payload may hold, counting records, unions, arrays and maps too.
+        max_named_types: how many records, enumerations and fixed types a schema may define, and how many
+            branches a union may have. fastavro copies the table of them for each payload, 70 ns a type.
     """
 
     max_schema_bytes: int = 1 << 20
     max_depth: int = 128
     max_values: int = 1_000_000
+    max_named_types: int = 4_096
 
 
-STORED: Final = Limits(max_schema_bytes=16 << 20, max_depth=300, max_values=sys.maxsize)
+STORED: Final = Limits(16 << 20, max_depth=300, max_values=sys.maxsize, max_named_types=sys.maxsize)
 """What stores take: what any serde may; who reads a record by a schema keeps to his own limits."""
 
 
@@ -71,7 +82,10 @@ class Shape(NamedTuple):
 
     def safe_bytes(self, limits: Limits) -> float:
         """Give the length up to which no payload can pass the limits; a negative one where any may."""
-        room = limits.max_values - self.values
+        most_values = limits.max_values
+        if self.values > FREE_VALUES or self.values_per_byte > VALUES_PER_BYTE:
+            most_values = min(most_values, FREE_VALUES)
+        room = most_values - self.values
         if self.recursive or room < 0:
             return -1
         most = room / self.values_per_byte if self.values_per_byte else float("inf")

@@ -70,12 +70,19 @@ class AvroSchema:
         self.text: Final[str] = msgspec.json.encode(plain).decode()
         self.tree: Final[Any] = _parsed(plain)
         self.named: Final[dict[str, Any]] = {}
+        widest = 0
         for node in _nodes(self.tree):
             _check(node)
+            widest = max(widest, len(node) if isinstance(node, list) else 0)
             if isinstance(node, dict) and "name" in node:
                 if node["name"] in self.named:  # a union's branches each begin anew in fastavro
                     raise BadSchemaError("the schema defines one name twice")
                 self.named[node["name"]] = node
+        if max(widest, len(self.named)) > limits.max_named_types:
+            raise BadSchemaError(
+                f"the schema defines {len(self.named)} named types and has unions of up to {widest} "
+                f"branches; the limit (max_named_types) is {limits.max_named_types} of each"
+            )
         self.name: Final[str] = self.tree.get("name", "") if isinstance(self.tree, dict) else ""
         self.limits: Final = limits
         self.shape: Final = survey(self.tree, self.named, limits)
@@ -243,6 +250,8 @@ def _parsed(plain: Any) -> Any:
     for node in tree if isinstance(tree, list) else [tree]:
         if isinstance(node, dict):  # fastavro marks records only, and would parse all others with each value
             node.update(zip(_PARSED_MARKS, (True, named), strict=True))
+            if isinstance(tree, list):
+                named = {}  # fastavro merges those of all branches for each value; the first brings them all
     return tree
 
 

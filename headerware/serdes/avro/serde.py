@@ -66,6 +66,8 @@ class Avro(Serde, frozen=True, kw_only=True):
         max_depth: how deep a schema, or a value, may nest: records, unions, arrays and maps count. Deep
             nesting takes stack, 2 KiB a level: leave it where threads have little of that.
         max_values: how many values a payload may hold, as bytes may stand for many.
+        max_named_types: how many named types a schema may define, and how many branches a union may have;
+            each costs time with every record.
 
     Raises:
         ConfigError: a schema that is none, or a way of writing that lacks its store.
@@ -84,6 +86,7 @@ class Avro(Serde, frozen=True, kw_only=True):
     max_schema_bytes: Annotated[int, msgspec.Meta(ge=2)] = 1 << 20
     max_depth: Annotated[int, msgspec.Meta(ge=1, le=300)] = 128
     max_values: Annotated[int, msgspec.Meta(ge=1)] = 1_000_000
+    max_named_types: Annotated[int, msgspec.Meta(ge=1)] = 4_096
 
     def __post_init__(self) -> None:
         """Refuse what could not work with the first record."""
@@ -104,7 +107,7 @@ class Avro(Serde, frozen=True, kw_only=True):
     @property
     def limits(self) -> Limits:
         """How much schemas and payloads may ask for."""
-        return Limits(self.max_schema_bytes, self.max_depth, self.max_values)
+        return Limits(self.max_schema_bytes, self.max_depth, self.max_values, self.max_named_types)
 
     @property
     def way(self) -> WriteAs:

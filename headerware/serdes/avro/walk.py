@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import SerdeError
-from headerware.serdes.avro.limits import MAX_DECIMAL_BYTES, is_decimal
+from headerware.serdes.avro.limits import FREE_VALUES, MAX_DECIMAL_BYTES, VALUES_PER_BYTE, is_decimal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def _children(parent: Any) -> Any:
 class _Walk:
     """A place in a payload."""
 
-    __slots__ = ("_end", "_left", "_limits", "_named", "_payload", "_per_record", "_place")
+    __slots__ = ("_end", "_left", "_limits", "_most", "_named", "_payload", "_per_record", "_place", "_sent")
 
     def __init__(
         self, payload: bytes, named: dict[str, Any], limits: Limits, start: int, per_record: int
@@ -87,6 +87,8 @@ class _Walk:
         self._place = start
         self._end = len(payload)
         self._left = limits.max_values
+        self._most: Final = FREE_VALUES + VALUES_PER_BYTE * (self._end - start)
+        self._sent = 0
 
     def value(self, node: Any, depth: int) -> None:
         """Pass one value."""
@@ -138,7 +140,7 @@ class _Walk:
     def record(self, node: Any, depth: int) -> None:
         """Pass a record's fields."""
         self._deeper(depth)
-        self._take(self._per_record)
+        self._left -= self._per_record
         for field in node["fields"]:
             self.value(field["type"], depth + 1)
 
@@ -166,8 +168,8 @@ class _Walk:
         if count < 0:
             count = -count
             self._length()
-        if count > self._left:
-            raise self._too_many()
+        if count > self._left or self._sent + count > self._most:
+            raise self._too_many(count)
         return count
 
     def _length(self) -> int:
@@ -189,14 +191,20 @@ class _Walk:
 
     def _take(self, count: int) -> None:
         self._left -= count
-        if self._left < 0:
-            raise self._too_many()
+        self._sent += count
+        if self._left < 0 or self._sent > self._most:
+            raise self._too_many(0)
 
     def _deeper(self, depth: int) -> None:
         if depth >= self._limits.max_depth:
             raise _too_deep("payload", self._limits)
 
-    def _too_many(self) -> SerdeError:
+    def _too_many(self, more: int) -> SerdeError:
+        if self._left >= more:
+            return SerdeError(
+                f"the payload has {self._end} bytes and stands for more than {self._most} values; "
+                f"{FREE_VALUES} and {VALUES_PER_BYTE} a byte are the limit"
+            )
         return SerdeError(
             f"the payload holds more than {self._limits.max_values} values, the limit (max_values)"
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import time
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -10,14 +12,17 @@ from urllib.parse import unquote, urlsplit
 from headerware.core.errors import ConfigError
 from headerware.serdes.confluent.settings import flat
 from headerware.serdes.shared import Shared
+from headerware.serdes.stores.cache import Answers, Patience
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
 _MOCK: Final = "mock://"
 _CREDENTIALS: Final = "basic.auth.user.info"
+_PATIENCE: Final = Patience(unknown_s=5.0)
+_MAX_ANSWERS: Final = 1000
 
 
 class SharedClient:
@@ -31,14 +36,28 @@ class SharedClient:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.client: Final = _client(settings)
+        self._bound_look_ups()
         # A stand-in in memory stays, for its schemas would be gone with it.
         self._stays: Final = settings["url"].startswith(_MOCK)
+
+    def _bound_look_ups(self) -> None:
+        """Have the client answer for schemas as our own stores do; by itself it asks for each record anew."""
+        answers = Answers(_MAX_ANSWERS, _PATIENCE, time.monotonic)
+        for name in ("get_schema", "get_schema_by_guid"):
+            ask = getattr(self.client, name, None)
+            if ask is not None:
+                setattr(self.client, name, partial(_looked_up, answers, name, ask))
 
     def close(self) -> None:
         """Give up one use of it."""
         if not self._stays and _clients.leave(self):
             exit_: Any = self.client.__exit__  # which closes it; close() came after 2.13
             exit_(None, None, None)
+
+
+def _looked_up(answers: Answers, name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    question = (name, arguments, tuple(sorted(options.items())))
+    return answers.look_up(question, lambda: ask(*arguments, **options))
 
 
 _clients: Final[Shared[SharedClient]] = Shared(operator.eq)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -23,13 +24,22 @@ class Patience(NamedTuple):
     Attributes:
         unknown_s: how long a schema that the store does not have stays unknown.
         failure_s: how long a store that failed is not asked the same thing again.
+        share: the part of the time that questions which readers ask in vain may take, all together. Senders
+            write what is asked for, and each question to a store may be a request over the network.
+        burst_s: how much time they may take at once.
+        longest_s: how long no new question is asked, at most, once they have taken more.
     """
 
     unknown_s: float = 30.0
     failure_s: float = 1.0
+    share: float = 0.1
+    burst_s: float = 2.0
+    longest_s: float = 10.0
 
 
 PATIENT: Final = Patience()
+_NOT_FOUND: Final = 404
+_log: Final = logging.getLogger("headerware.serdes")
 
 
 class CachedStore:
@@ -57,7 +67,7 @@ class CachedStore:
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self._store: Final = store
-        self._answers: Final = _Answers(max_schemas, patience, clock)
+        self._answers: Final = Answers(max_schemas, patience, clock)
         self._close: Final = store.close if on_close is None else on_close
 
     @property
@@ -67,7 +77,7 @@ class CachedStore:
 
     def get(self, fingerprint: Fingerprint) -> str:
         """Fetch a schema's text; see :class:`SchemaStore`."""
-        return self._answers.ask(fingerprint, lambda: self._store.get(fingerprint))
+        return self._answers.look_up(fingerprint, lambda: self._store.get(fingerprint))
 
     def put(self, schema: Schema) -> None:
         """Deposit a schema once; see :class:`SchemaStore`."""
@@ -82,12 +92,12 @@ class CachedStore:
     def by_id(self, schema_id: int) -> str:
         """Fetch the schema of an id; see :class:`NumberedStore`."""
         store = self._numbered()
-        return self._answers.ask(("id", schema_id), lambda: store.by_id(schema_id))
+        return self._answers.look_up(("id", schema_id), lambda: store.by_id(schema_id))
 
     def by_guid(self, guid: bytes) -> str:
         """Fetch the schema of a GUID; see :class:`NumberedStore`."""
         store = self._numbered()
-        return self._answers.ask(("guid", guid), lambda: store.by_guid(guid))
+        return self._answers.look_up(("guid", guid), lambda: store.by_guid(guid))
 
     def register(self, subject: str, text: str) -> tuple[int, bytes]:
         """Register a schema under a subject; see :class:`NumberedStore`."""
@@ -124,8 +134,60 @@ class _Flight:
         return self.answer
 
 
-class _Answers:
-    """What was asked, and what came back."""
+class _NotAskedError(SerdeError):
+    """A question that was not asked, so that there is no answer to remember."""
+
+
+class _VainTime:
+    """The time that questions asked in vain have taken, against what they may take."""
+
+    def __init__(self, patience: Patience, clock: Callable[[], float]) -> None:
+        self._patience: Final = patience
+        self._clock: Final = clock
+        self._left = patience.burst_s
+        self._at = clock()
+        self._told = False
+
+    def spend(self, seconds: float) -> None:
+        """Take note of a question that was asked in vain."""
+        patience = self._patience
+        self._refill()
+        self._left = max(self._left - seconds, -patience.share * patience.longest_s)
+
+    def require_some(self) -> None:
+        """Refuse a question while there is no time left for it.
+
+        Raises:
+            SerdeError: when there will be.
+        """
+        self._refill()
+        if self._left >= 0:
+            self._told = False
+            return
+        wait_s = -self._left / self._patience.share
+        message = (
+            "the schema store is not asked for this schema: it was asked for too many that it does not have, "
+            f"or did not answer; it is asked again in {wait_s:.1f} s"
+        )
+        if not self._told:
+            self._told = True
+            _log.warning("%s", message)
+        raise _NotAskedError(message)
+
+    def _refill(self) -> None:
+        now = self._clock()
+        self._left = min(self._left + self._patience.share * (now - self._at), self._patience.burst_s)
+        self._at = now
+
+
+class Answers:
+    """What was asked, and what came back.
+
+    Args:
+        max_answers: how many are remembered.
+        patience: how long refusals are remembered, and how long readers may ask in vain.
+        clock: gives seconds that only go forward.
+    """
 
     def __init__(self, max_answers: int, patience: Patience, clock: Callable[[], float]) -> None:
         self._max: Final = max_answers
@@ -135,6 +197,26 @@ class _Answers:
         self._known: OrderedDict[Hashable, Any] = OrderedDict()
         self._refused: OrderedDict[Hashable, tuple[float, BaseException]] = OrderedDict()
         self._flights: dict[Hashable, _Flight] = {}
+        self._vain: Final = _VainTime(patience, clock)
+
+    def look_up(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
+        """Give the answer to what a record asks for; a flood of such questions takes bounded time.
+
+        Raises:
+            SerdeError: too much time has gone into questions that were asked in vain.
+        """
+        return self.ask(question, lambda: self._looked_up(fetch))
+
+    def _looked_up(self, fetch: Callable[[], Answer]) -> Answer:
+        with self._lock:
+            self._vain.require_some()
+        began = self._clock()
+        try:
+            return fetch()
+        except Exception:
+            with self._lock:
+                self._vain.spend(self._clock() - began)
+            raise
 
     def ask(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
         """Give the answer, fetched by one thread where it is not known."""
@@ -163,7 +245,7 @@ class _Answers:
         except BaseException as error:
             flight.error = error if isinstance(error, Exception) else SerdeError("the fetch was interrupted")
             with self._lock:
-                if isinstance(error, Exception):
+                if isinstance(error, Exception) and not isinstance(error, _NotAskedError):
                     self._refuse(question, error)
                 del self._flights[question]
             raise
@@ -183,7 +265,7 @@ class _Answers:
             self._known.popitem(last=False)
 
     def _refuse(self, question: Hashable, error: Exception) -> None:
-        unknown = isinstance(error, UnknownSchemaError)
+        unknown = isinstance(error, UnknownSchemaError) or getattr(error, "http_status_code", 0) == _NOT_FOUND
         wait_s = self._patience.unknown_s if unknown else self._patience.failure_s
         self._refused[question] = (self._clock() + wait_s, error)
         if len(self._refused) > self._max:
@@ -201,7 +283,7 @@ class _Answers:
 
 def _again(error: BaseException) -> BaseException:
     """Give an error for one more who meets it: each record needs one of its own, for its position."""
-    return error.again() if isinstance(error, InterceptorError) else error
+    return error.again() if isinstance(error, InterceptorError) else error.with_traceback(None)
 
 
 def open_shared(store: Any) -> CachedStore:

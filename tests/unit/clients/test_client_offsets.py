@@ -271,6 +271,44 @@ class TestRestart:
         second.close()
         assert on_broker(connection, topic, topic) == (0, "hw1:4:")
 
+    @pytest.mark.parametrize("beyond", [1, 10**6, 2**62])
+    def test_does_not_believe_a_watermark_beyond_the_partitions_end(
+        self,
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
+        caplog: pytest.LogCaptureFixture,
+        beyond: int,
+    ) -> None:
+        lay("a", "b", "c")
+        first = open_consumer()
+        # As anyone in the group may commit it.
+        forged = TopicPartition(topic, 0, 1, metadata=f"hw1:{3 + beyond}:")
+        confluent_kafka.Consumer.commit(first, offsets=[forged], asynchronous=False)
+        first.close()
+        second = open_consumer()
+        assert names(take(second, 2)) == ["b", "c"]
+        lay("d")
+        assert names(take(second, 1)) == ["d"]
+        assert second.stats()["client"]["repeated"] == 0
+        assert f"{3 + beyond} of {topic}[0] is beyond the partition's end 3" in caplog.text
+
+    def test_repeats_records_where_the_partitions_end_is_not_to_be_had(
+        self,
+        open_consumer: Callable[..., Consumer],
+        lay: Callable[..., None],
+        topic: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        lay("A1", "b")
+        first = open_consumer()
+        take(first, 1)
+        first.close()
+        monkeypatch.setattr(Consumer, "get_watermark_offsets", lambda *_, **__: None)
+        assert names(take(open_consumer(), 1)) == ["b"]
+        assert "records may repeat" in caplog.text
+
     def test_delivers_all_where_the_application_says_from_where(
         self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
     ) -> None:

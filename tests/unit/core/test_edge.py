@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from headerware import Chain, HeaderError, Headers, Record, RecordError, Stage, TransportHeaderError
+from headerware.core.context import Context
 from headerware.core.edge import COMPACTED, ENCODINGS, LINEAGE
 from headerware.core.plugins import BUILT_IN
-from headerware.interceptors import Compact
+from headerware.interceptors import Compact, Compress, Slice
 from headerware.registry.names import default_names
 from headerware.registry.wire.compact_keys import compact_key
 
@@ -171,6 +172,34 @@ class TestLeftoverEncodings:
         assert sent.headers.names() == (f"~{name}", "~B")
         outcome = session.consume_outcomes([sent])[0] if batch else session.consume_outcome(sent)
         assert outcome == record
+
+    @pytest.mark.parametrize("name", COMPACTED)
+    @pytest.mark.parametrize("topics", [("orders",), ("*", "!t")])
+    def test_compact_keys_are_refused_on_topics_where_compact_does_not_work(
+        self,
+        name: str,
+        topics: tuple[str, ...],
+        batch: bool,  # noqa: FBT001 - parametrized
+    ) -> None:
+        session = Chain([Compact(form="keys", topics=topics)]).open()
+        record = Record("t", b"", None, Headers({name: b""}))
+        outcome = session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)
+        assert isinstance(outcome, TransportHeaderError)
+        assert "add the 'compact' interceptor" in str(outcome)
+
+    @pytest.mark.parametrize(("name", "word"), list(ENCODINGS.items()))
+    def test_are_refused_on_topics_where_their_step_does_not_work(
+        self,
+        name: str,
+        word: str,
+        batch: bool,  # noqa: FBT001 - parametrized
+    ) -> None:
+        steps = [Compress(topics=("orders",)), Slice(topics=("orders",)), Compact(topics=("orders",))]
+        session = Chain(steps).open(Context(pick_partition=lambda _: 0))
+        record = Record("t", b"", None, Headers({name: b"\x01"}), 3, offset=42)
+        outcome = session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)
+        assert isinstance(outcome, TransportHeaderError)
+        assert f"add the {word!r} interceptor" in str(outcome)
 
     @pytest.mark.parametrize("name", ["hw.sig", "hw.trail", "hw.id", "compress"])
     def test_others_say_nothing_about_the_value(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized

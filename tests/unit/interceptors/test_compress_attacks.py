@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import tracemalloc
 import zlib
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from headerware.interceptors.compress import COMPRESS_HEADER, Compress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 MIB = 1 << 20
 ZSTD, GZIP = b"\x01\x01", b"\x01\x02"
@@ -103,6 +106,37 @@ class TestBombs:
     def test_in_gzip_that_state_their_size_cost_no_work(self) -> None:
         with growth_below(MIB // 2), pytest.raises(CompressionError, match=f"states {len(ZEROS)} bytes"):
             consume(*BOMBS["gzip"], max_decompressed_bytes=MIB)
+
+
+class TestMemory:
+    @pytest.mark.parametrize("bomb", ["zstd", "zstd, no size", "gzip"])
+    def test_of_a_value_at_the_cap_is_that_and_an_eighth(self, bomb: str) -> None:
+        mark, value = BOMBS[bomb]
+        with growth_below(len(ZEROS) * 9 // 8 + 5 * MIB):
+            assert len(consume(mark, value, max_decompressed_bytes=len(ZEROS))) == len(ZEROS)
+
+    @pytest.mark.parametrize("bomb", ["zstd, no size", "gzip, states less", "gzip, states nothing"])
+    def test_of_a_value_above_the_cap_is_no_more(self, bomb: str) -> None:
+        cap = len(ZEROS) - 1
+        with growth_below(len(ZEROS) * 9 // 8 + 5 * MIB), pytest.raises(CompressionError):
+            consume(*BOMBS[bomb], max_decompressed_bytes=cap)
+
+    @pytest.mark.parametrize("bomb", ["zstd", "zstd, no size", "gzip"])
+    def test_is_what_the_process_takes_too(self, bomb: str, tmp_path: Path) -> None:
+        """What the libraries take beside Python's own allocator is in no trace of Python's."""
+        mark, value = BOMBS[bomb]
+        (tmp_path / "value").write_bytes(value)
+        program = (
+            "import resource, sys; from pathlib import Path; "
+            "from headerware.interceptors.compress_codecs import CODECS; "
+            "kind = next(k for k in CODECS.values() if k.id == int(sys.argv[2])); "
+            "value = Path(sys.argv[1]).read_bytes(); "
+            "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; before = peak(); "
+            f"kind.decompressor({len(ZEROS)})(value); print(peak() - before)"
+        )
+        command = [sys.executable, "-c", program, str(tmp_path / "value"), str(mark[1])]
+        taken = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert int(taken.stdout) * 1024 < len(ZEROS) * 9 // 8 + 12 * MIB  # with zstd's window of 8 MiB
 
 
 class TestLyingSizes:

@@ -28,6 +28,7 @@ from headerware.interceptors.dedup_wire import HEADER, Identity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+SWALLOWS = "CREATE TRIGGER swallows BEFORE INSERT ON seen BEGIN SELECT RAISE(IGNORE); END"
 NOW = 1_760_000_000_000
 PRODUCER = bytes(range(16))
 CONTENDS = Path(__file__).parent / "programs" / "contend_for_identities.py"
@@ -278,7 +279,8 @@ class TestDedupStoreFailures:
             assert took_all(step, [come(0, 8)]) != [DROP]
         assert step.stats()["store_failures"] == 2, "one for each second of trying"
         (logged,) = [record.message for record in caplog.records]
-        assert f"dedup store {path}: no such table: seen; records are delivered" in logged
+        assert f"dedup store {path}: it was changed by others: " in logged
+        assert "table seen; records are delivered" in logged
         step.close()
 
     def test_of_a_moment_pass(self, path: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,12 +297,82 @@ class TestDedupStoreFailures:
     def test_do_not_last_when_the_clock_is_put_back(self, path: str, clock: Clock) -> None:
         step = opened(path, clock)
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            connection.execute("ALTER TABLE seen RENAME TO gone")
+            connection.execute(SWALLOWS)
             delivered(step, come(0, 5))
-            connection.execute("ALTER TABLE gone RENAME TO seen")
+            connection.execute("DROP TRIGGER swallows")
         clock.now -= 3_600_000
         assert delivered(step, come(0, 6), come(0, 7)) == [6]
         step.close()
+
+
+class TestTamperedStores:
+    """What somebody did who can write to the file: no record is refused, nor dropped for what is not ours."""
+
+    @pytest.mark.parametrize(
+        ("statements", "named"),
+        [
+            ([SWALLOWS], "trigger swallows"),
+            (["CREATE TABLE other (x)"], "table other"),
+            (["CREATE VIEW other AS SELECT 1"], "view other"),
+            (["CREATE INDEX other ON seen (seen_ms)"], "index other"),
+            (["ALTER TABLE seen ADD COLUMN more"], "table seen"),
+            (["DROP TABLE seen"], "table seen"),
+            (["DROP TABLE seen", "CREATE VIEW seen AS SELECT 1 AS identity, 2 AS place"], "view seen"),
+            (["DROP TABLE seen", "CREATE TABLE seen (identity CHECK (0), place, seen_ms)"], "table seen"),
+        ],
+    )
+    def test_are_refused_when_opened_and_pass_records_when_changed_at_work(
+        self, path: str, statements: list[str], named: str
+    ) -> None:
+        step = opened(path)
+        assert delivered(step, come(0, 5)) == [5]
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        assert delivered(step, come(0, 6), come(1, 7)) == [6, 7]
+        assert step.stats()["store_failures"] == 1
+        step.close()
+        with pytest.raises(ConfigError, match=f"store: .*{named}.* move it away"):
+            opened(path)
+
+    @pytest.mark.parametrize("place", ["'text'", "5", "x''", "zeroblob(9)", "zeroblob(100000000)"])
+    def test_rows_of_another_kind_drop_no_record(self, path: str, place: str) -> None:
+        step = opened(path)
+        delivered(step, come(0, 5))
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(f"UPDATE seen SET place = {place}")  # noqa: S608 - written above
+        assert delivered(step, come(0, 6)) == [6]
+        assert step.stats()["store_failures"] == 1
+        step.close()
+
+    def test_what_their_owner_does_is_no_tampering(self, path: str) -> None:
+        step = opened(path)
+        delivered(step, come(0, 5))
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("ANALYZE")
+            connection.execute("VACUUM")
+        assert delivered(step, come(0, 6), come(1, 7)) == [7]
+        assert step.stats()["store_failures"] == 0
+        step.close()
+        opened(path).close()
+
+    def test_with_damaged_pages_are_refused(self, path: str) -> None:
+        with contextlib.closing(opened(path)) as step:
+            delivered(step, *(come(sequence, sequence) for sequence in range(500)))
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with Path(path).open("r+b") as file:
+            file.seek(2 * 4096)
+            file.write(b"\xff" * 4096)
+        with pytest.raises(ConfigError, match=r"store: .*(damaged|malformed)"):
+            opened(path)
+
+    def test_that_are_no_file_do_not_hang(self, tmp_path: Path) -> None:
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        for path in (pipe, Path("/dev/null"), Path("/dev/zero")):
+            with pytest.raises(ConfigError, match="store: cannot open"):
+                opened(str(path))
 
 
 class TestDedupStoreProcesses:

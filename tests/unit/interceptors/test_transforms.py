@@ -16,6 +16,7 @@ from headerware.connect.data import (
     SchemaBuilder,
     Struct,
 )
+from headerware.connect.properties import parse_connector
 from headerware.core.context import Context
 from headerware.core.errors import TransformError
 from headerware.interceptors import Serialize, Transforms
@@ -241,6 +242,44 @@ class TestConfiguration:
         )
         (made,) = sent(Transforms(file=str(file)), Record("t", {"ssn": "x"}))
         assert made.value == {"ssn": "<$1>"}
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "x\ntransforms=",
+            "x\r\ntransforms.mask.fields=id",
+            'x", "transforms.mask.fields": "id',
+            "x\\",
+            "x\\u000atransforms=",
+        ],
+    )
+    @pytest.mark.parametrize("form", ["properties", "json", "a client's configuration", "a file"])
+    def test_has_no_lines_that_a_variable_of_the_environment_brings(
+        self, form: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("INSTEAD", value)
+        text = f"{MASK}transforms.mask.replacement=${{env:INSTEAD}}\n"
+        if form == "json":
+            text = json.dumps(parse_connector(text))
+        toml = tmp_path / "chain.toml"
+        if form == "a file":
+            (tmp_path / "connector.properties").write_text(text)
+            toml.write_text('[[interceptors]]\ntype = "transforms"\nfile = "connector.properties"\n')
+        else:
+            toml.write_text(f"[[interceptors]]\ntype = \"transforms\"\nconfig = '''{text}'''\n")
+        flat = {"interceptors": "transforms", "interceptors.transforms.config": text}
+        chain = Chain.from_config(flat) if form.startswith("a client") else load_chain(toml)
+        [step] = chain
+        assert isinstance(step, Transforms)
+        (made,) = sent(step, Record("t", {"id": "1", "ssn": "x"}))
+        assert made.value == {"id": "1", "ssn": value}
+
+    def test_as_text_says_which_line_is_wrong(self, tmp_path: Path) -> None:
+        toml = tmp_path / "chain.toml"
+        text = f"{MASK}transforms.mask.fields=id\n"
+        toml.write_text(f"[[interceptors]]\ntype = \"transforms\"\nconfig = '''{text}'''\n")
+        with pytest.raises(ConfigError, match=r"interceptors\[0\].*\.transforms\.mask\.fields: .* twice"):
+            load_chain(toml)
 
     @pytest.mark.parametrize(
         "reference", ["${file:/etc/secrets:pepper}", "${env:PEPPER}", "a${vault:x}", "${env:HOME}${file:x}"]

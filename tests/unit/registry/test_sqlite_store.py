@@ -243,6 +243,31 @@ class TestOtherTools:
                 attempt()
             assert message in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("statement", "named"),
+        [
+            (
+                "CREATE TRIGGER t BEFORE INSERT ON entry BEGIN SELECT RAISE(IGNORE); END",
+                "trigger t",
+            ),
+            ("DROP TRIGGER entries_stay", "trigger entries_stay"),
+            ("CREATE VIEW v AS SELECT 1", "view v"),
+            ("ALTER TABLE entry ADD COLUMN more", "table entry"),
+        ],
+    )
+    def test_that_change_the_tables_are_noticed(
+        self, store: SqliteStore, path: Path, statement: str, named: str
+    ) -> None:
+        by_hand(path, statement)
+        with pytest.raises(RegistryError, match=f"registry\\.db: .*{named}"):
+            SqliteStore(path)
+
+    def test_that_swallow_a_change_are_noticed(self, store: SqliteStore, path: Path) -> None:
+        by_hand(path, "CREATE TRIGGER t BEFORE INSERT ON entry BEGIN SELECT RAISE(IGNORE); END")
+        with pytest.raises(RegistryError, match="did not take the change"):
+            store.apply(Register(entry("0.1.0.3", "three"), "a"))
+        assert store.load() == full()
+
     def test_problems_are_all_told(self, store: SqliteStore, path: Path) -> None:
         by_hand(
             path,

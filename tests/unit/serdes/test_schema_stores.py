@@ -8,18 +8,21 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema as ConfluentSchema
-from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient, SchemaRegistryError
 from rich.pretty import pretty_repr
 
 from headerware.core.errors import ConfigError, PluginError, SerdeError, UnknownSchemaError
 from headerware.serdes.avro.limits import Limits
 from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.avro.serde import Avro
+from headerware.serdes.confluent.client import shared_client
 from headerware.serdes.stores import Fingerprint, Schema, SchemaStore, Store, store_type
 from headerware.serdes.stores.cache import CachedStore, Patience, open_shared
 from headerware.serdes.stores.folder import FolderSchemas, FolderStore
@@ -61,6 +64,8 @@ class CountingStore:
         self.error: Exception | None = None
         self.open_gate = threading.Event()
         self.open_gate.set()
+        self.takes_s = 0.0
+        self.clock: Clock | None = None
 
     def get(self, fingerprint: Fingerprint) -> str:
         self._answer("get")
@@ -79,6 +84,8 @@ class CountingStore:
     def _answer(self, what: str) -> None:
         self.asked.append(what)
         assert self.open_gate.wait(10)
+        if self.clock is not None:
+            self.clock.now += self.takes_s
         if self.error is not None:
             raise self.error
 
@@ -221,6 +228,60 @@ class TestCachedStore:
                 cached.get(Fingerprint("md5", index.to_bytes(16, "big")))
         assert len(cached._answers._refused) <= 10
 
+    @pytest.mark.parametrize("what", ["unknown", "out of reach"])
+    def test_a_flood_of_unknown_fingerprints_takes_bounded_time(
+        self, store: CountingStore, cached: CachedStore, clock: Clock, what: str
+    ) -> None:
+        store.takes_s, store.clock = 0.2, clock
+        store.error = SerdeError(what) if what == "out of reach" else None
+        began = clock.now
+        for index in range(10_000):
+            clock.now += 0.01
+            with pytest.raises(SerdeError):
+                cached.get(Fingerprint("md5", index.to_bytes(16, "big")))
+        passed = clock.now - began
+        # Two seconds at once, and a tenth of the time.
+        assert 0.2 * len(store.asked) < 2 + 0.1 * passed + 0.4
+
+    def test_a_new_schema_arrives_soon_in_a_flood(
+        self, store: CountingStore, cached: CachedStore, clock: Clock
+    ) -> None:
+        store.takes_s, store.clock = 0.2, clock
+        unknown = (Fingerprint("md5", index.to_bytes(16, "big")) for index in range(10_000))
+        for fingerprint in islice(unknown, 1000):
+            with pytest.raises(SerdeError):
+                cached.get(fingerprint)
+        store.texts[LONG.fingerprint] = LONG.text
+        began, text = clock.now, ""
+        while not text:
+            clock.now += 0.1
+            with suppress(SerdeError):
+                text = cached.get(LONG.fingerprint)
+            with suppress(SerdeError):
+                cached.get(next(unknown))
+        assert clock.now - began < 10
+
+    def test_a_slow_failure_keeps_nobody_from_asking_for_more_than_ten_seconds(
+        self, store: CountingStore, cached: CachedStore, clock: Clock
+    ) -> None:
+        store.takes_s, store.clock = 3600.0, clock
+        with pytest.raises(UnknownSchemaError):
+            cached.get(ORDER.fingerprint)
+        store.texts[LONG.fingerprint] = LONG.text
+        with pytest.raises(SerdeError, match=r"asked again in 10\.0 s"):
+            cached.get(LONG.fingerprint)
+        clock.now += 10.1
+        assert cached.get(LONG.fingerprint) == LONG.text
+
+    def test_good_answers_and_deposits_are_not_counted(
+        self, store: CountingStore, cached: CachedStore, clock: Clock
+    ) -> None:
+        store.takes_s, store.clock = 60.0, clock
+        cached.put(LONG)
+        store.texts = {Fingerprint("md5", bytes((index,)) * 16): "x" for index in range(9)}
+        for fingerprint in store.texts:
+            assert cached.get(fingerprint) == "x"
+
     def test_a_store_without_ids_says_so(self, cached: CachedStore) -> None:
         assert not cached.is_numbered
         for ask in (
@@ -230,6 +291,26 @@ class TestCachedStore:
         ):
             with pytest.raises(SerdeError, match="keeps no ids"):
                 ask()
+
+
+class TestConfluentsOwnClient:
+    @pytest.mark.parametrize("ask", ["get_schema", "get_schema_by_guid"])
+    def test_is_asked_once_for_a_schema_that_the_registry_does_not_have(
+        self, ask: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Any] = []
+
+        def unknown(_: Any, what: Any) -> Any:
+            asked.append(what)
+            raise SchemaRegistryError(404, 40403, "no schema")
+
+        monkeypatch.setattr(type(SchemaRegistryClient.new_client({"url": "mock://"})), ask, unknown)
+        shared = shared_client(f"mock://{ask}", {})
+        for _ in range(3):
+            with pytest.raises(SchemaRegistryError):
+                getattr(shared.client, ask)("7")
+        assert asked == ["7"]
+        shared.close()
 
 
 class TestOpenShared:

@@ -27,7 +27,7 @@ from headerware.connect.converters.json.options import (
     check_options,
 )
 from headerware.connect.converters.json.parsing import REFUSALS, KafkaParser, StrictParser, is_long
-from headerware.connect.converters.json.reading import Read, Readers
+from headerware.connect.converters.json.reading import Read, Readers, refuse_too_many, widest_struct
 from headerware.connect.converters.json.schemas import SchemaReader, schema_text
 from headerware.connect.converters.json.writing import Write, Writers
 from headerware.connect.data.schema import Schema
@@ -54,11 +54,20 @@ class _Reading(NamedTuple):
         schema: their schema.
         read: the function for it; None for values without a schema.
         names: how many names there are in the objects of the schema's JSON.
+        widest: how many fields the schema's widest struct has.
     """
 
     schema: Schema | None
     read: Read | None
     names: int
+    widest: int = 0
+
+    def value(self, node: Any, size: int) -> SchemaAndValue:
+        """Read JSON of a number of bytes."""
+        assert self.schema is not None  # noqa: S101 - who reads by a schema has one
+        assert self.read is not None  # noqa: S101 - likewise
+        refuse_too_many(self.schema, node, size, self.widest)
+        return SchemaAndValue(self.schema, self.read(node))
 
 
 class _Writing(NamedTuple):
@@ -160,14 +169,14 @@ class JsonConverter(DualConverter):
         except REFUSALS:
             return self._from_any_envelope(data)
         text = bytes(envelope.schema)
-        schema, read, names = self._by_text.get(text) or self._reading_of_text(text)
-        if read is None:
+        reading = self._by_text.get(text) or self._reading_of_text(text)
+        if reading.read is None:
             return self._from_any_envelope(data)
         payload = envelope.payload
         if self.mode == STRICT:
-            self._parser.check_names(data, names + 2 + count_of_names(payload))
+            self._parser.check_names(data, reading.names + 2 + count_of_names(payload))
         try:
-            return SchemaAndValue(schema, read(payload))
+            return reading.value(payload, len(data))
         except DigitsNeededError:
             return self._from_any_envelope(data)
 
@@ -180,19 +189,18 @@ class JsonConverter(DualConverter):
                 "set schemas.enable=false to read plain JSON"
             )
         self._parser.check_names(data, count_of_names(tree))
-        schema, read, _ = self._reading(tree["schema"])
-        payload = tree["payload"]
-        return SchemaAndValue(schema, self._parser.plain(payload) if read is None else read(payload))
+        reading, payload = self._reading(tree["schema"]), tree["payload"]
+        if reading.read is None:
+            return SchemaAndValue(None, self._parser.plain(payload))
+        return reading.value(payload, len(data))
 
     def _with_schema(self, reading: _Reading, data: bytes) -> SchemaAndValue:
-        schema, read, _ = reading
-        assert read is not None  # noqa: S101 - there is a schema
         tree = self._parser.fast(data)
         self._parser.check_names(data, count_of_names(tree))
         try:
-            return SchemaAndValue(schema, read(tree))
+            return reading.value(tree, len(data))
         except DigitsNeededError:
-            return SchemaAndValue(schema, read(self._parser.exact(data)))
+            return reading.value(self._parser.exact(data), len(data))
 
     def _reading_of_text(self, text: bytes) -> _Reading:
         tree = self._parser.exact(text)
@@ -206,7 +214,9 @@ class JsonConverter(DualConverter):
         known = self._by_content.get(schema)
         if known is not None:
             return known
-        return self._by_content.put(schema, _Reading(schema, self._readers.reader(schema), 0))
+        return self._by_content.put(
+            schema, _Reading(schema, self._readers.reader(schema), 0, widest_struct(schema))
+        )
 
     def _writing(self, schema: Schema) -> _Writing:
         known = self._by_schema.get(schema)

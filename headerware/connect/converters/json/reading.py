@@ -21,6 +21,64 @@ _REFUSED: Final = object()
 """In place of what null stands for, where it stands for nothing."""
 
 
+_FREE_VALUES: Final = 100_000
+_VALUES_PER_BYTE: Final = 16
+"""How many values JSON may stand for by its length: so many, and so many more for each byte. A struct has all
+fields of its schema, there or not, so that ``{}`` may be thousands of values."""
+_STRUCT_BYTES: Final = 3
+"""The fewest bytes that a struct takes, with the comma behind it."""
+
+_PAIR: Final = 2
+
+
+def refuse_too_many(schema: Schema, node: Any, size: int, widest: int) -> None:
+    """Refuse JSON whose structs stand for many more values than it has bytes.
+
+    Args:
+        schema: its schema.
+        node: the JSON.
+        size: how many bytes it has.
+        widest: how many fields the schema's widest struct has.
+
+    Raises:
+        ConnectDataError: it stands for too many.
+    """
+    most = _FREE_VALUES + _VALUES_PER_BYTE * size
+    if size * widest // _STRUCT_BYTES <= most:
+        return
+    if _values(schema, node) > most:
+        raise ConnectDataError(f"JSON of {size} bytes stands for more than {most} values, the limit")
+
+
+def widest_struct(schema: Schema) -> int:
+    """Return how many fields the widest struct of a schema has."""
+    fields = schema.fields if schema.type is Type.STRUCT else ()
+    inner = [field.schema for field in fields]
+    if schema.type in {Type.ARRAY, Type.MAP}:
+        inner.append(_nested(schema.value_schema))
+    if schema.type is Type.MAP:
+        inner.append(_nested(schema.key_schema))
+    return max([len(fields), *map(widest_struct, inner)])
+
+
+def _values(schema: Schema | None, node: Any) -> int:
+    """Count the values that JSON of a schema becomes."""
+    if schema is None or node.__class__ not in (dict, list):
+        return 1
+    if schema.type is Type.STRUCT and node.__class__ is dict:
+        known = schema.by_name
+        return len(known) + sum(_values(known[n].schema, v) for n, v in node.items() if n in known)
+    if schema.type not in {Type.ARRAY, Type.MAP}:
+        return 1
+    if schema.type is Type.MAP and node.__class__ is list:  # of pairs
+        pairs = [pair for pair in node if pair.__class__ is list and len(pair) == _PAIR]
+        return 1 + sum(
+            _values(schema.key_schema, key) + _values(schema.value_schema, value) for key, value in pairs
+        )
+    items = node.values() if node.__class__ is dict else node
+    return 1 + sum(_values(schema.value_schema, item) for item in items)
+
+
 class Readers:
     """Make the functions that read values.
 
@@ -156,7 +214,7 @@ def _pairs_reader(schema: Schema, key: Read, value: Read, *, strict: bool) -> Re
             raise _mismatch(schema, "list of pairs", node)
         made: dict[Any, Any] = {}
         for pair in node:
-            if pair.__class__ is not list or len(pair) != 2:
+            if pair.__class__ is not list or len(pair) != _PAIR:
                 raise ConnectDataError(f"expected lists of a key and a value in {described(schema)}")
             made[_hashable(key(pair[0]))] = value(pair[1])
         if strict and len(made) != len(node):

@@ -153,10 +153,11 @@ class SchemaReader:
             builder.version(self._version(known["version"]))
         if known["doc"] is not None:
             builder.doc(known["doc"])
-        for name, value in (known["parameters"] or {}).items():
+        parameters = known["parameters"] or {}
+        for name, value in parameters.items():
             if not isinstance(value, str):
                 raise ConnectDataError(f"expected text as a schema's parameter {name!r}")
-            builder.parameter(name, value)
+        builder.parameters(parameters)
 
     def _fact(self, tree: dict[str, Any], name: str) -> Any:
         kind, expected = _FACTS[name]
