@@ -186,7 +186,7 @@ class TestCompactOnSend:
     @FORMS
     def test_bytes_saved_are_those_on_the_wire(self, form: Form) -> None:
         opened = step(form=form)
-        given = record(("a", b"1"), TRAIL, PARENT, SIGNATURE, ("hw.compress", b"\x01\x01"), ("hw.id", b""))
+        given = record(("a", b"1"), TRAIL, PARENT, SIGNATURE, ("hw.compress", b"zstd"), ("hw.id", b""))
         saved = wire_bytes(given) - wire_bytes(opened.on_send(given))
         assert saved > 0
         assert opened.stats()["bytes_saved"] == saved

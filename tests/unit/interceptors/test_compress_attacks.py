@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIB = 1 << 20
-ZSTD, GZIP = b"\x01\x01", b"\x01\x02"
+ZSTD, GZIP = b"zstd", b"gzip"
 MAGIC = b"\x28\xb5\x2f\xfd"
 PLAIN = b"a value of some length, " * 8
 ZEROS = bytes(32 * MIB)
