@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.errors import InterceptorError
+from headerware.core.errors import InterceptorError, WireFormatError
 from headerware.core.headers import Headers, Pair
 from headerware.core.hooks import DROP, HookResult
-from headerware.interceptors.dedup_wire import HEADER, LENGTHS, identity_of
+from headerware.interceptors.dedup_wire import HEADER, identity_of, layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,10 +47,12 @@ class Reading:
         if not found:
             self._without_id += 1
             return record
-        name, identity = headers[-1]
-        # Nearly always it stands last, where its own step put it.
-        if name != HEADER or found != 1 or not identity or LENGTHS.get(identity[:2]) != len(identity):
-            identity = identity_of(record)
+        name, value = headers[-1]
+        try:
+            # Nearly always it stands last, where its own step put it.
+            identity = layout_of(value) if name == HEADER and found == 1 else identity_of(record)
+        except WireFormatError:
+            identity = identity_of(record)  # which tells it
         if self._is_duplicate(identity, record):
             self._duplicates += 1
             return DROP
