@@ -16,7 +16,6 @@ from headerware.interceptors.trail_entries import (
     MAX_ENTRY_BYTES,
     MAX_START_BYTES,
     MAX_TRAIL_BYTES,
-    START,
     TRAIL_HEADER,
     TrailEntry,
     checked,
@@ -35,8 +34,6 @@ MIN_BOUND_BYTES: Final = MAX_START_BYTES + 2 * MAX_ENTRY_BYTES
 _MAX_TOPICS: Final = 1024
 _new_headers: Final = tuple.__new__
 """Headers of pairs that are known to be right, without a further call."""
-_AT: Final = b",at="
-_FIRST: Final = START + _AT
 
 
 class Trail(Interceptor, frozen=True, kw_only=True):
@@ -124,8 +121,8 @@ class _TrailStep:
         parts = self._produced.get(topic) or self._new_parts(topic, self._produced, "produced_into")
         for pair in headers:
             if pair[0] == TRAIL_HEADER:
-                return self._continued(record, parts)
-        fresh = b"%b%d%b" % (_FIRST, self._now_ms(), parts.entry)
+                return self._continued(record, parts, pair[1])
+        fresh = b"1,at=%d%b" % (self._now_ms(), parts.entry)
         return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
 
     def on_consume(self, record: Record) -> Record:
@@ -136,25 +133,22 @@ class _TrailStep:
         parts = self._read.get(topic) or self._new_parts(topic, self._read, "read_from")
         for pair in headers:
             if pair[0] == TRAIL_HEADER:
-                return self._continued(record, parts)
-        fresh = b"%b%d%b" % (_FIRST, self._now_ms(), parts.entry)
+                return self._continued(record, parts, pair[1])
+        fresh = b"1,at=%d%b" % (self._now_ms(), parts.entry)
         return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
 
-    def _continued(self, record: Record, parts: _Parts) -> Record:
+    def _continued(self, record: Record, parts: _Parts, found: bytes | None) -> Record:
         """Go on with the trail that is there: the last one, where there are several."""
-        found: bytes | None = None
-        others: list[Pair] = []
-        for pair in record.headers:
-            if pair[0] == TRAIL_HEADER:
-                found = pair[1]
-            else:
-                others.append(pair)
+        headers = record.headers
+        others: list[Pair] = [pair for pair in headers if pair[0] != TRAIL_HEADER]
+        if len(others) + 1 < len(headers):
+            found = headers.last(TRAIL_HEADER)
         value = checked(found)
         if parts.completion is not None and is_completable(value):
             value += parts.completion
         else:
-            value = b"%b%b%d%b" % (value, _AT, self._now_ms(), parts.entry)
-        if value.count(b",") > self._max_entries or len(value) > self._max_bytes:
+            value = b"%b,at=%d%b" % (value, self._now_ms(), parts.entry)
+        if value.count(b",at=") > self._max_entries or len(value) > self._max_bytes:
             value = shortened(value, self._max_entries, self._max_bytes)
         others.append((TRAIL_HEADER, value))
         return record.with_headers(_new_headers(Headers, others))
