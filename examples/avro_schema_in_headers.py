@@ -71,7 +71,7 @@ def damage(servers: str, topic: str, good: confluent_kafka.Message) -> None:
     """Produce a copy whose schema nobody has, one that is cut, and one as it was."""
     mark = Headers(good.headers()).last("hw.schema") or b""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
-    unknown = Headers(good.headers()).put("hw.schema", mark[:-1] + bytes([mark[-1] ^ 1]))
+    unknown = Headers(good.headers()).put("hw.schema", mark[:-1] + (b"1" if mark.endswith(b"0") else b"0"))
     producer.produce(topic, good.value(), headers=list(unknown))
     producer.produce(topic, good.value()[:-1], headers=good.headers())
     producer.produce(topic, good.value(), headers=good.headers())
@@ -115,7 +115,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
     wire = list(read(confluent_kafka.Consumer({**conf, "group.id": f"plain-{topic}"}), topic, 3))
     for message in wire:
         stated, mark = map(Headers(message.headers()).last, ("content-type", "hw.schema"))
-        console.print(f"  {message.value().hex():14} as {stated.decode()}, hw.schema {mark.hex()}")
+        console.print(f"  {message.value().hex():14} as {stated.decode()}, hw.schema {mark.decode()}")
     console.print("[bold]Deposited[/]", *sorted(path.name for path in folder.glob("schemas/*")), sep="\n  ")
 
     damage(servers, topic, wire[0])

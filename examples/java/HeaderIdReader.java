@@ -42,14 +42,14 @@ public final class HeaderIdReader {
     }
 
     private List<Entry<String, byte[]>> unpack(byte[] block, List<Entry<String, byte[]>> plain, int start) {
-        require(block != null && block.length > 0 && block[0] == 1, "is not of version 1");
+        require(block != null && block.length > 0 && block[0] == '1', "is not of version 1");
         List<Entry<String, byte[]>> read = new ArrayList<>(plain.subList(0, start));
         ByteBuffer items = ByteBuffer.wrap(block, 1, block.length - 1);
         int used = start;
         boolean afterHeader = false;
         for (int packed = 0; items.hasRemaining() || !afterHeader; ) {
-            long id = varint(items);
-            long length = varint(items);
+            long id = number(items);
+            long length = number(items);
             if (id == 0) { // plain headers stand here
                 require(afterHeader && length > 0 && length <= plain.size() - used, "miscounts");
                 read.addAll(plain.subList(used, used + (int) length));
@@ -67,13 +67,14 @@ public final class HeaderIdReader {
         return read;
     }
 
-    private static long varint(ByteBuffer items) {
+    private static long number(ByteBuffer items) {
         long number = 0;
-        byte next = -1;
-        for (int shift = 0; next < 0; shift += 7) {
+        int next = 32;
+        for (int shift = 0; next >= 32; shift += 5) {
             require(items.hasRemaining(), "ends within an item");
-            next = items.get();
-            number |= (next & 0x7FL) << shift;
+            next = items.get() - '?';
+            require(next >= 0 && next < 64, "has a byte that is in no number");
+            number |= (next & 31L) << shift;
             require(shift < 35 && number <= MAX_ID, "has a number that is too large");
             require(next != 0 || shift == 0, "has a number that is longer than need be");
         }

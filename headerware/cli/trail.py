@@ -37,8 +37,10 @@ _STYLES = {"gap": "yellow", "left_out": "dim"}
 @click.option(
     "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds in all."
 )
-@click.option("--hex", "hex_text", help="Decode this value of hw.trail, in hexadecimal.")
-@click.option("--file", "path", type=click.Path(exists=True, dir_okay=False), help="Decode a file's bytes.")
+@click.option("--value", "text", help="Decode this value of hw.trail.")
+@click.option(
+    "--file", "path", type=click.Path(exists=True, dir_okay=False), help="Decode the value in a file."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 def trail(
     topic: str | None,
@@ -48,21 +50,21 @@ def trail(
     offset: int | None,
     limit: int,
     timeout: float,
-    hex_text: str | None,
+    text: str | None,
     path: str | None,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
     """Show where records have been.
 
-    These are the last records of TOPIC, or one header value that --hex or --file gives.
+    These are the last records of TOPIC, or one header value that --value or --file gives.
 
     Nothing is committed, and no consumer group is joined. The exit code is 1 where a header value that was
     given is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
     """
-    _check_usage(topic, bootstrap_servers, partition, offset, hex_text, path)
+    _check_usage(topic, bootstrap_servers, partition, offset, text, path)
     if topic is None or bootstrap_servers is None:
-        value = Path(path).read_bytes() if path is not None else _from_hex(hex_text or "")
-        _show(None, decode_trail(value), as_json=as_json)
+        value = Path(path).read_bytes() if path is not None else (text or "").encode("utf-8", "replace")
+        _show(None, decode_trail(value.strip()), as_json=as_json)
         return
     consumer = _open_consumer(bootstrap_servers, properties)
     try:
@@ -77,26 +79,18 @@ def _check_usage(
     bootstrap_servers: str | None,
     partition: int | None,
     offset: int | None,
-    hex_text: str | None,
+    text: str | None,
     path: str | None,
 ) -> None:
     wrong = None
-    if [topic, hex_text, path].count(None) != 2:
-        wrong = "name a TOPIC, or give one of --hex and --file"
+    if [topic, text, path].count(None) != 2:
+        wrong = "name a TOPIC, or give one of --value and --file"
     elif topic is not None and bootstrap_servers is None:
         wrong = "TOPIC needs --bootstrap-servers"
     elif offset is not None and partition is None:
         wrong = "--offset needs --partition"
     if wrong is not None:
         raise click.UsageError(wrong)
-
-
-def _from_hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text.replace(":", " "))
-    except ValueError:
-        message = "expected hexadecimal digits, two a byte"
-        raise click.BadParameter(message, param_hint="--hex") from None
 
 
 def _open_consumer(bootstrap_servers: str, properties: tuple[str, ...]) -> Consumer:

@@ -1,9 +1,7 @@
 """Compress: values made smaller one by one, where that pays (seed 004: per-record custom compression).
 
-Header ``hw.compress``, two bytes (spec/compress.md):
-
-    version  u8  1
-    codec    u8  1 zstd, 2 gzip
+Header ``hw.compress``, the codec's name as HTTP's Content-Encoding has it: ``zstd`` or ``gzip``
+(spec/compress.md).
 
 A client's own batch compression does better on large batches of small records; this pays where values are
 encrypted afterwards, where batches are small, and where records are stored beyond Kafka. Compression
@@ -34,9 +32,8 @@ if TYPE_CHECKING:
     from headerware.interceptors.compress_codecs import Codec
 
 COMPRESS_HEADER: Final = "hw.compress"
-VERSION: Final = 1
 
-_HEADER_BYTES: Final = 1 + len(COMPRESS_HEADER) + 1 + 2
+_HEADER_BYTES: Final = 1 + len(COMPRESS_HEADER) + 1 + 4
 """What the header takes in a record: both lengths, its name and its value."""
 _TELLING: Final = frozenset({COMPRESS_HEADER, "content-type", "Content-Type"})
 """Headers that tell whether to try; Kafka's names have case, and bridges from HTTP keep HTTP's."""
@@ -55,7 +52,7 @@ class Compress(Interceptor, frozen=True, kw_only=True):
         codec: ``zstd``, or ``gzip`` for readers that have nothing else.
         level: zstd's -7 to 22, by default 3; gzip's 1 to 9, by default 6. Not 0.
         min_bytes: values below this size are not tried: below 128 bytes neither JSON nor plain text wins
-            back the header's 15, and each try costs some microseconds.
+            back the header's 17, and each try costs some microseconds.
         margin: the share of its size by which a value must shrink, header included.
         skip_content_types: patterns of content types that are not tried; a leading ``!`` excludes.
             Parameters (``; charset=...``) and case do not count.
@@ -142,9 +139,9 @@ class _CompressStep:
         cap = options.max_decompressed_bytes
         self._compress = _pooled(partial(kind.compressor, level))
         self._decompress = {
-            bytes((VERSION, known.id)): _pooled(partial(known.decompressor, cap)) for known in CODECS.values()
+            name.encode(): _pooled(partial(known.decompressor, cap)) for name, known in CODECS.items()
         }
-        self._mark: Pair = (COMPRESS_HEADER, bytes((VERSION, kind.id)))
+        self._mark: Pair = (COMPRESS_HEADER, options.codec.encode())
         self._min_bytes = options.min_bytes
         self._keep = 1 - options.margin
         patterns = [pattern.lower() for pattern in options.skip_content_types]
@@ -233,12 +230,7 @@ def _why_not(record: Record) -> str:
     mark = marks[-1]
     if len(marks) > 1:
         return f"{COMPRESS_HEADER} stands {len(marks)} times, expected once"
-    if mark is None:
-        return f"{COMPRESS_HEADER} is null, expected 2 bytes"
-    if len(mark) != 2:
-        return f"{COMPRESS_HEADER} has {len(mark)} bytes, expected 2"
-    if mark[0] != VERSION:
-        return f"{COMPRESS_HEADER} has version {mark[0]}, expected {VERSION}"
-    if mark[1] not in {kind.id for kind in CODECS.values()}:
-        return f"{COMPRESS_HEADER} names codec {mark[1]}, which is unknown"
+    if mark is None or mark.decode("utf-8", "replace") not in CODECS:
+        found = "null" if mark is None else "another codec, or another form of its name"
+        return f"{COMPRESS_HEADER}: expected {' or '.join(CODECS)}, found {found}"
     return f"{COMPRESS_HEADER} on a null value: there is nothing to decompress"

@@ -38,10 +38,9 @@ _GZIP_SIZE = slice(-4, None)
 
 
 class CodecKind(msgspec.Struct, frozen=True):
-    """A codec as the header names it.
+    """What the name of a codec stands for.
 
     Args:
-        id: its byte in ``hw.compress``.
         levels: the levels that it has; 0 is none of them.
         default_level: the level where none is chosen.
         compressor: makes a compressor of a level, for one thread at a time.
@@ -49,7 +48,6 @@ class CodecKind(msgspec.Struct, frozen=True):
             raises CompressionError for all that is not one whole frame below the cap.
     """
 
-    id: int
     levels: range
     default_level: int
     compressor: Callable[[int], Codec]
@@ -159,6 +157,6 @@ def _not_whole(what: str, *, ended: bool) -> str:
 
 
 CODECS: Final = {
-    "zstd": CodecKind(1, range(-7, 23), 3, _zstd_compressor, _zstd_decompressor),
-    "gzip": CodecKind(2, range(1, 10), 6, _gzip_compressor, _gzip_decompressor),
+    "zstd": CodecKind(range(-7, 23), 3, _zstd_compressor, _zstd_decompressor),
+    "gzip": CodecKind(range(1, 10), 6, _gzip_compressor, _gzip_decompressor),
 }

@@ -15,6 +15,7 @@ from weakref import WeakSet
 import msgspec
 
 from headerware.core.errors import ConfigError, InterceptorError
+from headerware.core.header_text import encode_text
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import path_unless
@@ -178,7 +179,7 @@ class DedupStep:
         elif self._id_from or self._options.id_from_key:
             value = self._derived(record)
         else:
-            value = self._prefix + pack_sequence(self._next())
+            value = encode_text(self._prefix + pack_sequence(self._next()))
         return record.with_headers(_new_headers(Headers, (*record.headers, (HEADER, value))))
 
     def renew_producer(self) -> None:
@@ -198,7 +199,8 @@ class DedupStep:
             if not record.key:
                 raise InterceptorError("expected a key to make the identity from (id_from_key), found none")
             parts.append(record.key)
-        return DERIVED + (self._scopes.get(record.topic) or self._scope(record.topic)) + content_digest(parts)
+        scope = self._scopes.get(record.topic) or self._scope(record.topic)
+        return encode_text(DERIVED + scope + content_digest(parts))
 
     def _scope(self, topic: str) -> bytes:
         # The topic is part of it, for one order in two topics is two records.

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, HookResult
 from headerware.core.record import Record
-from headerware.interceptors.dedup_wire import HEADER, LENGTHS, identity_of
+from headerware.interceptors.dedup_wire import HEADER, identity_of, layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,10 +68,12 @@ class Reading:
         if not found:
             self._without_id += 1
             return record
-        name, identity = headers[-1]
-        # Nearly always it stands last, where its own step put it.
-        if name != HEADER or found != 1 or not identity or LENGTHS.get(identity[:2]) != len(identity):
-            identity = identity_of(record)
+        name, value = headers[-1]
+        try:
+            # Nearly always it stands last, where its own step put it.
+            identity = layout_of(value) if name == HEADER and found == 1 else identity_of(record)
+        except WireFormatError:
+            identity = identity_of(record)  # which tells it
         local = record.local
         if self._at_once:
             if self._is_duplicate(identity, record):

@@ -1,4 +1,4 @@
-"""The identity of a record: header ``hw.id``, version 1 (spec/dedup.md).
+"""The identity of a record: header ``hw.id``, version 1, base64 of this layout (spec/dedup.md).
 
     version   u8   1
     kind      u8   1 or 2
@@ -19,6 +19,7 @@ import msgspec
 
 from headerware.core.dead_letter import CONNECT, SPRING
 from headerware.core.errors import InterceptorError, WireFormatError
+from headerware.core.header_text import decode_text, encode_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -104,11 +105,11 @@ class Identity(msgspec.Struct, frozen=True):
         return cls(scope_of(scope), digest=content_digest(parts))
 
     def encode(self) -> bytes:
-        """Give the header's value: 26 bytes with a sequence, 34 with a digest."""
+        """Return the header's value: 36 bytes of text with a sequence, 48 with a digest."""
         if self.digest is not None:
-            return DERIVED + self.source + self.digest
+            return encode_text(DERIVED + self.source + self.digest)
         assert self.sequence is not None  # noqa: S101 - it has one of the two
-        return NUMBERED + self.source + pack_sequence(self.sequence)
+        return encode_text(NUMBERED + self.source + pack_sequence(self.sequence))
 
     @classmethod
     def decode(cls, value: bytes | None) -> Identity:
@@ -117,12 +118,23 @@ class Identity(msgspec.Struct, frozen=True):
         Raises:
             WireFormatError: it is no identity of version 1.
         """
-        if value is None or LENGTHS.get(value[:2]) != len(value):
-            raise WireFormatError(_refusal(value))
-        source, mark = value[2:MARK_AT], value[MARK_AT:]
-        if value[:2] == DERIVED:
+        layout = layout_of(value)
+        source, mark = layout[2:MARK_AT], layout[MARK_AT:]
+        if layout[:2] == DERIVED:
             return cls(source, digest=mark)
         return cls(source, sequence=int.from_bytes(mark))
+
+
+def layout_of(value: bytes | None) -> bytes:
+    """Return the bytes that a header's value stands for: what a record is known by.
+
+    Raises:
+        WireFormatError: it is no identity of version 1.
+    """
+    layout = decode_text(value, HEADER)
+    if LENGTHS.get(layout[:2]) != len(layout):
+        raise WireFormatError(_refusal(layout))
+    return layout
 
 
 def scope_of(texts: Iterable[str]) -> bytes:
@@ -136,7 +148,7 @@ def content_digest(parts: Iterable[bytes]) -> bytes:
 
 
 def identity_of(record: Record) -> bytes:
-    """Give what a record with ``hw.id`` is known by; the header's value, but for dead letters.
+    """Return what a record with ``hw.id`` is known by: the layout in its header, but for dead letters.
 
     A dead letter is the record as it came, with the reason behind it. It is another thing than the record
     that was refused: put back, it must not count as that one's copy. So it is known by topic and origin, too.
@@ -148,11 +160,12 @@ def identity_of(record: Record) -> bytes:
     places = [index for index, pair in enumerate(headers) if pair[0] == HEADER]
     if len(places) != 1:
         raise InterceptorError(f"expected one {HEADER} header, found {len(places)}")
-    value: bytes | None = headers[places[0]][1]
-    if value is None or LENGTHS.get(value[:2]) != len(value):
-        raise InterceptorError(f"its {HEADER} cannot be read: {_refusal(value)}")
+    try:
+        layout = layout_of(headers[places[0]][1])
+    except WireFormatError as error:
+        raise InterceptorError(f"its {HEADER} cannot be read: {error}") from error
     reasons = [pair for pair in headers[places[0] + 1 :] if pair[0].startswith(_REASONS)]
-    return value + _letter(record.topic, reasons) if reasons else value
+    return layout + _letter(record.topic, reasons) if reasons else layout
 
 
 def _letter(topic: str, reasons: Sequence[Pair]) -> bytes:
@@ -168,13 +181,10 @@ def _digest(domain: bytes, parts: Iterable[bytes]) -> bytes:
     return hashed.digest()[:DIGEST_BYTES]
 
 
-def _refusal(value: bytes | None) -> str:
-    if value is None:
-        return "it is null"
-    if not value or value[0] != _VERSION:
-        found = value[0] if value else "nothing"
-        return f"expected version {_VERSION}, found {found}"
-    expected = LENGTHS.get(value[:2])
+def _refusal(layout: bytes) -> str:
+    if layout[0] != _VERSION:
+        return f"expected version {_VERSION}, found {layout[0]}"
+    expected = LENGTHS.get(layout[:2])
     if expected is None:
-        return f"expected kind 1 or 2, found {value[1] if len(value) > 1 else 'nothing'}"
-    return f"expected {expected} bytes, found {len(value)}"
+        return f"expected kind 1 or 2, found {layout[1] if len(layout) > 1 else 'nothing'}"
+    return f"expected {expected} bytes, found {len(layout)}"

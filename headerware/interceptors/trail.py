@@ -6,7 +6,6 @@ Wire format: header ``hw.trail``, laid out in :mod:`headerware.interceptors.trai
 from __future__ import annotations
 
 import socket
-import struct
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -15,30 +14,26 @@ from headerware.core.headers import Headers, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.interceptors.trail_entries import (
     MAX_ENTRY_BYTES,
+    MAX_START_BYTES,
     MAX_TRAIL_BYTES,
-    START,
     TRAIL_HEADER,
     TrailEntry,
-    appended,
-    completed,
-    encode_entry,
+    checked,
     encode_texts,
-    entry_starts,
-    present,
+    is_completable,
+    shortened,
 )
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.record import Record
 
-MIN_BOUND_BYTES: Final = len(START) + 2 * (2 + MAX_ENTRY_BYTES)
+MIN_BOUND_BYTES: Final = MAX_START_BYTES + 2 * MAX_ENTRY_BYTES
 """Two entries of the largest size: below that the first and the latest might not fit."""
 
 _MAX_TOPICS: Final = 1024
 _new_headers: Final = tuple.__new__
 """Headers of pairs that are known to be right, without a further call."""
-
-_pack_when = struct.Struct(">q").pack
 
 
 class Trail(Interceptor, frozen=True, kw_only=True):
@@ -71,22 +66,16 @@ class Trail(Interceptor, frozen=True, kw_only=True):
     max_bytes: Annotated[int, msgspec.Meta(ge=MIN_BOUND_BYTES, le=MAX_TRAIL_BYTES)] = 4096
 
     def open(self, context: Context) -> _TrailStep:
-        """Give the hooks for one session."""
+        """Return the hooks for one session."""
         return _TrailStep(self, context)
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """What is the same for every entry about one topic; only the time goes between."""
+    """What is the same for every entry about one topic, behind its time."""
 
-    head: bytes
-    fresh: bytes
-    """The head of an entry that opens a trail."""
-    tail: bytes
-    completes: bool
-    """Whether such an entry may rather complete the latest one."""
-    flags: int
-    place: bytes
-    """The flags and texts of cluster and topic alone, which complete an entry."""
+    entry: bytes
+    completion: bytes | None
+    """What completes the latest entry; None where nothing may."""
 
 
 _Verb = Literal["produced_into", "read_from"]
@@ -132,8 +121,8 @@ class _TrailStep:
         parts = self._produced.get(topic) or self._new_parts(topic, self._produced, "produced_into")
         for pair in headers:
             if pair[0] == TRAIL_HEADER:
-                return self._continued(record, parts)
-        fresh = parts.fresh + _pack_when(self._now_ms()) + parts.tail
+                return self._continued(record, parts, pair[1])
+        fresh = b"1,at=%d%b" % (self._now_ms(), parts.entry)
         return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
 
     def on_consume(self, record: Record) -> Record:
@@ -144,32 +133,23 @@ class _TrailStep:
         parts = self._read.get(topic) or self._new_parts(topic, self._read, "read_from")
         for pair in headers:
             if pair[0] == TRAIL_HEADER:
-                return self._continued(record, parts)
-        fresh = parts.fresh + _pack_when(self._now_ms()) + parts.tail
+                return self._continued(record, parts, pair[1])
+        fresh = b"1,at=%d%b" % (self._now_ms(), parts.entry)
         return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
 
-    def _continued(self, record: Record, parts: _Parts) -> Record:
+    def _continued(self, record: Record, parts: _Parts, found: bytes | None) -> Record:
         """Go on with the trail that is there: the last one, where there are several."""
-        found: bytes | None = None
-        others: list[Pair] = []
-        for pair in record.headers:
-            if pair[0] == TRAIL_HEADER:
-                found = pair[1]
-            else:
-                others.append(pair)
-        value = present(found)
-        starts = entry_starts(value)
-        entry = None
-        if parts.completes and starts:
-            entry = completed(value[starts[-1] :], parts.flags, parts.place)
-        if entry is None:
-            entry = parts.head + _pack_when(self._now_ms()) + parts.tail
+        headers = record.headers
+        others: list[Pair] = [pair for pair in headers if pair[0] != TRAIL_HEADER]
+        if len(others) + 1 < len(headers):
+            found = headers.last(TRAIL_HEADER)
+        value = checked(found)
+        if parts.completion is not None and is_completable(value):
+            value += parts.completion
         else:
-            value = value[: starts.pop()]
-        if len(starts) < self._max_entries and len(value) + len(entry) <= self._max_bytes:
-            value += entry
-        else:
-            value = appended(value, starts, entry, self._max_entries, self._max_bytes)
+            value = b"%b,at=%d%b" % (value, self._now_ms(), parts.entry)
+        if value.count(b",at=") > self._max_entries or len(value) > self._max_bytes:
+            value = shortened(value, self._max_entries, self._max_bytes)
         others.append((TRAIL_HEADER, value))
         return record.with_headers(_new_headers(Headers, others))
 
@@ -185,14 +165,8 @@ class _TrailStep:
         if len(known) >= _MAX_TOPICS:
             known.clear()
         place = {f"{verb}_cluster": self._cluster, f"{verb}_topic": topic}
-        flags, texts = encode_texts(TrailEntry(when_ms=0, **place))
-        whole = encode_entry(TrailEntry(when_ms=0, by_whom=self._by_whom, **place))
         parts = known[topic] = _Parts(
-            head=whole[:3],
-            fresh=START + whole[:3],
-            tail=whole[11:],
-            completes=verb == "produced_into",
-            flags=flags,
-            place=texts,
+            entry=encode_texts(TrailEntry(when_ms=0, by_whom=self._by_whom, **place)),
+            completion=encode_texts(TrailEntry(when_ms=0, **place)) if verb == "produced_into" else None,
         )
         return parts

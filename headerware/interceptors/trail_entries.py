@@ -1,24 +1,24 @@
 """The paper trail's wire format: header ``hw.trail``, version 1 (spec/trail.md; seed 004).
 
-    version   u8    1
-    left_out  u16   how many entries were dropped between the first and the second, at most 65,535
-    entries         until the end of the value, oldest first:
-      length  u16   of what follows, 9 to 1,289
-      flags   u8    which texts are there; the upper three bits are 0
-      when    i64   milliseconds since the epoch
-      texts         for each flag that is set, from the lowest: u8 length, then that many bytes of UTF-8
-                    0x01 by whom
-                    0x02 read from cluster      0x04 read from topic
-                    0x08 produced into cluster  0x10 produced into topic
+    1;left=7,at=1767225600000;by=shop;into=eu/orders,at=1767225601500;by=mirror;from=eu/orders;into=us/orders
 
-Integers are big-endian. A whole trail has at most 65,535 bytes. The produced half stands last, so that an
-entry is completed by adding to its end.
+    trail  = "1" [";left=" count] *entry          oldest first
+    entry  = ",at=" time [";by=" text] [";from=" place] [";into=" place]
+    place  = (text / "?") "/" (text / "?")        cluster and topic; "?" is unknown, not both
+    count  = 1 to 65,535: entries that were dropped between the first and the second
+    time   = milliseconds since the epoch, a signed integer of 64 bits
+    text   = up to 255 bytes: letters, digits, "-._~:@#+" and, after "by=", "/"; all else is
+             percent-encoded UTF-8
+
+It is ASCII, at most 65,535 bytes, in the manner of HTTP's Forwarded (RFC 7239). An entry is added at the end,
+and completed there, without reading what is there.
 """
 
 from __future__ import annotations
 
-import struct
+import re
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
@@ -31,21 +31,23 @@ if TYPE_CHECKING:
 TRAIL_HEADER: Final = "hw.trail"
 VERSION: Final = 1
 MAX_TRAIL_BYTES: Final = 0xFFFF
-MAX_ENTRY_BYTES: Final = 9 + 5 * 256
-START: Final = b"\x01\x00\x00"
+MAX_START_BYTES: Final = len(b"1;left=65535")
+MAX_ENTRY_BYTES: Final = len(b",at=-9223372036854775808;by=;from=/;into=/") + 5 * 255
+START: Final = b"1"
 """A trail without entries."""
 
-_MIN_ENTRY_BYTES = 9
-_MAX_TEXT_BYTES = 255
-_TEXTS: Final = (
-    (0x01, "by_whom"),
-    (0x02, "read_from_cluster"),
-    (0x04, "read_from_topic"),
-    (0x08, "produced_into_cluster"),
-    (0x10, "produced_into_topic"),
-)
-_READ, _PRODUCED, _RESERVED = 0x06, 0x18, 0xE0
-_when = struct.Struct(">q")
+_MAX_TEXT_BYTES: Final = 255
+_MAX_LEFT_OUT: Final = 0xFFFF
+_TIMES: Final = range(-(2**63), 2**63)
+_PLAIN: Final = ":@#+"  # beside letters, digits and "-._~"
+_UNKNOWN: Final = "?"
+
+_NUMBER = rb"0|-?[1-9][0-9]{0,18}"
+_TEXT = rb"[A-Za-z0-9._~:@#+%-]*"
+_BY = _TEXT.replace(rb"@#", rb"@#/")
+_PLACE = rb"(\?|TEXT)/(\?|TEXT)".replace(b"TEXT", _TEXT)
+_start = re.compile(rb"1(?:;left=([1-9][0-9]{0,4}))?")
+_entry = re.compile(rb"at=(%b)(?:;by=(%b))?(?:;from=%b)?(?:;into=%b)?" % (_NUMBER, _BY, _PLACE, _PLACE))
 
 
 class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +90,7 @@ class TrailReading(msgspec.Struct, frozen=True):
         return iter(self.entries)
 
     def __getitem__(self, index: int) -> TrailEntry:
-        """Give one entry; -1 is the latest."""
+        """Return one entry; -1 is the latest."""
         return self.entries[index]
 
 
@@ -112,25 +114,20 @@ def decode_trail(value: bytes | None) -> TrailReading:
     Raises:
         WireFormatError: it does not follow spec/trail.md.
     """
-    value = present(value)
-    starts = entry_starts(value)
-    ends = [*starts[1:], len(value)]
-    entries = tuple(_decode_entry(value[start + 2 : end]) for start, end in zip(starts, ends, strict=False))
-    return TrailReading(entries, int.from_bytes(value[1:3]))
+    start, *entries = checked(value).split(b",")
+    return TrailReading(tuple(map(_decode_entry, entries, range(len(entries)))), _left_out(start))
 
 
 def encode_trail(reading: TrailReading) -> bytes:
-    """Encode a trail as the value of ``hw.trail``; texts are cut after 255 bytes of UTF-8.
+    """Encode a trail as the value of ``hw.trail``; texts are cut where they take more than 255 bytes.
 
     Raises:
         WireFormatError: more entries than a trail can hold, or a number out of range.
     """
-    try:
-        opening = struct.pack(">BH", VERSION, reading.left_out)
-        value = opening + b"".join(map(encode_entry, reading.entries))
-    except struct.error as error:
-        message = f"{TRAIL_HEADER}: a number of the trail is out of range: {error}"
-        raise WireFormatError(message) from error
+    if not 0 <= reading.left_out <= _MAX_LEFT_OUT:
+        message = f"{TRAIL_HEADER}: the number of entries left out is out of range, 0 to {_MAX_LEFT_OUT}"
+        raise WireFormatError(message)
+    value = _encode_start(reading.left_out) + b"".join(map(encode_entry, reading.entries))
     if len(value) > MAX_TRAIL_BYTES:
         message = f"{TRAIL_HEADER}: {len(value)} bytes, more than the {MAX_TRAIL_BYTES} of a trail"
         raise WireFormatError(message)
@@ -138,123 +135,151 @@ def encode_trail(reading: TrailReading) -> bytes:
 
 
 def encode_entry(entry: TrailEntry) -> bytes:
-    """Encode one entry, its length included."""
-    flags, texts = encode_texts(entry)
-    return struct.pack(">HBq", _MIN_ENTRY_BYTES + len(texts), flags, entry.when_ms) + texts
+    """Encode one entry, the comma before it included."""
+    if entry.when_ms not in _TIMES:
+        message = f"{TRAIL_HEADER}: a time is out of range, signed 64 bits"
+        raise WireFormatError(message)
+    return b",at=%d%b" % (entry.when_ms, encode_texts(entry))
 
 
-def encode_texts(entry: TrailEntry) -> tuple[int, bytes]:
-    """Give an entry's flags and its texts as they stand on the wire."""
-    flags, parts = 0, []
-    for flag, name in _TEXTS:
-        text = getattr(entry, name)
-        if text is not None:
-            flags |= flag
-            parts.append(_encode_text(text))
-    return flags, b"".join(parts)
+def encode_texts(entry: TrailEntry) -> bytes:
+    """Encode all that an entry says beside its time."""
+    by_whom = "" if entry.by_whom is None else f";by={_quoted(entry.by_whom, _PLAIN + '/')}"
+    read = _place(";from=", entry.read_from_cluster, entry.read_from_topic)
+    return (
+        f"{by_whom}{read}{_place(';into=', entry.produced_into_cluster, entry.produced_into_topic)}".encode()
+    )
 
 
-def present(value: bytes | None) -> bytes:
-    """Give the value itself where it can be a trail's at all.
+def checked(value: bytes | None) -> bytes:
+    """Return a value that an entry may be added to; what its entries say is not looked at.
 
     Raises:
-        WireFormatError: it is null, of another version, too short or too long.
+        WireFormatError: it is null, of another version, too long, or not ASCII.
     """
-    if value is not None and len(START) <= len(value) <= MAX_TRAIL_BYTES and value[0] == VERSION:
+    if (
+        value is not None
+        and len(value) <= MAX_TRAIL_BYTES
+        and value.isascii()
+        and (value.startswith(_BEGINNINGS) or value == START)
+    ):
         return value
     raise WireFormatError(_why_not(value))
 
 
-def entry_starts(value: bytes) -> list[int]:
-    """Find where each entry of a value that is :func:`present` begins, by their lengths alone.
-
-    Raises:
-        WireFormatError: a length that no entry has, or the value ends within an entry.
-    """
-    size = len(value)
-    starts: list[int] = []
-    at = 3
-    try:
-        while at < size:
-            starts.append(at)
-            length = value[at] << 8 | value[at + 1]
-            if not _MIN_ENTRY_BYTES <= length <= MAX_ENTRY_BYTES:
-                message = f"{TRAIL_HEADER}: entry {len(starts) - 1} claims {length} bytes, not 9 to 1289"
-                raise WireFormatError(message)
-            at += 2 + length
-    except IndexError:
-        at = size + 1
-    if at != size:
-        message = f"{TRAIL_HEADER}: ends within entry {len(starts) - 1}"
-        raise WireFormatError(message)
-    return starts
+_BEGINNINGS: Final = (START + b",", START + b";")
 
 
-def completed(entry: bytes, flags: int, texts: bytes) -> bytes | None:
-    """Add the produced half to an entry that has only been read; None where it is no such entry.
+def is_completable(value: bytes) -> bool:
+    """Whether the latest entry of a trail has been read and not yet produced."""
+    latest = value.rfind(b",")
+    return value.find(b";from=", latest) > 0 > value.find(b";into=", latest)
+
+
+def shortened(value: bytes, max_entries: int, max_bytes: int) -> bytes:
+    """Leave out entries from the second on, as few as will do, and count them.
 
     Args:
-        entry: the last entry of a trail, its length included.
-        flags: the flags of what is added.
-        texts: its texts.
-    """
-    found = entry[2]
-    if found & _PRODUCED or not found & _READ:
-        return None
-    return (len(entry) - 2 + len(texts)).to_bytes(2) + bytes((found | flags,)) + entry[3:] + texts
-
-
-def appended(value: bytes, starts: list[int], entry: bytes, max_entries: int, max_bytes: int) -> bytes:
-    """Put an entry at the end of a trail; over a bound, entries in the middle are left out and counted.
-
-    Args:
-        value: a trail.
-        starts: where its entries begin.
-        entry: the new entry, its length included.
+        value: a trail; its first and its latest entry stay.
         max_entries: how many entries may be there afterwards, two or more.
         max_bytes: how long it may be afterwards, enough for two entries of any size.
+
+    Raises:
+        WireFormatError: an entry is longer than any can be, so that nothing makes the trail short enough.
     """
-    if len(starts) < max_entries and len(value) + len(entry) <= max_bytes:
-        return value + entry
-    ends = [*starts[1:], len(value)]
-    first = value[3 : ends[0]]
-    kept = 1
-    while kept < len(starts) and (
-        len(starts) - kept + 2 > max_entries
-        or len(START) + len(first) + len(value) - starts[kept] + len(entry) > max_bytes
-    ):
-        kept += 1
-    left_out = min(int.from_bytes(value[1:3]) + kept - 1, 0xFFFF)
-    return b"".join((value[:1], left_out.to_bytes(2), first, value[ends[kept - 1] :], entry))
-
-
-def _decode_entry(entry: bytes) -> TrailEntry:
-    flags, at = entry[0], _MIN_ENTRY_BYTES
-    texts: dict[str, str] = {}
-    try:
-        for flag, name in _TEXTS:
-            if flags & flag:
-                end = at + 1 + entry[at]
-                texts[name] = entry[at + 1 : end].decode()
-                at = end
-    except (IndexError, UnicodeDecodeError):
-        at = -1
-    if at != len(entry) or flags & _RESERVED:
-        message = f"{TRAIL_HEADER}: an entry of {len(entry)} bytes whose texts do not fit it"
+    start, first, *others = value.split(b",")
+    left_out = _left_out(start)
+    dropped = max(0, len(others) + 1 - max_entries)
+    size = len(first) + 1 + sum(len(entry) + 1 for entry in others[dropped:])
+    while len(_encode_start(left_out + dropped)) + size > max_bytes and dropped < len(others) - 1:
+        size -= len(others[dropped]) + 1
+        dropped += 1
+    short = b",".join((_encode_start(left_out + dropped), first, *others[dropped:]))
+    if len(short) > max_bytes:
+        message = f"{TRAIL_HEADER}: an entry that is longer than {MAX_ENTRY_BYTES} bytes"
         raise WireFormatError(message)
-    return TrailEntry(when_ms=_when.unpack_from(entry, 1)[0], **texts)
+    return short
 
 
-def _encode_text(text: str) -> bytes:
-    raw = text.encode("utf-8", "replace")
-    if len(raw) > _MAX_TEXT_BYTES:
-        raw = raw[:_MAX_TEXT_BYTES].decode("utf-8", "ignore").encode()
-    return bytes((len(raw),)) + raw
+def _left_out(start: bytes) -> int:
+    found = _start.fullmatch(start)
+    left_out = int(found[1] or 0) if found else _MAX_LEFT_OUT + 1
+    if left_out > _MAX_LEFT_OUT:
+        message = f'{TRAIL_HEADER}: expected "1" or "1;left=" and 1 to {_MAX_LEFT_OUT} first'
+        raise WireFormatError(message)
+    return left_out
+
+
+def _encode_start(left_out: int) -> bytes:
+    return b"%b;left=%d" % (START, min(left_out, _MAX_LEFT_OUT)) if left_out else START
+
+
+def _decode_entry(entry: bytes, index: int) -> TrailEntry:
+    found = _entry.fullmatch(entry)
+    try:
+        if found is None or int(found[1]) not in _TIMES:
+            raise ValueError  # noqa: TRY301 - told in one place
+        _, by_whom, *places = found.groups()
+        texts = [_unquoted(by_whom, _PLAIN + "/"), *map(_unquoted_part, places)]
+        if _EMPTY in (places[:2], places[2:]):
+            raise ValueError  # noqa: TRY301
+    except ValueError:
+        message = (
+            f"{TRAIL_HEADER}: entry {index} is malformed, expected at=, by=, from= and into= with texts in "
+            f"their one spelling (spec/trail.md)"
+        )
+        raise WireFormatError(message) from None
+    return TrailEntry(
+        when_ms=int(found[1]),
+        by_whom=texts[0],
+        read_from_cluster=texts[1],
+        read_from_topic=texts[2],
+        produced_into_cluster=texts[3],
+        produced_into_topic=texts[4],
+    )
+
+
+_EMPTY: Final = [b"?", b"?"]
+
+
+def _place(label: str, cluster: str | None, topic: str | None) -> str:
+    if cluster is None and topic is None:
+        return ""
+    return f"{label}{_known(cluster)}/{_known(topic)}"
+
+
+def _known(text: str | None) -> str:
+    return _UNKNOWN if text is None else _quoted(text, _PLAIN)
+
+
+def _quoted(text: str, plain: str) -> str:
+    """Percent-encode a text, cut after the last whole character that fits."""
+    quoted = quote(text, plain, errors="replace")
+    while len(quoted) > _MAX_TEXT_BYTES:
+        text = text[: min(len(text) - 1, _MAX_TEXT_BYTES)]
+        quoted = quote(text, plain, errors="replace")
+    return quoted
+
+
+def _unquoted_part(part: bytes | None) -> str | None:
+    return None if part == b"?" else _unquoted(part, _PLAIN)
+
+
+def _unquoted(quoted: bytes | None, plain: str) -> str | None:
+    """Read a text; ValueError where it is not UTF-8, too long, or not in its one spelling."""
+    if quoted is None:
+        return None
+    text = unquote_to_bytes(quoted).decode() if b"%" in quoted else quoted.decode()
+    if len(quoted) > _MAX_TEXT_BYTES or (b"%" in quoted and quote(text, plain).encode() != quoted):
+        raise ValueError
+    return text
 
 
 def _why_not(value: bytes | None) -> str:
     if value is None:
         return f"{TRAIL_HEADER}: null"
-    if value and value[0] != VERSION:
-        return f"{TRAIL_HEADER}: version {value[0]}, expected {VERSION}"
-    return f"{TRAIL_HEADER}: {len(value)} bytes, expected {len(START)} to {MAX_TRAIL_BYTES}"
+    if len(value) > MAX_TRAIL_BYTES:
+        return f"{TRAIL_HEADER}: {len(value)} bytes, expected at most {MAX_TRAIL_BYTES}"
+    if value.isascii():
+        return f"{TRAIL_HEADER}: another version, expected {VERSION}"
+    return f"{TRAIL_HEADER}: bytes that are not ASCII; texts are percent-encoded"

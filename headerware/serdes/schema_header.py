@@ -1,9 +1,10 @@
 """Header ``hw.schema``: the fingerprint of the schema that a part was written by (spec/schema.md).
 
-    version    u8  1
-    part       u8  0 key, 1 value
-    algorithm  u8  1 MD5, 2 CRC-64-AVRO (Rabin), 3 SHA-256
-    digest     16, 8 or 32 bytes
+    value:sha256:3f2b87a9fe7cc9b13835598c3981cd45e3e355309e5090aa0933d7becb6fba45
+
+    part       key | value
+    algorithm  md5 | rabin | sha256
+    digest     32, 16 or 64 hexadecimal digits in lower case
 
 Where there is no store, the schema's text travels instead, as ``avro.schema``: the name that it has in the
 metadata of Avro's container files. A key's is ``avro.schema.key``.
@@ -11,10 +12,11 @@ metadata of Avro's container files. A key's is ``avro.schema.key``.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import SerdeError
-from headerware.serdes.stores.store import ALGORITHM_BYTES, DIGEST_BYTES, Fingerprint
+from headerware.serdes.stores.store import DIGEST_BYTES, Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,19 +25,18 @@ if TYPE_CHECKING:
     from headerware.serdes.serde import Part
 
 SCHEMA_HEADER: Final = "hw.schema"
-VERSION: Final = 1
-PART_BYTES: Final[dict[Part, int]] = {"key": 0, "value": 1}
 TEXT_HEADERS: Final[dict[Part, str]] = {"key": "avro.schema.key", "value": "avro.schema"}
 """The headers that carry a schema's text."""
 
-_ALGORITHMS: Final = {number: algorithm for algorithm, number in ALGORITHM_BYTES.items()}
-_PARTS: Final[dict[int | None, Part]] = {number: part for part, number in PART_BYTES.items()}
-_HEAD_BYTES: Final = 3
+_PARTS: Final[tuple[Part, ...]] = ("key", "value")
+_HEADS: Final = {f"{part}:{name}": (part, name) for part in _PARTS for name in DIGEST_BYTES}
+_digits: Final = re.compile(r"[0-9a-f]*")
+_KEYS: Final = b"key:"
 
 
 def encode_mark(part: Part, fingerprint: Fingerprint) -> bytes:
     """Write the value of ``hw.schema`` for one part."""
-    return bytes((VERSION, PART_BYTES[part])) + fingerprint.code
+    return f"{part}:{fingerprint.algorithm}:{fingerprint.digest.hex()}".encode()
 
 
 def decode_mark(value: HeaderValue) -> tuple[Part, Fingerprint]:
@@ -44,25 +45,20 @@ def decode_mark(value: HeaderValue) -> tuple[Part, Fingerprint]:
     Raises:
         SerdeError: it does not follow the layout.
     """
-    if value is None or len(value) < _HEAD_BYTES:
-        found = "null" if value is None else f"{len(value)} bytes"
-        raise SerdeError(f"{SCHEMA_HEADER} is {found}, expected 11, 19 or 35 bytes")
-    version, part, algorithm = value[:_HEAD_BYTES]
-    if version != VERSION:
-        raise SerdeError(f"{SCHEMA_HEADER} has version {version}, expected {VERSION}")
-    if part not in _PARTS:
-        raise SerdeError(f"{SCHEMA_HEADER} is for part {part}, expected 0 (key) or 1 (value)")
-    if algorithm not in _ALGORITHMS:
+    head, _, digits = ("" if value is None else value.decode("utf-8", "replace")).rpartition(":")
+    found = _HEADS.get(head)
+    if found is None or not _digits.fullmatch(digits):
         raise SerdeError(
-            f"{SCHEMA_HEADER} names algorithm {algorithm}, expected 1 (MD5), 2 (Rabin) or 3 (SHA-256)"
+            f"{SCHEMA_HEADER}: expected 'key' or 'value', 'md5', 'rabin' or 'sha256', and a digest in "
+            f"hexadecimal, with colons between; found {'null' if value is None else 'another form'}"
         )
-    name = _ALGORITHMS[algorithm]
-    if len(value) - _HEAD_BYTES != DIGEST_BYTES[name]:
+    part, algorithm = found
+    expected = 2 * DIGEST_BYTES[algorithm]
+    if len(digits) != expected:
         raise SerdeError(
-            f"{SCHEMA_HEADER} has a digest of {len(value) - _HEAD_BYTES} bytes, "
-            f"expected {DIGEST_BYTES[name]} for {name}"
+            f"{SCHEMA_HEADER} has a digest of {len(digits)} digits, expected {expected} for {algorithm}"
         )
-    return _PARTS[part], Fingerprint(name, value[_HEAD_BYTES:])
+    return part, Fingerprint(algorithm, bytes.fromhex(digits))
 
 
 def is_mark_of_part(part: Part, pair: Pair) -> bool:
@@ -70,10 +66,9 @@ def is_mark_of_part(part: Part, pair: Pair) -> bool:
     name, value = pair
     if name != SCHEMA_HEADER:
         return False
-    number = None if value is None or len(value) < _HEAD_BYTES else value[1]
-    return _PARTS.get(number, "value") == part
+    return (value is not None and value.startswith(_KEYS)) == (part == "key")
 
 
 def without_mark(part: Part, headers: Iterable[Pair]) -> list[Pair]:
-    """Give the headers without the ``hw.schema`` of a part."""
+    """Return the headers without the ``hw.schema`` of a part."""
     return [pair for pair in headers if not is_mark_of_part(part, pair)]

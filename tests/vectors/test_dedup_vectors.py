@@ -38,16 +38,16 @@ class TestDedupVectors:
             "identities": 7,
             "derived": 8,
             "letters": 8,
-            "refused": 15,
+            "refused": 23,
         }
 
     @by_name("identities")
-    def test_reads_the_bytes(self, case: dict[str, Any]) -> None:
-        assert Identity.decode(bytes.fromhex(case["wire_hex"])) == stated(case)
+    def test_reads_the_text(self, case: dict[str, Any]) -> None:
+        assert Identity.decode(case["wire"].encode()) == stated(case)
 
     @by_name("identities")
-    def test_writes_the_bytes(self, case: dict[str, Any]) -> None:
-        assert stated(case).encode().hex() == case["wire_hex"]
+    def test_writes_the_text(self, case: dict[str, Any]) -> None:
+        assert stated(case).encode().decode() == case["wire"]
 
     @by_name("derived")
     def test_makes_the_same_of_what_a_record_says(self, case: dict[str, Any]) -> None:
@@ -55,11 +55,11 @@ class TestDedupVectors:
         headers = Headers([(name, value) for name, value in case["headers"]])
         key = None if case["key"] is None else case["key"].encode()
         sent = step.on_send(Record(case["topic"], b"v", key, headers))
-        assert sent.headers == headers.add(HEADER, bytes.fromhex(case["wire_hex"]))
+        assert sent.headers == headers.add(HEADER, case["wire"])
 
     @by_name("letters")
     def test_knows_a_record_and_its_letters_by_these(self, case: dict[str, Any]) -> None:
-        headers = Headers([(name, optional(value)) for name, value in case["headers"]])
+        headers = Headers([(name, value) for name, value in case["headers"]])
         known: list[str] = []
 
         def is_duplicate(identity: bytes, record: Record) -> bool:
@@ -72,8 +72,8 @@ class TestDedupVectors:
 
     @by_name("refused")
     def test_refuses(self, case: dict[str, Any]) -> None:
-        value = optional(case["wire_hex"])
-        with pytest.raises(WireFormatError, match=f"^{case['reason']}$"):
+        value = None if case["wire"] is None else case["wire"].encode()
+        with pytest.raises(WireFormatError, match=case["reason"]):
             Identity.decode(value)
-        with pytest.raises(InterceptorError, match=f"{case['reason']}$"):
+        with pytest.raises(InterceptorError, match=case["reason"]):
             Dedup().open(Context()).on_consume(Record("orders", b"v", headers=Headers([(HEADER, value)])))

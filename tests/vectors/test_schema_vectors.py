@@ -58,7 +58,7 @@ class TestSchemaVectors:
         store = FolderSchemas(path=str(tmp_path))
         writer = Avro(schema=case["schema"], store=store, fingerprint=algorithm).open(SerdeContext(part=part))
         reader = Avro(store=store).open(SerdeContext(part=part))
-        header = bytes.fromhex(case["headers_hex"][part][algorithm])
+        header = case["headers"][part][algorithm].encode()
         payload, headers = writer.serialize("orders", EMPTY, case["object"])
         assert payload is not None
         assert payload.hex() == case["payload_hex"]
@@ -72,14 +72,14 @@ class TestSchemaVectors:
     @ALGORITHMS
     @PARTS
     def test_headers_both_ways(self, case: dict[str, Any], algorithm: Algorithm, part: Part) -> None:
-        header = bytes.fromhex(case["headers_hex"][part][algorithm])
+        header = case["headers"][part][algorithm].encode()
         fingerprint = Fingerprint.of(case["schema"], algorithm)
         assert decode_mark(header) == (part, fingerprint)
         assert encode_mark(part, fingerprint) == header
 
     @cases("refused")
     def test_refused_headers(self, case: dict[str, Any]) -> None:
-        header = None if case["header_hex"] is None else bytes.fromhex(case["header_hex"])
+        header = None if case["header"] is None else case["header"].encode()
         with pytest.raises(SerdeError, match="expected"):
             decode_mark(header)
         # And by the serde, which does not even look at the payload.

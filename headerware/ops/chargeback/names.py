@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
-from headerware.interceptors.trail_entries import MAX_ENTRY_BYTES, START, VERSION
+from headerware.core.errors import WireFormatError
+from headerware.interceptors.trail_entries import decode_trail
 from headerware.registry.header_names import printable
 
 OWNER_HEADER: Final = "hw.owner"
@@ -12,12 +14,14 @@ MAX_NAME_CHARACTERS: Final = 120
 MAX_OWNER_BYTES: Final = 1024
 """How much of an owner's header is looked at."""
 
-_WHEN: Final = slice(6, 14)  # where a trail's first entry has its time (spec/trail.md)
-_AFTER_FLAGS: Final = 6
-_LENGTH: Final = 14
-_BY_WHOM: Final = 0x01
-_RESERVED: Final = 0xE0
-_MIN_ENTRY_BYTES: Final = 9
+TIMELESS: Final = "1,at=0"
+"""How an opening begins that has an entry: as a trail does whose first entry has no time."""
+OPENING: Final = (
+    r"^1(?:;left=[0-9]{1,5})?"
+    r"(?:,at=-?[0-9]{1,19}(;by=[^;,]{0,255}|(?!;by=))(?![^;,])|(?![\s\S]))"
+)
+"""What a trail begins with, up to the end of its first service (spec/trail.md); for Python and Java."""
+_opening: Final = re.compile(OPENING.encode())
 _BATCH_MARKS: Final = "/#"
 
 
@@ -43,40 +47,30 @@ def owner_name(value: bytes | None) -> str | None:
 
 
 def trail_opening(value: bytes) -> bytes:
-    """Cut a trail down to what names its producer, without its time: equal for all that a service sends."""
-    if len(value) <= _LENGTH:
-        return value[:_AFTER_FLAGS]
-    return value[:_AFTER_FLAGS] + value[_LENGTH : _LENGTH + 1 + value[_LENGTH]]
+    """Cut a trail down to what names its producer, without its time: equal for all that a service sends.
+
+    The result is a trail of one entry, or empty where the value is no trail.
+    """
+    found = _opening.match(value)
+    return b"" if found is None else TIMELESS.encode() + (found[1] or b"")
 
 
 def producer_name(opening: bytes | None) -> Producer:
-    """Give the service that a trail begins with; entries of a job (``service/job#batch``) name theirs too.
+    """Return the service that a trail begins with; entries of a job (``service/job#batch``) name theirs too.
 
     Args:
-        opening: what :func:`trail_opening` gave; None where there is no trail. What stands behind the first
-            entry is not looked at.
+        opening: the result of :func:`trail_opening`; None where there is no trail. What stands behind the
+            first entry's service is not looked at.
     """
-    if opening is None or (len(opening) == len(START) and opening[0] == VERSION):
-        return Producer(None)  # no trail, or one without entries
+    if opening is None:
+        return Producer(None)
     try:
-        return Producer(_by_whom(opening))
-    except (IndexError, ValueError):
+        service = decode_trail(opening)[0].by_whom
+    except WireFormatError:
         return Producer(None, malformed=True)
-
-
-def _by_whom(opening: bytes) -> str | None:
-    claimed, flags = int.from_bytes(opening[3:5]), opening[5]
-    if opening[0] != VERSION or flags & _RESERVED or not _MIN_ENTRY_BYTES <= claimed <= MAX_ENTRY_BYTES:
-        raise ValueError
-    if not flags & _BY_WHOM:
-        return None
-    text = opening[_AFTER_FLAGS + 1 :]
-    if len(text) != opening[_AFTER_FLAGS] or claimed < _MIN_ENTRY_BYTES + 1 + len(text):
-        raise ValueError
-    service = text.decode()
     for mark in _BATCH_MARKS:
-        service = service.partition(mark)[0]
-    return _name(service)
+        service = (service or "").partition(mark)[0]
+    return Producer(_name(service or ""))
 
 
 def _name(text: str) -> str | None:

@@ -19,7 +19,7 @@ from headerware.registry.wire.compact_keys import (
     id_of_key,
     unescape,
 )
-from headerware.registry.wire.packed_block import HEADER, MAX_PACKED, Spelling, pack, unpack, varint
+from headerware.registry.wire.packed_block import HEADER, MAX_PACKED, Spelling, encode_number, pack, unpack
 
 __all__ = ["HEADER", "Form", "HeaderIdCodec", "IdOf", "NameOf"]
 
@@ -161,8 +161,8 @@ class HeaderIdCodec:
     def _spelling(self, name: str) -> Spelling:
         """Give what a packed block holds for a name, or its escaped form; None as it is."""
         header_id = self._id(name)
-        beginning = b"" if header_id is None else varint(header_id)
-        if beginning and len(beginning) <= len(name) + 1:
+        beginning = b"" if header_id is None else encode_number(header_id)
+        if beginning and len(beginning) < len(name):  # a length may take two characters more than in a record
             return beginning, len(name) + 1 - len(beginning)
         escaped = escape(name)
         return None if escaped == name else escaped

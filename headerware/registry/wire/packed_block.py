@@ -1,18 +1,19 @@
 """The packed block: all headers that have ids in one header, ``hw.ids`` (spec/header-ids.md).
 
-    version  u8       1
+    version           "1"
     items             at least 1, until the end of the value; each is a header
-        id      varint   1 to 2**32 - 1
-        length  varint   0 where the value is null, else its length and 1
+        id      number   1 to 2**32 - 1
+        length  number   0 where the value is null, else its length and 1
         value   bytes
                       or says that plain headers stand here
-        mark    varint   0
-        count   varint   how many of the record's next plain headers stand here, at least 1
+        mark    number   0
+        count   number   how many of the record's next plain headers stand here, at least 1
 
-A varint is LEB128: seven bits a byte, the least significant first, the high bit set in all bytes but the
-last; at most 2**32 - 1, and no longer than need be. The block is where its first header was: what stands
-before it in the record stands before that, and what stands behind it stands where the block says, or at
-the end. So neither the first item nor the last, nor two in a row, say that plain headers stand there.
+A number is printable ASCII, so that a block of texts is text: five bits a character, the least significant
+first, as 63 and the bits, and 32 more in all characters but the last; at most 2**32 - 1, and no longer than
+need be. The block is where its first header was: what stands before it in the record stands before that, and
+what stands behind it stands where the block says, or at the end. So neither the first item nor the last, nor
+two in a row, say that plain headers stand there.
 """
 
 from __future__ import annotations
@@ -34,26 +35,28 @@ _LEAST_BYTES: Final = FIXED_BYTES - 4
 """The same, where the length of its value takes one byte and not five."""
 
 Spelling = tuple[bytes, int] | str | None
-"""How a name travels: its id as a varint, and the bytes that this saves; else the name that it has on the
+"""How a name travels: its id as a number, and the bytes that this saves; else the name that it has on the
 wire, or None where it stays as it is."""
 
-_BEGINNING: Final = bytes((VERSION,))
-_PLAIN: Final = b"\0"
-_NULL: Final = b"\0"
+_BEGINNING: Final = b"%d" % VERSION
+_ZERO: Final = 63
+_MORE: Final = 32
 _SHORT_SIZES: Final = 1_024
 
 
-def varint(number: int) -> bytes:
-    """Write a number, from 0, as LEB128."""
+def encode_number(number: int) -> bytes:
+    """Write a number, from 0, as characters of five bits."""
     written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
+    while number >= _MORE:
+        written.append(number % _MORE + _MORE + _ZERO)
+        number //= _MORE
+    written.append(number + _ZERO)
     return bytes(written)
 
 
-_VARINTS: Final = tuple(varint(number) for number in range(_SHORT_SIZES))
+_PLAIN: Final = encode_number(0)
+_NULL: Final = encode_number(0)
+_NUMBERS: Final = tuple(encode_number(number) for number in range(_SHORT_SIZES))
 
 
 def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[list[Pair], int] | None:
@@ -82,7 +85,7 @@ def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[li
                 start = told = plain
                 saved -= _LEAST_BYTES
             elif plain > told:
-                parts += (_PLAIN, varint(plain - told))
+                parts += (_PLAIN, encode_number(plain - told))
                 saved -= 2
                 told = plain
             saved += spelling[1]
@@ -90,7 +93,7 @@ def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[li
                 parts += (spelling[0], _NULL)
             else:
                 size = len(value) + 1
-                parts += (spelling[0], _VARINTS[size] if size < _SHORT_SIZES else varint(size), value)
+                parts += (spelling[0], _NUMBERS[size] if size < _SHORT_SIZES else encode_number(size), value)
     if start >= 0:
         wire.insert(start, (HEADER, b"".join(parts)))
     elif not escaped:
@@ -112,7 +115,7 @@ def unpack(block: HeaderValue, following: Sequence[Pair], names: Mapping[int, st
     if block is None:
         raise WireFormatError(f"{HEADER} is null, expected a block of headers")
     if block[:1] != _BEGINNING:
-        found = f"version {block[0]}" if block else "no byte"
+        found = "another version" if block else "no byte"
         raise WireFormatError(f"{HEADER}: expected version {VERSION}, found {found}")
     try:
         return _unpacked(block, following, names)
@@ -122,16 +125,23 @@ def unpack(block: HeaderValue, following: Sequence[Pair], names: Mapping[int, st
 
 def _unpacked(block: bytes, following: Sequence[Pair], names: Mapping[int, str]) -> list[Pair]:
     read: list[Pair] = []
-    size, at, packed, used = len(block), 1, 0, 0
+    size, at, packed, used, zero = len(block), 1, 0, 0, _ZERO
     after_header = False
     while at < size or not after_header:
-        header_id = block[at]
-        length = block[at + 1]
-        if header_id | length < 0x80:  # one byte each, as most are
-            at += 2
-        else:
-            header_id, at = (header_id, at + 1) if header_id < 0x80 else _read_varint(block, at)
-            length, at = _read_varint(block, at)
+        # One character for most ids, one or two for most lengths; all else is read, and refused, one by one.
+        header_id = block[at] - zero
+        at += 1
+        if not 0 <= header_id < 32:
+            header_id, at = _read_number(block, at - 1)
+        length = block[at] - zero
+        at += 1
+        if not 0 <= length < 32:
+            more = block[at] - zero
+            if 32 <= length < 64 and 0 < more < 32:
+                length += more * 32 - 32
+                at += 1
+            else:
+                length, at = _read_number(block, at - 1)
         if header_id:
             packed += 1
             if packed > MAX_PACKED:
@@ -150,26 +160,25 @@ def _unpacked(block: bytes, following: Sequence[Pair], names: Mapping[int, str])
     return read
 
 
-def _read_varint(block: bytes, at: int) -> tuple[int, int]:
-    """Give the number that begins at a byte, and where the next item begins."""
-    low = block[at]
-    if low < 0x80:
-        return low, at + 1
-    high = block[at + 1]
-    if 0 < high < 0x80:
-        return low & 0x7F | high << 7, at + 2
+def _read_number(block: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins at a byte, and where the next item begins."""
     start, number = at, 0
-    for shift in range(0, 35, 7):
-        byte = block[at]
+    for weight in _WEIGHTS:
+        bits = block[at] - _ZERO
         at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if not byte and shift:
+        if not 0 <= bits < 2 * _MORE:
+            raise WireFormatError(f"{HEADER}: the byte at {at - 1} is in no number")
+        number += bits % _MORE * weight
+        if bits < _MORE:
+            if not bits and weight > 1:
                 raise WireFormatError(f"{HEADER}: the number at byte {start} is longer than need be")
             if number > MAX_ID:
                 break
             return number, at
     raise WireFormatError(f"{HEADER}: the number at byte {start} is larger than {MAX_ID}")
+
+
+_WEIGHTS: Final = tuple(_MORE**place for place in range(7))
 
 
 def _misplaced(after_header: bool, count: int, left: int) -> WireFormatError:  # noqa: FBT001 - a fact, no option

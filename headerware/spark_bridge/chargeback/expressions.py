@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from headerware.interceptors.slice_wire import HEADER as SLICE_HEADER
 from headerware.interceptors.slice_wire import HEADER_BYTES as SLICE_HEADER_BYTES
 from headerware.interceptors.trail_entries import TRAIL_HEADER
-from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OWNER_HEADER
+from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OPENING, OWNER_HEADER, TIMELESS
 from headerware.ops.chargeback.sizes import HEADER_BYTES, RECORD_BYTES
 from headerware.registry.names import default_names
 from headerware.registry.wire.compact_keys import compact_key
@@ -32,12 +32,6 @@ _PACKED: Final = f"""
     CASE WHEN exists(headers, header -> header.key = '{PACKED_HEADER}')
     THEN array_join(transform(headers, header ->
         concat(hex(header.key), ':', coalesce(hex(header.value), '-'))), ',') END
-"""
-# names.trail_opening, in SQL: a trail without its time, up to the end of its first service.
-_OPENING: Final = """
-    CASE WHEN octet_length({trail}) <= 14 THEN substring({trail}, 1, 6)
-    ELSE concat(substring({trail}, 1, 6), substring({trail}, 15, 1),
-        substring({trail}, 16, cast(conv(hex(substring({trail}, 15, 1)), 16, 10) AS int))) END
 """
 
 
@@ -79,10 +73,12 @@ def slice_value() -> Column:
 
 
 def opening_of(trail: str) -> Column:
-    """Give what names the producer in a column of trails."""
+    """Return what names the producer in a column of trails, as ``names.trail_opening`` has it."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
-    return sql.expr(_OPENING.format(trail=trail))
+    text = sql.col(trail).cast("string")
+    opening = sql.concat(sql.lit(TIMELESS), sql.regexp_extract(text, OPENING, 1))
+    return sql.when(text.rlike(OPENING), opening).when(text.isNotNull(), "").cast("binary")
 
 
 def packed_headers() -> Column:

@@ -28,8 +28,8 @@ def run(*arguments: str) -> Result:
 
 
 class TestTrailOfAHeader:
-    def test_from_hex_is_a_timeline(self) -> None:
-        result = run("--hex", VALUE.hex(":"))
+    def test_is_a_timeline(self) -> None:
+        result = run("--value", VALUE.decode())
         assert result.exit_code == 0
         assert [line.split() for line in result.output.splitlines()] == [
             ["2026-01-01", "00:00:00.000Z", "shop", "produced", "into", "eu/orders"],
@@ -38,24 +38,23 @@ class TestTrailOfAHeader:
         ]
 
     def test_from_a_file_as_json(self, tmp_path: Path) -> None:
-        (tmp_path / "header").write_bytes(VALUE)
+        (tmp_path / "header").write_bytes(VALUE + b"\n")
         result = run("--file", str(tmp_path / "header"), "--json")
         found = json.loads(result.output)
         assert (found["left_out"], [entry["by_whom"] for entry in found["entries"]]) == (3, ["shop", "ship"])
 
     def test_that_is_corrupt_raises_what_the_root_shows(self) -> None:
-        result = run("--hex", "02")
+        result = run("--value", "2")
         assert isinstance(result.exception, WireFormatError)
 
     @pytest.mark.parametrize(
         "arguments",
         [
             (),
-            ("--hex", "01", "--file", __file__),
-            ("orders", "--hex", "01"),
+            ("--value", "1", "--file", __file__),
+            ("orders", "--value", "1"),
             ("orders",),
             ("orders", "--bootstrap-servers", "x", "--offset", "1"),
-            ("--hex", "not hex"),
             ("orders", "--bootstrap-servers", "x", "-X", "secret"),
         ],
     )
@@ -89,7 +88,7 @@ class TestTrailOfATopic:
         headers: list[list[tuple[str, Any]] | None] = [
             [(TRAIL_HEADER, VALUE)],
             None,
-            [(TRAIL_HEADER, b"\x09")],
+            [(TRAIL_HEADER, b"9")],
         ]
         for partition in (0, 1):
             for given in headers:
@@ -130,12 +129,12 @@ class TestTrailOfATopic:
             f"{topic}[0]@{offset}  2026-01-01 00:00:00.000Z" for offset in range(3)
         ]
         assert "  no trail" in lines
-        assert any("corrupt: hw.trail: version 9" in line for line in lines)
+        assert any("corrupt: hw.trail: another version" in line for line in lines)
         assert any(f"produced into ?/{topic} by something that leaves no entry" in line for line in lines)
 
     def test_corrupt_trails_are_json_too(self, topic: str) -> None:
         (found,) = self._json(topic, "--partition", "0", "--offset", "2")
-        assert found["error"] == "hw.trail: version 9, expected 1"
+        assert found["error"] == "hw.trail: another version, expected 1"
 
     def test_a_partition_that_is_not_there_is_an_error(self, topic: str) -> None:
         result = run("--bootstrap-servers", self.servers, topic, "--partition", "7")

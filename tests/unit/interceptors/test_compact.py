@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headerware.core.session import Session
 
 FORMS = pytest.mark.parametrize("form", ["packed", "keys"])
-TRAIL: Pair = ("hw.trail", b"\x01\x00\x00")
+TRAIL: Pair = ("hw.trail", b"1")
 SIGNATURE: Pair = ("hw.sig", b"signed")
 PARENT: Pair = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
@@ -106,7 +106,7 @@ class TestCompact:
 class TestCompactOnSend:
     def test_packs_what_has_an_id_into_one_header(self) -> None:
         sent = step().on_send(record(("a", b"1"), TRAIL, PARENT, SIGNATURE))
-        block = b"\x01\x01\x04\x01\x00\x00\x00\x01\x05\x07signed"
+        block = b"1@A1?@DFsigned"
         assert sent == record(("a", b"1"), (HEADER, block), PARENT)
 
     def test_writes_a_key_for_each(self) -> None:
@@ -186,7 +186,7 @@ class TestCompactOnSend:
     @FORMS
     def test_bytes_saved_are_those_on_the_wire(self, form: Form) -> None:
         opened = step(form=form)
-        given = record(("a", b"1"), TRAIL, PARENT, SIGNATURE, ("hw.compress", b"\x01\x01"), ("hw.id", b""))
+        given = record(("a", b"1"), TRAIL, PARENT, SIGNATURE, ("hw.compress", b"zstd"), ("hw.id", b""))
         saved = wire_bytes(given) - wire_bytes(opened.on_send(given))
         assert saved > 0
         assert opened.stats()["bytes_saved"] == saved
@@ -210,18 +210,18 @@ class TestCompactOnConsume:
     def test_counts_headers_with_unknown_ids(self) -> None:
         opened = step()
         for _ in range(3):
-            found = opened.on_consume(record(("~KAAAH", b""), ("~B", b""), (HEADER, b"\x01\xac\x02\x00")))
+            found = opened.on_consume(record(("~KAAAH", b""), ("~B", b""), (HEADER, b"1kH?")))
         assert found.headers.names() == ("10.0.0.7", "hw.trail", "x-datadog-parent-id")
         assert opened.stats()["unknown_ids"] == 3
 
-    @pytest.mark.parametrize("block", [None, b"", b"\x02\x01\x00", b"\x01\x01\x09x"])
+    @pytest.mark.parametrize("block", [None, b"", b"2@?", b"1@Hx"])
     def test_refuses_a_malformed_block(self, block: bytes | None) -> None:
         with pytest.raises(WireFormatError, match=r"hw\.ids"):
             step().on_consume(record((HEADER, block)))
 
     def test_refuses_a_second_block(self) -> None:
         with pytest.raises(WireFormatError, match="stands more than once"):
-            step().on_consume(record((HEADER, b"\x01\x01\x00"), (HEADER, b"\x01\x01\x00")))
+            step().on_consume(record((HEADER, b"1@?"), (HEADER, b"1@?")))
 
     def test_a_flood_of_names_is_not_remembered(self) -> None:
         opened = step()
@@ -279,7 +279,7 @@ class TestRegistryOfYourOwn:
     def test_a_name_that_is_shorter_than_its_key_stays(self) -> None:
         given = record(("ab", b"1"))
         assert step(form="keys").on_send(given) is given
-        assert step(form="packed").on_send(given).headers.names() == ("hw.ids",)
+        assert step(form="packed").on_send(given) is given
 
     @FORMS
     def test_who_does_not_know_it_passes_it_on(self, form: Form, tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ class TestWholeChain:
             assert session.consume(sent)[-1].headers == given.headers
 
     def test_a_malformed_block_has_its_position(self, session: Session) -> None:
-        broken = Record("orders", b"", headers=Headers([(HEADER, b"\x01\x01")]), partition=3, offset=7)
+        broken = Record("orders", b"", headers=Headers([(HEADER, b"1@")]), partition=3, offset=7)
         with pytest.raises(InterceptorError, match=r"compact at orders\[3\]@7: hw\.ids ends within an item"):
             session.consume([broken])
 

@@ -37,9 +37,7 @@ class TestCompressOnSend:
     def test_makes_the_value_smaller_and_says_so(self, codec: Codec) -> None:
         sent = step(codec=codec).on_send(record(TEXT, ("a", b"1")))
         assert len(sent.value) < len(TEXT) / 5
-        assert sent.headers == Headers(
-            [("a", b"1"), (COMPRESS_HEADER, b"\x01\x01" if codec == "zstd" else b"\x01\x02")]
-        )
+        assert sent.headers == Headers([("a", b"1"), (COMPRESS_HEADER, codec)])
         assert sent.replace(value=TEXT, headers=Headers([("a", b"1")])) == record(TEXT, ("a", b"1"))
 
     @CODECS
@@ -79,7 +77,7 @@ class TestCompressLeavesAlone:
         assert opened.stats()[f"left_alone_{reason}"] == 1
 
     def test_a_record_that_is_compressed(self) -> None:
-        opened, given = step(), record(TEXT, (COMPRESS_HEADER, b"\x01\x02"))
+        opened, given = step(), record(TEXT, (COMPRESS_HEADER, b"gzip"))
         assert opened.on_send(given) is given
         assert opened.stats()["left_alone_encoded"] == 1
 
@@ -131,7 +129,7 @@ class TestCompressLeavesAlone:
         assert len(opened._skips_known) <= 256
 
     def test_the_margin_counts_the_header(self) -> None:
-        smaller = len(zstandard.ZstdCompressor(level=3).compress(TEXT)) + 15
+        smaller = len(zstandard.ZstdCompressor(level=3).compress(TEXT)) + 17
         share = 1 - smaller / len(TEXT)
         assert step(margin=share - 0.001).on_send(record(TEXT)).value != TEXT
         assert step(margin=share + 0.001).on_send(record(TEXT)).value == TEXT

@@ -15,7 +15,7 @@ from headerware.core.hooks import DROP, Place, Role, Stage
 from headerware.core.record import Record
 from headerware.interceptors.compress import Compress
 from headerware.interceptors.dedup import Dedup, DedupStep
-from headerware.interceptors.dedup_wire import HEADER, Identity
+from headerware.interceptors.dedup_wire import HEADER, Identity, layout_of
 from headerware.interceptors.slice import Slice
 
 PRODUCER = bytes(range(16))
@@ -223,7 +223,7 @@ class TestDedupOnConsume:
 
         step = opened(Context(is_duplicate=is_duplicate), store="/nowhere/at/all.db")
         assert delivered(step, come(0, 5), come(0, 6)) == [("orders", 0, 6)]
-        assert asked == [(Identity.numbered(PRODUCER, 0).encode(), offset) for offset in (5, 6)]
+        assert asked == [(layout_of(Identity.numbered(PRODUCER, 0).encode()), offset) for offset in (5, 6)]
         assert step.stats()["duplicates"] == 1
 
 

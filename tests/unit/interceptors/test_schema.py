@@ -14,6 +14,7 @@ from headerware.core.plugins import interceptor_type
 from headerware.core.record import Record
 from headerware.interceptors.schema import Schema
 from headerware.serdes.avro.serde import Avro
+from headerware.serdes.schema_header import encode_mark
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores import Fingerprint
 from headerware.serdes.stores import Schema as StoredSchema
@@ -75,7 +76,7 @@ def record(*headers: tuple[str, bytes | None]) -> Record:
 
 
 def mark(part: int, text: str, algorithm: Algorithm = "sha256") -> tuple[str, bytes]:
-    return "hw.schema", bytes((1, part)) + Fingerprint.of(text, algorithm).code
+    return "hw.schema", encode_mark(("key", "value")[part], Fingerprint.of(text, algorithm))
 
 
 class TestSchemaOnSend:
@@ -164,7 +165,7 @@ class TestSchemaOnConsume:
         with pytest.raises(SerdeError, match="a schema whose fingerprint is"):
             step.on_consume(record(mark(1, TEXT)))
 
-    @pytest.mark.parametrize("value", [None, b"", b"\x02\x01\x01" + bytes(16), b"\x01\x01\x01" + bytes(15)])
+    @pytest.mark.parametrize("value", [None, b"", b"value:sha1:" + b"0" * 40, b"value:md5:" + b"0" * 30])
     def test_headers_of_another_layout(self, step: Any, value: bytes | None) -> None:
         with pytest.raises(SerdeError, match="expected"):
             step.on_consume(record(("hw.schema", value)))

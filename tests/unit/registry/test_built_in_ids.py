@@ -40,10 +40,10 @@ class TestBuiltIn:
             assert entry is not None
             assert entry.name == name
 
-    def test_own_headers_are_bytes_and_compacted_without_being_listed(self) -> None:
+    def test_own_headers_are_text_and_compacted_without_being_listed(self) -> None:
         own = [entry for entry in built_in().entries if entry.name.startswith("hw.")]
         assert {int(entry.id) for entry in own} == set(OWN)
-        assert {(entry.encoding, entry.foreign) for entry in own} == {("bytes", False)}
+        assert {(entry.encoding, entry.foreign) for entry in own} == {("utf-8", False)}
 
     def test_names_of_others_are_marked(self) -> None:
         others = [entry for entry in built_in().entries if not entry.name.startswith("hw.")]

@@ -87,9 +87,9 @@ class TestAvroWithAStore:
         payload, headers = serde.serialize("orders", EMPTY, VALUE)
         digest = Fingerprint.of(json.dumps(ORDER), "md5").digest
         assert payload == PAYLOAD == written(ORDER, VALUE)
-        assert headers == Headers([("hw.schema", b"\x01\x01\x01" + digest), CONTENT_TYPE])
+        assert headers == Headers([("hw.schema", b"value:md5:" + digest.hex().encode()), CONTENT_TYPE])
 
-    @pytest.mark.parametrize(("algorithm", "size"), [("md5", 19), ("rabin", 11), ("sha256", 35)])
+    @pytest.mark.parametrize(("algorithm", "size"), [("md5", 42), ("rabin", 28), ("sha256", 77)])
     def test_a_reader_understands_every_fingerprint(
         self, store: FolderSchemas, algorithm: str, size: int
     ) -> None:
@@ -249,10 +249,10 @@ class TestAvroHeaders:
     @pytest.mark.parametrize(
         "headers",
         [
-            [("hw.schema", b"\x01\x01\x01" + bytes(16))] * 2,
+            [("hw.schema", b"value:md5:" + b"0" * 32)] * 2,
             [("hw.schema", None)],
             [("hw.schema", b"")],
-            [("hw.schema", b"\x01\x02\x01" + bytes(16))],
+            [("hw.schema", b"both:md5:" + b"0" * 32)],
             [("avro.schema", None)],
             [("avro.schema", b"")],
             [("avro.schema", b"\xff\xfe")],

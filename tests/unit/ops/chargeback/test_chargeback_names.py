@@ -64,7 +64,7 @@ class TestProducerName:
     def test_is_the_service_of_a_job(self, service: str) -> None:
         assert producer_of(trail(service)) == Producer("shop")
 
-    @pytest.mark.parametrize("value", [trail(), trail(None, "mirror"), trail("/job")])
+    @pytest.mark.parametrize("value", [trail(), b"1;left=3", trail(None, "mirror"), trail("/job")])
     def test_is_none_where_the_trail_does_not_say(self, value: bytes) -> None:
         assert producer_of(value) == Producer(None)
 
@@ -75,16 +75,20 @@ class TestProducerName:
         "value",
         [
             b"",
-            b"\x01",
-            b"\x02\x00\x00",
-            b"\x02" + trail("shop")[1:],
-            trail("shop")[:10],
-            trail("shop")[:17],
-            trail("shop").replace(b"shop", b"\xff\xff\xff\xff"),
-            b"\x01\x00\x00\x00\x0a\xe1" + bytes(8) + b"\x00",
-            b"\x01\x00\x00\x00\x05\x01" + bytes(8) + b"\x04shop",
-            b"\x01\x00\x00\xff\xff\x01" + bytes(8) + b"\x04shop",
-            b"\x01\x00\x00\x00\x0a\x01" + bytes(8) + b"\x04shop",
+            b"\x01\x00\x00",
+            b"2" + trail("shop")[1:],
+            b"1;left=x",
+            b"1;by=shop",
+            b"1;left=3;by=shop",
+            b"1,by=shop",
+            b"1,at=5x;by=shop",
+            trail("shop")[:4],
+            b"1,at=5;by=" + b"s" * 256,
+            b"1,at=5;by=sh op",
+            b"1,at=5;by=\xff",
+            b"1,at=5;by=%FF",
+            b"1,at=5;by=%73hop",
+            b"1\n",
         ],
     )
     def test_tells_a_trail_that_cannot_be_read(self, value: bytes) -> None:
@@ -92,7 +96,7 @@ class TestProducerName:
 
     @given(st.binary(max_size=300))
     def test_of_any_bytes_is_short_and_prints(self, value: bytes) -> None:
-        name = producer_of(b"\x01\x00\x00" + value).name
+        name = producer_of(b"1,at=5" + value).name
         assert name is None or (0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable())
 
 
