@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
+from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, raised_at
 from headerware.core.hooks import DROP
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def wrapped(error: Exception) -> InterceptorError:
     elif isinstance(error, HeaderwareError):
         wrapped = InterceptorError(str(error))
     else:
-        wrapped = InterceptorError(f"raised {type(error).__name__}; the cause says more")
+        wrapped = InterceptorError(f"raised {type(error).__name__}{raised_at(error)}; the cause says more")
     wrapped.__cause__ = error
     return wrapped.with_traceback(error.__traceback__)
 

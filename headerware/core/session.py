@@ -7,7 +7,6 @@ one caller at a time. A session starts no threads and reads no clock but the con
 from __future__ import annotations
 
 import logging
-import traceback
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -24,7 +23,7 @@ from headerware.core.edge import (
     refuse_encodings,
     to_wire,
 )
-from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
+from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, raised_at
 from headerware.core.fold import Fold, Outcome
 from headerware.core.hooks import DROP, Place
 from headerware.core.order import place_of, precedes_bytes
@@ -314,14 +313,12 @@ def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -
         if name not in step.warned:
             step.warned.add(name)
             # The error's own text may quote a payload, so only its type and place are told.
-            frame = traceback.extract_tb(error.__traceback__)[-1]
             _log.warning(
-                "%s failed in %s: %s at %s:%s (further failures are only counted)",
+                "%s failed in %s: %s%s (further failures are only counted)",
                 step.name,
                 name,
                 type(error).__name__,
-                frame.filename,
-                frame.lineno,
+                raised_at(error),
             )
 
 

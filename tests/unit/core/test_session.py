@@ -174,7 +174,8 @@ class TestPolling:
         first, error, last = Chain([bad, good]).open().poll(0)
         assert first == last == RECORD
         assert isinstance(error, InterceptorError)
-        assert str(error) == "bad: raised ValueError; the cause says more"
+        assert str(error).startswith("bad: raised ValueError at test_session.py:")
+        assert str(error).endswith(" in poll; the cause says more")
 
     def test_what_is_no_record_is_an_error(self) -> None:
         bad = opening(Hooks(on_consume=same, poll=lambda _: [5]), name="bad")
