@@ -15,7 +15,7 @@ from headerware.core.order import check_order, role_of
 from headerware.core.plan import Step
 from headerware.core.plugins import require_arguments, require_hooks
 from headerware.core.session import Session
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
     import os
@@ -45,6 +45,7 @@ class Chain:
             _require_instance(interceptor)
             require_hooks(interceptor, path=f"interceptors.{label(interceptor)}")
             _check_options(interceptor)
+            check_patterns(getattr(interceptor, "topics", ()), path=f"{label(interceptor)}.topics")
             resolved_on_error(interceptor)
         check_order(found)
         self._interceptors = found

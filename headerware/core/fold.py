@@ -149,8 +149,8 @@ class Fold:
         if isinstance(out, Record):
             try:
                 sound = _sound(out, plan, step)
-            except HeaderwareError as error:
-                return self._failed(plan, index, error, current, original)
+            except HeaderwareError as wrong:
+                return self._failed(plan, index, wrong, current, original)
             return self._next(plan, index, sound, original)
         if isinstance(out, FanOut):
             lazily = partial(self._lazily, plan, index, out, current)
@@ -279,10 +279,10 @@ def _sound(record: Any, plan: Plan, step: Step) -> Record:
     """Return a record that a hook returned, with plain headers; raise what is wrong with it."""
     if not isinstance(record, Record):
         raise InterceptorError(f"gave a {type(record).__name__} among its records; expected Records only")
-    record = _normalised(record)
-    if record.topic != plan.topic and stage_of(step.interceptor) is not Stage.OBJECTS:
+    sound = _normalised(record)
+    if sound.topic != plan.topic and stage_of(step.interceptor) is not Stage.OBJECTS:
         raise InterceptorError("changed the topic; only transforms at the object stage may")
-    return record
+    return sound
 
 
 def _normalised(record: Record) -> Record:

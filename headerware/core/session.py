@@ -216,6 +216,7 @@ class Session:
                 "sent": sent.get(step.name, 0),
                 "consumed": consumed.get(step.name, 0),
                 **step.counts,
+                **({"patterns_unmatched": len(step.topics.unmatched)} if step.topics.unmatched else {}),
                 **(stats() if (stats := step.hook("stats")) else {}),
             }
             for step in self._steps
@@ -226,6 +227,11 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        unmatched = [
+            f"{step.name} ({', '.join(found)})" for step in self._steps if (found := step.topics.unmatched)
+        ]
+        if unmatched:
+            _log.warning("patterns of topics that matched no topic of this client: %s", "; ".join(unmatched))
         for step in self._steps:
             close = step.hook("close")
             if close is not None:

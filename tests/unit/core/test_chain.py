@@ -40,6 +40,38 @@ class TestRefusals:
             Chain([Hooks(on_send=5)])
 
     @pytest.mark.parametrize(
+        "pattern",
+        [
+            ".*",
+            ".+",
+            "!.*",
+            "_.*",
+            "orders-.*",
+            "^orders",
+            "orders$",
+            r"orders\.eu",
+            "(a|b)",
+            "a|b",
+            "a{2}",
+            "[^a]",
+            "a,b",
+            "a/b",
+            "",
+            "!",
+        ],
+    )
+    def test_a_pattern_of_topics_that_looks_like_a_regular_expression(self, pattern: str) -> None:
+        with pytest.raises(ConfigError, match=r"expected a glob such as .*, found ") as caught:
+            Chain([Stamp(topics=("orders", pattern))])
+        assert caught.value.path == "stamp.topics"
+        with pytest.raises(ConfigError) as caught:
+            Chain([Hooks(name="odd", on_send=lambda r: r, topics=[pattern])])
+        assert caught.value.path == "odd.topics"
+
+    def test_not_a_glob(self) -> None:
+        Chain([Stamp(topics=("*", "orders.*", "orders-*", "*.eu", "!orders.raw", "a[0-9]?", "[!a]*", "*.*"))])
+
+    @pytest.mark.parametrize(
         ("hooks", "expected", "found"),
         [
             ({"on_send": lambda: None}, "on_send(record)", "on_send()"),
@@ -49,7 +81,7 @@ class TestRefusals:
                 "on_consume(record)",
                 "on_consume(record, *, key)",
             ),
-            ({"on_send_batch": lambda: []}, "on_send_batch(records)", "on_send_batch()"),
+            ({"on_send_batch": lambda: None}, "on_send_batch(records)", "on_send_batch()"),
             (
                 {"on_acknowledgement": lambda record, error=b"secret": None},
                 "on_acknowledgement(record, metadata, error)",

@@ -134,6 +134,7 @@ class TestSpringNames:
         reason = {name.removeprefix("kafka_dlt-"): value for name, value in letter.headers if "dlt" in name}
         assert reason.pop("exception-stacktrace")
         message = reason.pop("exception-message")
+        assert message is not None
         assert message.startswith(b"sign at orders[3]@42: raised ValueError at test_dead_letter.py:")
         assert reason == {
             "original-topic": b"orders",

@@ -46,8 +46,13 @@ class TestHeadersOfAReturnedRecord:
     )
     def test_become_headers_before_the_next_hook_sees_them(self, headers: Any, wrap: Any) -> None:
         seen: list[Any] = []
+
+        def look(record: Record) -> Record:
+            seen.append(record.headers)
+            return record
+
         first = Hooks(name="first", on_send=lambda record: wrap(record.replace(headers=headers)))
-        second = Hooks(name="second", on_send=lambda record: seen.append(record.headers) or record)
+        second = Hooks(name="second", on_send=look)
         list(flat(sent([first, second])))
         assert seen == [Headers({"a": b"1"})]
         assert isinstance(seen[0], Headers)

@@ -121,6 +121,39 @@ class TestMoments:
             Chain([Hooks(on_commit=hook)]).open().committed([])
 
 
+class TestUnmatchedPatterns:
+    """A pattern with a slip in it protects nothing, and nothing else tells."""
+
+    STEPS = (
+        Hooks(name="a", on_send=same, topics=("orders", "paymnets.*", "!orders.raw")),
+        Hooks(name="b", on_consume=same, topics=("orders-*",)),
+        Hooks(name="c", on_send=same),
+    )
+
+    def test_are_told_once_at_the_end(self, caplog: pytest.LogCaptureFixture) -> None:
+        session = Chain(self.STEPS).open()
+        session.send([Record("orders", b""), Record("orders", b"")])
+        assert caplog.text == ""
+        session.close()
+        session.close()
+        assert caplog.messages == [
+            "patterns of topics that matched no topic of this client: a (paymnets.*); b (orders-*)"
+        ]
+
+    def test_are_counted(self) -> None:
+        session = Chain(self.STEPS).open()
+        assert all("patterns_unmatched" not in counts for counts in session.stats().values())
+        session.send([Record("orders", b"")])
+        assert [counts.get("patterns_unmatched") for counts in session.stats().values()] == [1, 1, None]
+        session.consume([Record("orders-1", b"")])
+        session.send([Record("paymnets.eu", b"")])
+        assert all("patterns_unmatched" not in counts for counts in session.stats().values())
+
+    def test_are_not_told_where_no_record_came(self, caplog: pytest.LogCaptureFixture) -> None:
+        Chain(self.STEPS).open().close()
+        assert caplog.text == ""
+
+
 class TestPolling:
     def test_what_is_released_goes_through_the_rest_of_the_consuming_chain(self) -> None:
         waiting = opening(
