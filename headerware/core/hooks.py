@@ -95,7 +95,10 @@ class Role(Enum):
 
 
 class Place(IntEnum):
-    """Where an interceptor belongs in a chain, left to right on send."""
+    """Where an interceptor belongs in a chain, left to right on send.
+
+    Some of these are taken by none of ours; a plug-in may claim any of them.
+    """
 
     TRANSFORM = 10
     SERIALIZE = 20
