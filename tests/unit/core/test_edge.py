@@ -128,8 +128,11 @@ class TestReservedNames:
 class TestLeftoverEncodings:
     @pytest.mark.parametrize(("name", "word"), list(ENCODINGS.items()))
     def test_are_refused_on_consume_with_who_takes_them_off(
-        self, name: str, word: str | None, batch: bool
-    ) -> None:  # noqa: FBT001 - parametrized
+        self,
+        name: str,
+        word: str | None,
+        batch: bool,  # noqa: FBT001 - parametrized
+    ) -> None:
         record = Record("t", b"", None, Headers([(name, b"\x01")]), 3, offset=42)
         error = consume(record, batch=batch)
         assert isinstance(error, TransportHeaderError)
@@ -177,14 +180,3 @@ def test_compact_keys_are_those_of_the_registered_ids() -> None:
 
 def test_hints_name_only_types_that_configuration_knows() -> None:
     assert set(ENCODINGS.values()) - {None} <= set(BUILT_IN)
-
-
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_the_hint_for_a_header_names_what_decodes_it_or_that_nothing_does(name: str) -> None:
-    with pytest.raises(TransportHeaderError) as caught:
-        Chain([Trail()]).open().consume([Record("t", b"", None, Headers({name: b""}))])
-    word = ENCODINGS[name]
-    expected = (
-        f"add the {word!r} interceptor" if word else "this version of Headerware has no interceptor for it"
-    )
-    assert expected in str(caught.value)
