@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from headerware.cli.json_output import show_error, show_json
 from headerware.core.errors import WireFormatError, position
 from headerware.interceptors.trail_entries import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
@@ -192,15 +192,14 @@ def _show_message(message: Message, *, as_json: bool) -> None:
         _show(found, read_trail(message.headers()), as_json=as_json)
     except WireFormatError as error:
         if as_json:
-            click.echo(msgspec.json.encode(found | {"error": str(error)}).decode())
+            show_error(error, found)
         else:
             _console().print(Text.assemble(_title(found), "\n  ", (f"corrupt: {error}", "red")))
 
 
 def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -> None:
     if as_json:
-        whole = (found or {}) | {"left_out": trail.left_out, "entries": trail.entries}
-        click.echo(msgspec.json.encode(whole).decode())
+        show_json((found or {}) | {"left_out": trail.left_out, "entries": trail.entries})
         return
     console = _console()
     if found is not None:

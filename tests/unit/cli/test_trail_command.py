@@ -40,7 +40,7 @@ class TestTrailOfAHeader:
     def test_from_a_file_as_json(self, tmp_path: Path) -> None:
         (tmp_path / "header").write_bytes(VALUE)
         result = run("--file", str(tmp_path / "header"), "--json")
-        found = json.loads(result.output)
+        found = json.loads(result.output)["result"]
         assert (found["left_out"], [entry["by_whom"] for entry in found["entries"]]) == (3, ["shop", "ship"])
 
     def test_that_is_corrupt_raises_what_the_root_shows(self) -> None:
@@ -100,7 +100,7 @@ class TestTrailOfATopic:
     def _json(self, *arguments: str) -> list[Any]:
         result = run("--bootstrap-servers", self.servers, "--json", *arguments)
         assert result.exit_code == 0, result.output
-        return [json.loads(line) for line in result.output.splitlines()]
+        return [json.loads(line)["result"] for line in result.output.splitlines()]
 
     def test_shows_every_record_of_every_partition(self, topic: str) -> None:
         found = self._json(topic)
@@ -134,8 +134,14 @@ class TestTrailOfATopic:
         assert any(f"produced into ?/{topic} by something that leaves no entry" in line for line in lines)
 
     def test_corrupt_trails_are_json_too(self, topic: str) -> None:
-        (found,) = self._json(topic, "--partition", "0", "--offset", "2")
-        assert found["error"] == "hw.trail: version 9, expected 1"
+        place = ("--partition", "0", "--offset", "2")
+        told = json.loads(run("--bootstrap-servers", self.servers, "--json", topic, *place).output)
+        assert (told["ok"], told["result"]["offset"]) == (False, 2)
+        assert told["error"] == {
+            "type": "WireFormatError",
+            "message": "hw.trail: version 9, expected 1",
+            "path": None,
+        }
 
     def test_a_partition_that_is_not_there_is_an_error(self, topic: str) -> None:
         result = run("--bootstrap-servers", self.servers, topic, "--partition", "7")
