@@ -13,6 +13,7 @@ from headerware.clients.codes import STATE, TIMED_OUT
 from headerware.clients.deliveries import Deliveries
 from headerware.clients.groups import clamped
 from headerware.clients.messages import wire_headers
+from headerware.clients.raw import unless_chained
 from headerware.core.fold import Outcome, flat
 from headerware.core.record import Record
 from headerware.core.session import Session
@@ -29,13 +30,18 @@ class ReportingProducer(confluent_kafka.Producer):
     _session: Session
     _deliveries: Deliveries
     _serving: set[int]
+    _chained: bool = False
+    """Whether a chain is at work; else confluent-kafka's own methods answer."""
 
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports and other events for up to ``timeout`` seconds, and count them."""
+        if not self._chained:
+            return _c_poll(self, timeout)  # type: ignore[no-any-return]
         served = self._deliveries.serve() if self._deliveries or self._deliveries.deferred else 0
         polled: int | None = self._serve_c(_c_poll, 0 if served else timeout)
         return served + (polled or 0)
 
+    @unless_chained(_c_flush)
     def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
         for outcome in self._session.flush():
@@ -46,20 +52,24 @@ class ReportingProducer(confluent_kafka.Producer):
             left = self._serve_c(_c_flush, timeout) or 0
         return left + len(self._deliveries)
 
+    @unless_chained(_c_len)
     def __len__(self) -> int:
         in_flight: int = _c_len(self)
         return in_flight + len(self._deliveries)
 
+    @unless_chained(_C.commit_transaction)
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit the transaction, as confluent-kafka does, and serve all reports."""
         self._deliveries.serve()
         self._serve_c(_C.commit_transaction, timeout)
 
+    @unless_chained(_C.abort_transaction)
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort the transaction, as confluent-kafka does; its records are reported as purged."""
         self._deliveries.serve()
         self._serve_c(_C.abort_transaction, timeout)
 
+    @unless_chained(_C.send_offsets_to_transaction)
     def send_offsets_to_transaction(
         self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
     ) -> None:
