@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from threading import get_ident
 from types import TracebackType
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from headerware.core.errors import HeaderError, HeaderwareError
 from headerware.core.fold import Outcome
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 
 _C: Final[Any] = confluent_kafka.Producer
@@ -167,6 +167,7 @@ class Producer(FanOutProducer):
             else:
                 queue(self, sent, report)
         except Exception as error:
+            pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
             self._deliveries.failed(sent, error)
             raise
 
@@ -235,6 +236,7 @@ class Producer(FanOutProducer):
             try:
                 self._dispatch(record, outcome, user)
             except Exception as error:  # noqa: BLE001 - it is this record's result
+                pass_on_interrupt(error)
                 errors[index] = error
         return errors
 
@@ -247,6 +249,7 @@ class Producer(FanOutProducer):
                 record, own = to_record(topic, item)
                 queue(self, record, own or on_delivery)
             except Exception as error:  # noqa: BLE001 - it is this record's result
+                pass_on_interrupt(error)
                 errors.append(error)
             else:
                 errors.append(None)
@@ -260,6 +263,7 @@ class Producer(FanOutProducer):
         try:
             queue(self, outcome, report)
         except Exception as error:
+            pass_on_interrupt(error)  # as above
             self._deliveries.failed(outcome, error)
             raise
 
@@ -294,11 +298,8 @@ class Producer(FanOutProducer):
             try:
                 self._deliveries.serve()
             finally:
-                ident = get_ident()
-                self._serving.add(ident)
-                closed = _c_close(self)
+                closed = self._run_callbacks(_c_close)
         finally:
-            self._serving.discard(ident)
             self._send = _as_it_is
             self._deliveries.close()
             self._finish()
