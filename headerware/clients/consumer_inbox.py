@@ -114,4 +114,4 @@ class InboxConsumer(PartitionsConsumer):
 
         The last 10,000 messages that have any are remembered.
         """
-        return self._found(message)[1] or {}
+        return (self._found(message)[1] or {}) if self._chained else {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, raised_at
 from headerware.core.hooks import DROP
+from headerware.core.interrupts import pass_on_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,7 @@ class Failures:
             try:
                 buried = self._bury(original, error, step)
             except Exception as unburied:  # noqa: BLE001 - any failure to publish holds the record back
+                pass_on_interrupt(unburied)
                 step.counts["failed"] += 1
                 return _unpublished(unburied, error).at(step.name, original)
             if buried:

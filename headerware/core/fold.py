@@ -14,6 +14,7 @@ from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.failure import Failures, placed, wrapped
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Place, Stage
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import place_of, stage_of
 from headerware.core.plan import Direction, Plan, Step
 from headerware.core.record import Record
@@ -95,6 +96,7 @@ class Fold:
                 else:
                     outcomes.extend(self._failures.released(step, item))
         except Exception as error:  # noqa: BLE001 - what was released before it is not lost
+            pass_on_interrupt(error)
             outcomes.extend(self._failures.released(step, error))
         return outcomes
 
@@ -133,6 +135,7 @@ class Fold:
             else:
                 return current
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+            pass_on_interrupt(error)
             index = plan.index(hook)
             plan.leave(index)
             return self._failed(plan, index, error, current, original)
@@ -168,6 +171,7 @@ class Fold:
         try:
             records = [_sound(record, plan, plan.steps[index]) for record in out]
         except Exception as error:  # noqa: BLE001 - a generator is a hook that runs later
+            pass_on_interrupt(error)
             return self._failed(plan, index, error, current, original)
         finished: list[Record] = []
         dropped = 0
@@ -193,6 +197,7 @@ class Fold:
             except StopIteration:
                 return
             except Exception as error:  # noqa: BLE001 - cutting is a hook that runs later
+                pass_on_interrupt(error)
                 step.counts["failed"] += 1
                 raise placed(error, step, current) from error.__cause__
             outcome = self._next(plan, index, record, record)
@@ -255,6 +260,7 @@ class Fold:
                 problem = f"a batch hook gave {len(outcomes)} outcomes for {len(records)} records"
                 raise InterceptorError(problem)  # noqa: TRY301 - one handler for all that a hook does wrong
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+            pass_on_interrupt(error)
             # An error of its own for each record, for each gets a position of its own.
             return [wrapped(error) for _ in records]
         return outcomes
@@ -272,6 +278,7 @@ def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
     try:
         return hook(record)
     except Exception as error:  # noqa: BLE001 - it becomes this record's outcome
+        pass_on_interrupt(error)
         return error
 
 

@@ -26,6 +26,7 @@ from headerware.core.edge import (
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, raised_at
 from headerware.core.fold import Fold, Outcome
 from headerware.core.hooks import DROP, Place
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import place_of, precedes_bytes
 from headerware.core.plan import Direction, Step
 from headerware.core.record import Record, RecordMetadata
@@ -315,6 +316,7 @@ def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -
     try:
         hook(*arguments)
     except Exception as error:  # noqa: BLE001 - it is logged and counted
+        pass_on_interrupt(error)
         step.counts["failed"] += 1
         if name not in step.warned:
             step.warned.add(name)
