@@ -17,12 +17,13 @@ from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partitions import PartitionPicker
 from headerware.clients.producer_fan_out import FanOutProducer
 from headerware.clients.producer_reports import queue
-from headerware.clients.raw import unless_chained
+from headerware.clients.raw import has_plain_names, needs_more_than_c, plain_headers, unless_chained
 from headerware.clients.serde_errors import as_client_error
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
+from headerware.core.edge import normalised, to_wire
 from headerware.core.errors import HeaderError, HeaderwareError
 from headerware.core.fold import Outcome
 from headerware.core.headers import EMPTY, Headers, HeadersLike
@@ -145,7 +146,14 @@ class Producer(FanOutProducer):
         room in the queue by polling, so that callbacks may run inside this call.
         """
         if not self._chained:
-            _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
+            if headers is not None and not has_plain_names(headers):
+                headers = plain_headers(headers)
+            try:
+                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
+            except TypeError:
+                if not headers or (plain := plain_headers(headers)) is headers:
+                    raise
+                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, plain)
             return
         try:
             given = _normalised(Headers, headers) if headers else EMPTY
@@ -196,7 +204,6 @@ class Producer(FanOutProducer):
             errors.extend(send(topic, chunk, on_delivery))
         return errors
 
-    @unless_chained(_C.produce_batch)
     def produce_batch(
         self,
         topic: str,
@@ -210,6 +217,9 @@ class Producer(FanOutProducer):
         Returns:
             how many were queued; each of the others has a KafkaError under ``_error``.
         """
+        if not self._chained and not needs_more_than_c(topic, messages):
+            sent: int = _C.produce_batch(self, topic, messages, partition, callback, on_delivery)
+            return sent
         records = message_records(messages, partition)
         errors = self.produce_many(topic, records, on_delivery=callback or on_delivery)
         for message, error in zip(messages, errors, strict=True):
@@ -247,7 +257,7 @@ class Producer(FanOutProducer):
         for item in chunk:
             try:
                 record, own = to_record(topic, item)
-                queue(self, record, own or on_delivery)
+                queue(self, to_wire(normalised(record)), own or on_delivery)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 errors.append(error)
