@@ -18,7 +18,7 @@ OLDEST_TESTS := $(wildcard tests/unit tests/vectors tests/property tests/clients
 # The editable install answers to import hooks, which pyright does not run: it needs the root on its path.
 STATIC := PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH="$(CURDIR)"
 
-# With .venv there the demo runs in it; else in a small environment of its own.
+# With .venv there the demo and the broker run in it; else in a small environment of their own.
 DEMO := $(if $(wildcard .venv/.ready),.venv,.venv-demo)
 
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.11 python3.12 python3.13 python3 python)
@@ -107,8 +107,13 @@ bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17
 	@$(BIN)/python bench/run.py $(ARGS)
 
 .PHONY: broker
-broker: .venv/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS='--port 9092'); needs Java 17
-	@exec $(BIN)/python -m headerware.testing.broker $(ARGS)
+broker: $(DEMO)/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS='--port 9092'); needs Java 17
+	@$(DEMO)/bin/python -m headerware.testing.java
+	@found=$(DEMO); if ! $$found/bin/python -m headerware.testing.jars; then \
+		echo "making .venv, whose pyspark can fetch them" >&2; \
+		$(MAKE) --no-print-directory setup && found=.venv || exit 1; \
+	fi; \
+	exec $$found/bin/python -m headerware.testing.broker $(ARGS)
 
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave

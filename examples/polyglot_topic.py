@@ -4,7 +4,7 @@
     python examples/polyglot_topic.py --bootstrap-servers localhost:9092
 
 Each record's content type chooses its deserializer. A type that nobody here reads becomes a dead letter.
-Protobuf and CBOR take part where they are installed: pip install "kafka-headerware[protobuf,cbor]".
+Protobuf and CBOR take part where they are installed: pip install '.[protobuf,cbor]' in the clone.
 """
 
 from __future__ import annotations

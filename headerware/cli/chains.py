@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import click
 import msgspec
@@ -10,12 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headerware.core.chain import load_chain
+from headerware.cli.json_output import show_json
+from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context
+from headerware.core.errors import HeaderwareError
 from headerware.core.explanation import ExplainedInterceptor
 from headerware.core.explanation import explain as explanation_of
 
-_config = click.argument("config", type=click.Path(dir_okay=False))
+_VARIABLE: Final = "HEADERWARE_CONFIG"
+_SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
+_config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -25,37 +31,46 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "--open/--no-open",
     "opens",
     default=False,
-    help="Also open the chain, so that keyrings and the like must be there.",
+    help="Also open the chain, as a producer and as a consumer, so that keyrings and the like must be there.",
 )
-@click.option("--side", type=click.Choice(["producer", "consumer"]), help="With --open: as which client.")
+@click.option("--side", type=click.Choice(_SIDES), help="With --open: as this client only.")
 @_json
-def check(config: str, opens: bool, side: Any, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Check a chain's CONFIG file, for CI.
 
-    The exit code is 1 where something is wrong, and one line says what and where.
+    The exit code is 1 where something is wrong, and one line says what and where. Without CONFIG it is the
+    file that HEADERWARE_CONFIG names.
     """
+    if side and not opens:
+        raise click.UsageError("--side says what to open the chain as; it needs --open")
+    config = _config_file(config)
     chain = load_chain(config)
-    if opens:
-        chain.open(Context(side=side)).close()
+    sides = ([side] if side else list(_SIDES)) if opens else []
+    for each in sides:
+        _open(chain, each, alone=bool(side))
     if as_json:
-        click.echo(msgspec.json.encode({"ok": True, "chain": list(chain.names)}).decode())
+        show_json({"config": config, "chain": chain.names, "opened": sides})
     else:
-        click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'})")
+        opened = f"; opens as {' and '.join(sides)}" if sides else ""
+        click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}{opened})")
 
 
 @click.command()
 @_config
 @click.argument("topic", required=False)
 @_json
-def explain(config: str, topic: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+def explain(config: str | None, topic: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Show the chain that TOPIC gets from CONFIG.
 
     It says the order in both directions, and every option with where it came from. Without TOPIC it is the
-    whole chain.
+    whole chain; without CONFIG it is the file that HEADERWARE_CONFIG names.
     """
+    if config and topic is None and os.environ.get(_VARIABLE) and _is_topic(config):
+        config, topic = None, config
+    config = _config_file(config)
     interceptors = explanation_of(config, topic)
     if as_json:
-        click.echo(msgspec.json.encode({"topic": topic, "send": interceptors}).decode())
+        show_json({"config": config, "topic": topic, "send": interceptors})
         return
     console = Console(highlight=False, soft_wrap=True)
     names = [interceptor.name for interceptor in interceptors]
@@ -67,6 +82,27 @@ def explain(config: str, topic: str | None, as_json: bool) -> None:  # noqa: FBT
     console.print(f"  consume: Kafka -> {' -> '.join(reversed(names))} -> application\n", markup=False)
     for number, interceptor in enumerate(interceptors, 1):
         _print(console, number, interceptor)
+
+
+def _config_file(given: str | None) -> str:
+    config = given or os.environ.get(_VARIABLE)
+    if not config:
+        raise click.UsageError(f"expected a CONFIG file, or {_VARIABLE} set to the path of one")
+    return config
+
+
+def _is_topic(text: str) -> bool:
+    """Whether an argument that stands alone is a topic: it is neither a file nor named like one."""
+    return not (Path(text).exists() or os.sep in text or text.endswith(".toml"))
+
+
+def _open(chain: Chain, side: Literal["producer", "consumer"], *, alone: bool) -> None:
+    try:
+        chain.open(Context(side=side)).close()
+    except HeaderwareError as error:
+        other = _SIDES[_SIDES.index(side) - 1]
+        hint = "" if alone else f"; --side {other} checks the other side alone"
+        raise click.ClickException(f"opened as a {side}: {error}{hint}") from error
 
 
 def _print(console: Console, number: int, interceptor: ExplainedInterceptor) -> None:

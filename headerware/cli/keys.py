@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from headerware.cli.json_output import show_json
 from headerware.core.errors import KeyringError
 from headerware.keyring import (
     Algorithm,
@@ -261,9 +262,9 @@ def _edit(
 
 def _show(found: Sequence[Key], *, as_json: bool, text: str, **more: Any) -> None:
     if as_json:
-        shown = {"keys": [_row(key) for key in found], **more}
-        text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
-    click.echo(text)
+        show_json({"keys": [_row(key) for key in found], **more})
+    else:
+        click.echo(text)
 
 
 def _row(key: Key) -> dict[str, Any]:

@@ -1,24 +1,42 @@
-"""The command's root: one line on stderr for every error of ours, and an exit code that means something.
+"""The command's root: one line for every error of ours, and an exit code that means something.
 
+The line goes to standard error; with ``--json`` it is an object on standard output, as all answers are.
 Exit codes: 0 all is well; 1 what was asked about is wrong; 2 the command was used wrongly.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headerware import __version__
 from headerware.cli.chains import check, explain
+from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.registry import registry
 from headerware.cli.trail import trail
 from headerware.core.errors import HeaderwareError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class _Root(click.Group):
-    """Show errors that were raised on purpose as one line, without a traceback."""
+    """Show errors that were raised on purpose as one line, or as JSON, without a traceback."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        """Run the command line; where it asks for JSON, errors are JSON, too."""
+        given = sys.argv[1:] if args is None else list(args)
+        if "--json" not in given or not options.get("standalone_mode", True):
+            return super().main(given, *rest, **options)
+        try:
+            code = super().main(given, *rest, **{**options, "standalone_mode": False})
+        except click.ClickException as error:
+            show_error(error)
+            code = error.exit_code
+        sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises on purpose becomes click's kind of error."""

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from headerware.cli.json_output import show_json
 from headerware.cli.registry_free import EVERYWHERE, next_id, next_network
 from headerware.cli.registry_lookup import entry_row, giver, id_meant
 from headerware.cli.registry_options import (
@@ -24,7 +25,6 @@ from headerware.cli.registry_options import (
     on_a_registry,
     open_location,
     open_topic,
-    show_json,
     show_table,
     size,
 )

@@ -10,7 +10,9 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 import click
+import msgspec
 
+from headerware.cli.json_output import show_json
 from headerware.cli.registry_options import (
     LOCATION,
     STDIN,
@@ -20,7 +22,6 @@ from headerware.cli.registry_options import (
     on_a_registry,
     open_location,
     read_toml,
-    show_json,
     warn_of_age,
 )
 from headerware.core.errors import RegistryError
@@ -73,8 +74,8 @@ def check(location: str, against: str | None, *, as_json: bool) -> None:
     problems = [*now.problems, *_forbidden(found, now)]
     changes = [difference for difference in found if difference.kind != "forbidden"]
     if as_json:
-        told = {"ok": not problems, "problems": problems, "changes": changes, "conflicts": now.conflicts}
-        show_json(told)
+        told = {"problems": problems, "changes": changes, "conflicts": now.conflicts}
+        show_json(told, ok=not problems)
     else:
         _tell(location, now, problems, changes)
     if problems:
@@ -94,11 +95,12 @@ def diff_registries(before: str, after: str, *, as_json: bool) -> None:
     if before == after == STDIN:
         raise click.UsageError("only one of BEFORE and AFTER comes from standard input")
     found = diff(load(before), load(after))
+    forbidden = any(difference.kind == "forbidden" for difference in found)
     if as_json:
-        show_json(found)
+        show_json(found, ok=not forbidden)
     else:
         click.echo("\n".join(map(str, found)) or "no difference")
-    if any(difference.kind == "forbidden" for difference in found):
+    if forbidden:
         raise click.exceptions.Exit(1)
 
 
@@ -119,7 +121,12 @@ def export(kind: str | None, output: IO[str], location: str, *, as_json: bool) -
     if as_json and kind not in {None, "json"}:
         raise click.UsageError("--json is --format json")
     text = _FORMATS["json" if as_json else kind or "toml"](load(location))
+    if as_json and output.name == "-":
+        show_json(msgspec.json.decode(text))
+        return
     output.write(text)  # which opens the file: what is refused leaves an older one as it was
+    if as_json:
+        show_json({"output": output.name})
 
 
 def _seen(location: str) -> _Seen:

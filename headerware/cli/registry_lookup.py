@@ -11,7 +11,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from headerware.cli.registry_options import load, network, on_a_registry, show_json, show_table
+from headerware.cli.json_output import show_json
+from headerware.cli.registry_options import load, network, on_a_registry, show_table
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
 from headerware.registry import Registry, without_built_in
@@ -39,7 +40,7 @@ def lookup(name_or_id: str, location: str, *, as_json: bool) -> None:
     header_id = id_meant(name_or_id, registry)
     entry = registry.by_id(header_id)
     if as_json:
-        show_json(_answer(header_id, registry))
+        show_json(_answer(header_id, registry), ok=entry is not None)
     elif entry is None:
         click.echo(_unregistered(header_id, registry))
         if registry.block_of(header_id) is not None:

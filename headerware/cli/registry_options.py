@@ -8,7 +8,6 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
-import msgspec
 from rich.console import Console
 
 from headerware.core.errors import RegistryError
@@ -172,11 +171,6 @@ def warn_of_age(store: Store, location: str) -> None:
     if topic is not None and topic.stale is not None:
         read_at = f"{topic.stale:%Y-%m-%d %H:%M:%S} UTC"
         click.echo(f"Warning: the brokers are out of reach; this was read at {read_at}", err=True)
-
-
-def show_json(value: Any) -> None:
-    """Print plain values as JSON."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def show_table(table: Table) -> None:

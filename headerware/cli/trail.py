@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from headerware.core.errors import WireFormatError, position
+from headerware.cli.json_output import show_error, show_json
+from headerware.core.errors import HeaderError, WireFormatError, position
+from headerware.core.headers import Headers
+from headerware.interceptors.slice_wire import HEADER as SLICE_HEADER
+from headerware.interceptors.slice_wire import SliceHeader
 from headerware.interceptors.trail_entries import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
+from headerware.registry.names import default_name_of
+from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,9 +72,10 @@ def trail(
         _show(None, decode_trail(value.strip()), as_json=as_json)
         return
     consumer = _open_consumer(bootstrap_servers, properties)
+    show = _RecordPrinter(as_json=as_json)
     try:
         for message in _last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
-            _show_message(message, as_json=as_json)
+            show(message)
     finally:
         consumer.close()
 
@@ -174,31 +180,57 @@ def _left(deadline: float) -> float:
     return left
 
 
-def _show_message(message: Message, *, as_json: bool) -> None:
-    kind, timestamp_ms = message.timestamp()
-    found = {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp_ms": timestamp_ms if kind else None,
-    }
-    try:
-        _show(found, read_trail(message.headers()), as_json=as_json)
-    except WireFormatError as error:
-        if as_json:
-            click.echo(msgspec.json.encode(found | {"error": str(error)}).decode())
-        else:
-            _console().print(Text.assemble(_title(found), "\n  ", (f"corrupt: {error}", "red")))
+class _RecordPrinter:
+    """Print the trail of each record; that of a message in slices once, for its first slice carries it."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._decode = HeaderIdCodec(_no_id, default_name_of).decode
+        self._sliced: set[bytes] = set()
+
+    def __call__(self, message: Message) -> None:
+        from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
+
+        record = record_of(message)
+        found: dict[str, Any] = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+        }
+        try:
+            headers = self._decode(Headers(record.headers))
+            values = headers.all(SLICE_HEADER)
+            slice_header = SliceHeader.unpack(values[-1]) if values else None
+            if slice_header is not None:
+                if slice_header.message_id in self._sliced:
+                    return
+                self._sliced.add(slice_header.message_id)
+                found |= {"slice": slice_header.index, "slices": slice_header.count}
+            _show(found, read_trail(headers), as_json=self._as_json)
+        except (WireFormatError, HeaderError) as error:
+            if self._as_json:
+                show_error(error, found)
+            else:
+                _console().print(Text.assemble(_title(found), "\n  ", (f"corrupt: {error}", "red")))
+
+
+def _no_id(name: str) -> None:
+    """Write no ids: what is needed here only reads them."""
 
 
 def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -> None:
     if as_json:
-        whole = (found or {}) | {"left_out": trail.left_out, "entries": trail.entries}
-        click.echo(msgspec.json.encode(whole).decode())
+        show_json((found or {}) | {"left_out": trail.left_out, "entries": trail.entries})
         return
     console = _console()
     if found is not None:
         console.print(_title(found))
+        if found.get("slice"):
+            first = found["offset"] - found["slice"]
+            text = f"the trail is in the first slice, at offset {first} or before (--offset, --limit)"
+            console.print(Text(f"  {text}", "dim"))
+            return
     for line in trail_lines(trail, found_in=None if found is None else (None, found["topic"])):
         console.print(Text("  ").append_text(line))
 
@@ -232,8 +264,11 @@ def trail_lines(trail: TrailReading, *, found_in: Place | None = None) -> list[T
 
 def _title(found: dict[str, Any]) -> Text:
     when = "" if found["timestamp_ms"] is None else f"  {time_text(found['timestamp_ms'])}"
-    return Text(position(found["topic"], found["partition"], found["offset"]), style="bold").append(
+    title = Text(position(found["topic"], found["partition"], found["offset"]), style="bold").append(
         when, "dim"
+    )
+    return title.append(
+        f"  slice {found['slice'] + 1} of {found['slices']}" if "slice" in found else "", "dim"
     )
 
 

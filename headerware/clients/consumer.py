@@ -20,7 +20,7 @@ from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.inbox import Inbox
 from headerware.clients.messages import fitted, record_of
 from headerware.clients.offsets import Offsets, Place
-from headerware.clients.raw import become_raw
+from headerware.clients.raw import unless_chained
 from headerware.clients.rebalance import commit_callback
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
@@ -28,7 +28,6 @@ from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
 from headerware.core.record import Record
 from headerware.core.session import Session
-from headerware.core.verified import Verified
 
 _C: Final[Any] = confluent_kafka.Consumer
 _c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
@@ -51,12 +50,12 @@ class Consumer(InboxConsumer):
         ConfigError: the chain's configuration is wrong.
         KafkaException: confluent-kafka refuses the rest.
 
-    Without a chain it is the raw client: its methods are confluent-kafka's own. A record that the chain
+    Without a chain it is the raw client: confluent-kafka's own methods answer. A record that the chain
     refuses is raised once, and its offset counts as consumed. As confluent-kafka's, it has one caller
     at a time.
     """
 
-    chain: Chain
+    chain: Chain = Chain()
     """The chain; empty for a raw client."""
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
@@ -66,7 +65,6 @@ class Consumer(InboxConsumer):
             raise TypeError("expected configuration dict")
         self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
-            become_raw(self, _RawConsumer)
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
             return
         self._open(flattened(rest))
@@ -109,6 +107,7 @@ class Consumer(InboxConsumer):
         self._repeated = 0
         self._deferred: Exception | None = None
         self._finish = weakref.finalize(self, _close_all, session, letters)
+        self._chained = True
 
     # Records
 
@@ -120,6 +119,8 @@ class Consumer(InboxConsumer):
         Raises:
             HeaderwareError: the chain refused a record; it is not delivered again.
         """
+        if not self._chained:
+            return _c_poll(self, timeout)  # type: ignore[no-any-return]
         self._raise_deferred()
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
@@ -155,7 +156,7 @@ class Consumer(InboxConsumer):
         Raises:
             HeaderwareError: the chain refused a record; it is not delivered again.
         """
-        if not 0 < num_messages <= _MAX_BATCH:
+        if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
         self._raise_deferred()
         messages: list[Message] = []
@@ -289,7 +290,7 @@ class Consumer(InboxConsumer):
 
         What the block raises is passed to them, and on.
         """
-        if message.error() is not None:
+        if not self._chained or message.error() is not None:
             yield message
             return
         record = record_of(message).replace(local=self._found(message)[1])
@@ -304,9 +305,12 @@ class Consumer(InboxConsumer):
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Give the counters of each interceptor, and those of the client under ``client``."""
+        if not self._chained:
+            return {"client": {}}
         own = {"pending": len(self._inbox), "repeated": self._repeated}
         return {**self._session.stats(), "client": own}
 
+    @unless_chained(_C.close)
     def close(self) -> None:
         """Commit what is safe, leave the group, and close the interceptors, once."""
         if not self._finish.alive:
@@ -319,6 +323,7 @@ class Consumer(InboxConsumer):
             self._inbox.clear()
             self._finish()
 
+    @unless_chained(_C.__exit__)
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -329,46 +334,6 @@ class Consumer(InboxConsumer):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
-
-
-class _RawConsumer(Consumer):
-    """A consumer with an empty chain: the C methods themselves."""
-
-    __slots__ = ()
-
-    poll = _C.poll
-    consume = _C.consume
-    store_offsets = _C.store_offsets
-    commit = _C.commit
-    committed = _C.committed
-    consumer_group_metadata = _C.consumer_group_metadata
-    subscribe = _C.subscribe
-    unsubscribe = _C.unsubscribe
-    assign = _C.assign
-    unassign = _C.unassign
-    incremental_assign = _C.incremental_assign
-    incremental_unassign = _C.incremental_unassign
-    pause = _C.pause
-    resume = _C.resume
-    seek = _C.seek
-    close = _C.close
-    __exit__ = _C.__exit__
-
-    @contextmanager
-    def processing(self, message: Message) -> Iterator[Message]:
-        yield message
-
-    def local(self, message: Message) -> Mapping[str, Any]:  # noqa: ARG002 - nobody has any
-        return {}
-
-    def verified(self, message: Message) -> Verified | None:  # noqa: ARG002 - nobody has verified anything
-        return None
-
-    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
-        return positions
-
-    def stats(self) -> dict[str, dict[str, int]]:
-        return {"client": {}}
 
 
 def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:

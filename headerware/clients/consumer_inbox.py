@@ -105,7 +105,7 @@ class InboxConsumer(PartitionsConsumer):
 
         It is there as long as the message is, and as the message keeps the headers that it came with.
         """
-        return self._found(message)[1] or {}
+        return (self._found(message)[1] or {}) if self._chained else {}
 
     def verified(self, message: Message) -> Verified | None:
         """Return what was verified of a message that was delivered; None if nobody vouches for it.

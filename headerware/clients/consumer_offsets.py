@@ -13,6 +13,7 @@ from headerware.clients.codes import INVALID_ARG, NO_OFFSET
 from headerware.clients.groups import register
 from headerware.clients.messages import MessageHeaders
 from headerware.clients.offsets import Offsets, Place, as_committed, place_of, positioned
+from headerware.clients.raw import unless_chained
 from headerware.clients.rebalance import tell_committed
 from headerware.core.session import Session
 
@@ -25,6 +26,8 @@ class OffsetsConsumer(confluent_kafka.Consumer):
     """A consumer whose every commit goes through the chain's view of what is safe."""
 
     _session: Session
+    _chained: bool = False
+    """Whether a chain is at work; else confluent-kafka's own methods answer."""
     _offsets: Offsets
     _commits_s: float
     _stores: bool
@@ -38,8 +41,9 @@ class OffsetsConsumer(confluent_kafka.Consumer):
             KafkaException: the partition is not assigned; or the client stores offsets itself, unless
                 ``enable.auto.offset.store`` is false.
         """
-        if (message is None) == (offsets is None) or (message is not None and not _is_good(message)):
-            _c_store(self, message, offsets)  # raises
+        unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
+        if not self._chained or unclear:
+            _c_store(self, message, offsets)  # raises what is unclear
             return
         if self._stores:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
@@ -47,6 +51,7 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         wanted = [self._behind(message)] if message is not None else offsets or []
         _c_store(self, offsets=[self._to_store(partition) for partition in wanted])
 
+    @unless_chained(_c_commit)
     def commit(
         self,
         message: Message | None = None,
@@ -69,14 +74,16 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         wanted = [self._behind(message)] if message is not None else offsets
         return self._commit_offsets(self.clamped(wanted or []), waits=waits)
 
+    @unless_chained(_C.committed)
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Give the group's committed offsets, with the application's own metadata."""
         return [as_committed(found) for found in _C.committed(self, partitions, timeout)]
 
     def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         """Give positions held back to where a restart loses nothing, with watermarks in their metadata."""
-        return [self._safe(partition) for partition in positions]
+        return [self._safe(partition) for partition in positions] if self._chained else positions
 
+    @unless_chained(_C.consumer_group_metadata)
     def consumer_group_metadata(self) -> Any:
         """Give the group metadata, by which a transaction's offsets find this consumer again."""
         metadata = _C.consumer_group_metadata(self)

@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 from headerware.clients.consumer_offsets import OffsetsConsumer
 from headerware.clients.inbox import Inbox
 from headerware.clients.offsets import Place, place_of, positioned
+from headerware.clients.raw import unless_chained
 from headerware.clients.rebalance import RebalanceCallback, rebalance_callbacks
 
 _C: Final[Any] = confluent_kafka.Consumer
@@ -22,6 +23,7 @@ class PartitionsConsumer(OffsetsConsumer):
     _inbox: Inbox
     _paused: set[Place]
 
+    @unless_chained(_C.subscribe)
     def subscribe(
         self,
         topics: list[str],
@@ -32,6 +34,7 @@ class PartitionsConsumer(OffsetsConsumer):
         """Subscribe to topics; the chain forgets revoked partitions after the application's callback."""
         _C.subscribe(self, topics, **rebalance_callbacks(on_assign, on_revoke, on_lost))
 
+    @unless_chained(_C.unsubscribe)
     def unsubscribe(self) -> None:
         """Leave the subscription, and forget what was not delivered."""
         gone = _C.assignment(self)
@@ -39,6 +42,7 @@ class PartitionsConsumer(OffsetsConsumer):
         _C.unsubscribe(self)
         self._leave(gone, commit=False)
 
+    @unless_chained(_C.assign)
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions; those that begin nowhere in particular begin at their committed offset."""
         gone = _C.assignment(self)
@@ -47,6 +51,7 @@ class PartitionsConsumer(OffsetsConsumer):
         self._leave(gone, commit=False)
         self._arrive(partitions)
 
+    @unless_chained(_C.unassign)
     def unassign(self) -> None:
         """Give up all partitions."""
         gone = _C.assignment(self)
@@ -54,27 +59,32 @@ class PartitionsConsumer(OffsetsConsumer):
         _C.unassign(self)
         self._leave(gone, commit=False)
 
+    @unless_chained(_C.incremental_assign)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add partitions to the assignment."""
         _C.incremental_assign(self, partitions)
         self._arrive(partitions)
 
+    @unless_chained(_C.incremental_unassign)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Remove partitions from the assignment."""
         self._commit_watermarks()
         _C.incremental_unassign(self, partitions)
         self._leave(partitions, commit=False)
 
+    @unless_chained(_C.pause)
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hold back partitions, with what the chain has made of them already."""
         _C.pause(self, partitions)
         self._paused.update(map(place_of, partitions))
 
+    @unless_chained(_C.resume)
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Let partitions go on."""
         _C.resume(self, partitions)
         self._paused.difference_update(map(place_of, partitions))
 
+    @unless_chained(_C.seek)
     def seek(self, partition: TopicPartition) -> None:
         """Go to an offset; to the first slice of a message that was delivered there in this session."""
         if getattr(partition, "offset", -1) < 0:

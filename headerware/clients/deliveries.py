@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headerware.clients.messages import metadata_of, restored, undelivered
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record, RecordMetadata
 from headerware.core.session import Session
 
@@ -93,6 +94,7 @@ class Deliveries:
             try:
                 self.arrived(record, record, callback, error, undelivered(record, error))
             except Exception as raised:  # noqa: BLE001 - it is raised below, when the others have run
+                pass_on_interrupt(raised)
                 self.deferred.append(raised)
         if self.deferred:
             first = self.deferred.popleft()

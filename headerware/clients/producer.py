@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from threading import get_ident
 from types import TracebackType
 from typing import Any, Final
 
@@ -18,16 +17,18 @@ from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partitions import PartitionPicker
 from headerware.clients.producer_fan_out import FanOutProducer
 from headerware.clients.producer_reports import queue
-from headerware.clients.raw import become_raw
+from headerware.clients.raw import has_plain_names, needs_more_than_c, plain_headers, unless_chained
 from headerware.clients.serde_errors import as_client_error
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
+from headerware.core.edge import normalised, to_wire
 from headerware.core.errors import HeaderError, HeaderwareError
 from headerware.core.fold import Outcome
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 
 _C: Final[Any] = confluent_kafka.Producer
@@ -49,12 +50,12 @@ class Producer(FanOutProducer):
         ConfigError: the chain's configuration is wrong.
         KafkaException: confluent-kafka refuses the rest.
 
-    Without a chain it is the raw client: its methods are confluent-kafka's own. Delivery reports carry
+    Without a chain it is the raw client: confluent-kafka's own methods answer. Delivery reports carry
     the application's key, value and headers. May be used by several threads; hooks run on the thread
     that sends, acknowledgements and callbacks on the one that polls.
     """
 
-    chain: Chain
+    chain: Chain = Chain()
     """The chain; empty for a raw client."""
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
@@ -64,7 +65,6 @@ class Producer(FanOutProducer):
             raise TypeError("expected configuration dict")
         self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
-            become_raw(self, _RawProducer)
             _c_init(self, rest)
             return
         self._open(flattened(rest))
@@ -93,6 +93,7 @@ class Producer(FanOutProducer):
         self._max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
         self._serving: set[int] = set()
         self._finish = weakref.finalize(self, session.close)
+        self._chained = True
 
     def _context(self, conf: Mapping[str, Any]) -> Context:
         reference = weakref.ref(self)
@@ -144,6 +145,16 @@ class Producer(FanOutProducer):
         A record that a hook drops is reported with a policy violation. Slices of one message wait for
         room in the queue by polling, so that callbacks may run inside this call.
         """
+        if not self._chained:
+            if headers is not None and not has_plain_names(headers):
+                headers = plain_headers(headers)
+            try:
+                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
+            except TypeError:
+                if not headers or (plain := plain_headers(headers)) is headers:
+                    raise
+                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, plain)
+            return
         try:
             given = _normalised(Headers, headers) if headers else EMPTY
         except HeaderError as error:
@@ -164,6 +175,7 @@ class Producer(FanOutProducer):
             else:
                 queue(self, sent, report)
         except Exception as error:
+            pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
             self._deliveries.failed(sent, error)
             raise
 
@@ -185,10 +197,11 @@ class Producer(FanOutProducer):
         Returns:
             for each record, in order, None if it was queued, else what ``produce`` would have raised.
         """
+        send = self._send_chunk if self._chained else self._send_raw
         errors: list[Exception | None] = []
         remaining = iter(records)
         while chunk := list(islice(remaining, _CHUNK)):
-            errors.extend(self._send_chunk(topic, chunk, on_delivery))
+            errors.extend(send(topic, chunk, on_delivery))
         return errors
 
     def produce_batch(
@@ -204,6 +217,9 @@ class Producer(FanOutProducer):
         Returns:
             how many were queued; each of the others has a KafkaError under ``_error``.
         """
+        if not self._chained and not needs_more_than_c(topic, messages):
+            sent: int = _C.produce_batch(self, topic, messages, partition, callback, on_delivery)
+            return sent
         records = message_records(messages, partition)
         errors = self.produce_many(topic, records, on_delivery=callback or on_delivery)
         for message, error in zip(messages, errors, strict=True):
@@ -230,7 +246,23 @@ class Producer(FanOutProducer):
             try:
                 self._dispatch(record, outcome, user)
             except Exception as error:  # noqa: BLE001 - it is this record's result
+                pass_on_interrupt(error)
                 errors[index] = error
+        return errors
+
+    def _send_raw(
+        self, topic: str, chunk: Sequence[Sendable], on_delivery: DeliveryCallback | None
+    ) -> list[Exception | None]:
+        errors: list[Exception | None] = []
+        for item in chunk:
+            try:
+                record, own = to_record(topic, item)
+                queue(self, to_wire(normalised(record)), own or on_delivery)
+            except Exception as error:  # noqa: BLE001 - it is this record's result
+                pass_on_interrupt(error)
+                errors.append(error)
+            else:
+                errors.append(None)
         return errors
 
     def _dispatch(self, record: Record, outcome: Outcome, user: DeliveryCallback | None) -> None:
@@ -241,6 +273,7 @@ class Producer(FanOutProducer):
         try:
             queue(self, outcome, report)
         except Exception as error:
+            pass_on_interrupt(error)  # as above
             self._deliveries.failed(outcome, error)
             raise
 
@@ -258,11 +291,14 @@ class Producer(FanOutProducer):
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Give the counters of each interceptor, and those of the client under ``client``."""
+        if not self._chained:
+            return {"client": {"queued": _c_len(self)}}
         queued = {"queued": _c_len(self), "reports_queued": len(self._deliveries)}
         return {**self._session.stats(), "client": {**queued, "waits_for_room": self._deliveries.waits}}
 
     # The end
 
+    @unless_chained(_c_close)
     def close(self) -> bool:
         """Flush, close the client, and close the interceptors, once; give True."""
         if not self._finish.alive:
@@ -272,16 +308,14 @@ class Producer(FanOutProducer):
             try:
                 self._deliveries.serve()
             finally:
-                ident = get_ident()
-                self._serving.add(ident)
-                closed = _c_close(self)
+                closed = self._run_callbacks(_c_close)
         finally:
-            self._serving.discard(ident)
             self._send = _as_it_is
             self._deliveries.close()
             self._finish()
         return closed
 
+    @unless_chained(_C.__exit__)
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -292,44 +326,6 @@ class Producer(FanOutProducer):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
-
-
-class _RawProducer(Producer):
-    """A producer with an empty chain: the C methods themselves."""
-
-    __slots__ = ()
-
-    produce = _C.produce
-    produce_batch = _C.produce_batch
-    poll = _C.poll
-    flush = _C.flush
-    __len__ = _C.__len__
-    commit_transaction = _C.commit_transaction
-    abort_transaction = _C.abort_transaction
-    send_offsets_to_transaction = _C.send_offsets_to_transaction
-    close = _C.close
-    __exit__ = _C.__exit__
-
-    def produce_many(
-        self,
-        topic: str,
-        records: Iterable[Sendable],
-        *,
-        on_delivery: DeliveryCallback | None = None,
-    ) -> list[Exception | None]:
-        errors: list[Exception | None] = []
-        for item in records:
-            try:
-                record, own = to_record(topic, item)
-                queue(self, record, own or on_delivery)
-            except Exception as error:  # noqa: BLE001 - it is this record's result
-                errors.append(error)
-            else:
-                errors.append(None)
-        return errors
-
-    def stats(self) -> dict[str, dict[str, int]]:
-        return {"client": {"queued": len(self)}}
 
 
 def _callback_of(conf: dict[str, Any]) -> DeliveryCallback | None:

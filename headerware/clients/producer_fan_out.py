@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import get_ident
 
 from headerware.clients.deliveries import DeliveryCallback, JointDelivery
 from headerware.clients.producer_reports import ReportingProducer, queue
@@ -51,7 +50,7 @@ class FanOutProducer(ReportingProducer):
                 queue(self, piece, report)
             except BufferError:
                 # Inside a callback, polling again would abort the process; the message fails as one.
-                if get_ident() in self._serving:
+                if self._is_serving():
                     raise
                 self._deliveries.waits += 1
                 self._make_room()

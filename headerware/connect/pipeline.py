@@ -32,7 +32,7 @@ from headerware.connect.pipeline_config import (
 )
 from headerware.connect.predicates.base import Predicate
 from headerware.connect.records import ConnectRecord
-from headerware.core.errors import HeaderwareError
+from headerware.core.errors import HeaderwareError, raised_at
 
 __all__ = ["Pipeline", "Stage", "StageError"]
 
@@ -150,7 +150,11 @@ def _below(prefix: str, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
 
 def _stage_error(stage: Stage, error: Exception) -> StageError:
     # The text of an error that is not ours may quote the record.
-    problem = str(error) if isinstance(error, HeaderwareError) else f"it raised {type(error).__name__}"
+    problem = (
+        str(error)
+        if isinstance(error, HeaderwareError)
+        else f"it raised {type(error).__name__}{raised_at(error)}"
+    )
     return StageError(
         f"{TRANSFORMS}.{stage.alias} ({stage.kind}): {problem}",
         alias=stage.alias,

@@ -13,9 +13,9 @@ from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label
 from headerware.core.options import refused
 from headerware.core.order import check_order, is_signed, role_of
 from headerware.core.plan import Step
-from headerware.core.plugins import require_hooks
+from headerware.core.plugins import require_arguments, require_hooks
 from headerware.core.session import Session
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
     import os
@@ -33,7 +33,8 @@ class Chain:
     Raises:
         ConfigError: an order that cannot work, an option of a wrong type, two of one name, or an
             ``on_error`` that the interceptor's role does not allow.
-        PluginError: an object without any hook, or a class instead of an object.
+        PluginError: an object without any hook, a hook with other arguments than it is called with, or a
+            class instead of an object.
     """
 
     __slots__ = ("_interceptors", "_names")
@@ -42,8 +43,9 @@ class Chain:
         found = tuple(interceptors)
         for interceptor in found:
             _require_instance(interceptor)
-            require_hooks(interceptor)
+            require_hooks(interceptor, path=f"interceptors.{label(interceptor)}")
             _check_options(interceptor)
+            check_patterns(getattr(interceptor, "topics", ()), path=f"{label(interceptor)}.topics")
             resolved_on_error(interceptor)
         check_order(found)
         self._interceptors = found
@@ -171,6 +173,7 @@ def _opener(position: int, name: str, interceptor: Any, *, signed: bool) -> Call
                 f"opening {name!r} gave a {type(step).__name__}, which has none of the hooks",
                 path=f"interceptors.{name}",
             )
+        require_arguments(step, path=f"interceptors.{name}")
         return Step(
             position=position,
             name=name,

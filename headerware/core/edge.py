@@ -8,20 +8,25 @@ from headerware.core.errors import HeaderError, RecordError, TransportHeaderErro
 from headerware.core.headers import Headers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headerware.core.record import Record
 
 RESERVED: Final = frozenset({"hw.", "Hw.", "hW.", "HW."})
-"""What names of ours begin with. We write small letters; the rest is reserved, too, lest anyone mistake it."""
+"""What names of ours begin with. We write small letters; the rest is reserved, too, to prevent confusion."""
 LINEAGE: Final = frozenset({"hw.trail", "hw.owner", "hw.schema"})
 """Headers of ours that describe a record and may stay on it, and so may come back from an application."""
-ENCODINGS: Final = {
+ENCODINGS: Final[Mapping[str, str | None]] = {
     "hw.compress": "compress",
-    "hw.encrypt": "encrypt",
+    "hw.encrypt": None,
     "hw.slice": "slice",
-    "hw.claim": "claim_check",
+    "hw.claim": None,
     "hw.ids": "compact",
 }
-"""Headers that say that the value is not what the other application sent, and who takes them off."""
+"""Headers that say that the value is not what the other application sent, and which interceptor decodes it.
+
+None is a name that is reserved: nothing decodes it yet.
+"""
 COMPACTED: Final = {"~C": "hw.compress", "~D": "hw.encrypt", "~E": "hw.slice", "~H": "hw.claim"}
 """The same as compact keys (spec/header-ids.md); where compact has read them, these are plain names."""
 
@@ -137,10 +142,14 @@ def refuse_compacted(record: Record) -> Record:
     return refuse_encodings(record)
 
 
-def _undecoded(name: str, word: str) -> TransportHeaderError:
+def _undecoded(name: str, word: str | None) -> TransportHeaderError:
+    hint = (
+        "this version of Headerware has no interceptor for it"
+        if word is None
+        else f"add the {word!r} interceptor to the consumer's chain"
+    )
     return TransportHeaderError(
-        f"header {name!r} says that the value is encoded, and nothing in this chain decodes it; "
-        f"add the {word!r} interceptor to the consumer's chain"
+        f"header {name!r} says that the value is encoded, and nothing in this chain decodes it; {hint}"
     )
 
 

@@ -24,6 +24,7 @@ A message never holds a payload, a header's value or key material.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -200,6 +201,20 @@ def position(topic: str, partition: int | None, offset: int | None) -> str:
     """Write a record's place as people read it: ``orders[3]@1042``."""
     text = topic if partition is None else f"{topic}[{partition}]"
     return text if offset is None else f"{text}@{offset}"
+
+
+def raised_at(error: BaseException) -> str:
+    """Return where an error was raised, such as `` at rules.py:12 in on_send``.
+
+    Only the innermost frame's file name, line and function: the error's own text may quote a payload.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    code = trace.tb_frame.f_code
+    return f" at {PurePath(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
 
 
 def _rebuilt(kind: type[InterceptorError], args: tuple[Any, ...], facts: dict[str, Any]) -> InterceptorError:

@@ -11,8 +11,10 @@ from headerware.core.errors import (
     HeldBackError,
     InterceptorError,
     KeyringError,
+    raised_at,
 )
 from headerware.core.hooks import DROP
+from headerware.core.interrupts import pass_on_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +78,7 @@ class Failures:
             try:
                 buried = self._bury(original, error, step)
             except Exception as unburied:  # noqa: BLE001 - any failure to publish holds the record back
+                pass_on_interrupt(unburied)
                 step.counts["failed"] += 1
                 return _unpublished(unburied, error).at(step.name, original)
             if buried:
@@ -102,7 +105,7 @@ def wrapped(error: Exception) -> InterceptorError:
     elif isinstance(error, HeaderwareError):
         wrapped = InterceptorError(str(error))
     else:
-        wrapped = InterceptorError(f"raised {type(error).__name__}; the cause says more")
+        wrapped = InterceptorError(f"raised {type(error).__name__}{raised_at(error)}; the cause says more")
     wrapped.__cause__ = error
     return wrapped.with_traceback(error.__traceback__)
 

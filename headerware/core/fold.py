@@ -12,7 +12,9 @@ from typing import Any, Final, Literal
 
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.failure import Failures, placed, wrapped
+from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Place, Stage
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import place_of, stage_of
 from headerware.core.plan import Direction, Plan, Step
 from headerware.core.record import Record
@@ -89,10 +91,12 @@ class Fold:
         try:
             for item in release(*arguments) or ():
                 if isinstance(item, Record):
-                    outcomes.append(self._enter(self.plan(item.topic), step, item))
+                    record = _normalised(item)
+                    outcomes.append(self._enter(self.plan(record.topic), step, record))
                 else:
                     outcomes.extend(self._failures.released(step, item))
         except Exception as error:  # noqa: BLE001 - what was released before it is not lost
+            pass_on_interrupt(error)
             outcomes.extend(self._failures.released(step, error))
         return outcomes
 
@@ -121,12 +125,17 @@ class Fold:
         try:
             for hook in plan.hooks[start:] if start else plan.hooks:
                 out = hook(current)
-                if out.__class__ is not Record or out.topic is not topic:
+                if (
+                    out.__class__ is not Record
+                    or out.topic is not topic
+                    or out.headers.__class__ is not Headers
+                ):
                     break
                 current = out
             else:
                 return current
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+            pass_on_interrupt(error)
             index = plan.index(hook)
             plan.leave(index)
             return self._failed(plan, index, error, current, original)
@@ -142,10 +151,10 @@ class Fold:
             return DROP
         if isinstance(out, Record):
             try:
-                _require_record(out, plan, step)
-            except InterceptorError as moved:
-                return self._failed(plan, index, moved, current, original)
-            return self._next(plan, index, out, original)
+                sound = _sound(out, plan, step)
+            except HeaderwareError as wrong:
+                return self._failed(plan, index, wrong, current, original)
+            return self._next(plan, index, sound, original)
         if isinstance(out, FanOut):
             lazily = partial(self._lazily, plan, index, out, current)
             return FanOut(out.count, lazily, size_bytes=out.size_bytes)
@@ -160,10 +169,9 @@ class Fold:
         self, plan: Plan, index: int, out: Iterable[Any], current: Record, original: Record
     ) -> Outcome:
         try:
-            records = list(out)
-            for record in records:
-                _require_record(record, plan, plan.steps[index])
+            records = [_sound(record, plan, plan.steps[index]) for record in out]
         except Exception as error:  # noqa: BLE001 - a generator is a hook that runs later
+            pass_on_interrupt(error)
             return self._failed(plan, index, error, current, original)
         finished: list[Record] = []
         dropped = 0
@@ -185,11 +193,11 @@ class Fold:
         while True:
             try:
                 made = iter(records) if made is None else made
-                record = next(made)
-                _require_record(record, plan, step)
+                record = _sound(next(made), plan, step)
             except StopIteration:
                 return
             except Exception as error:  # noqa: BLE001 - cutting is a hook that runs later
+                pass_on_interrupt(error)
                 step.counts["failed"] += 1
                 raise placed(error, step, current) from error.__cause__
             outcome = self._next(plan, index, record, record)
@@ -222,7 +230,7 @@ class Fold:
             for (slot, (current, original)), out in zip(
                 going, self._step_batch(plan, index, [entry[0] for _, entry in going]), strict=True
             ):
-                if out.__class__ is Record and out.topic == plan.topic:
+                if out.__class__ is Record and out.topic == plan.topic and out.headers.__class__ is Headers:
                     live[slot] = (out, original)
                     continue
                 plan.leave(index)
@@ -252,6 +260,7 @@ class Fold:
                 problem = f"a batch hook gave {len(outcomes)} outcomes for {len(records)} records"
                 raise InterceptorError(problem)  # noqa: TRY301 - one handler for all that a hook does wrong
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+            pass_on_interrupt(error)
             # An error of its own for each record, for each gets a position of its own.
             return [wrapped(error) for _ in records]
         return outcomes
@@ -269,14 +278,26 @@ def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
     try:
         return hook(record)
     except Exception as error:  # noqa: BLE001 - it becomes this record's outcome
+        pass_on_interrupt(error)
         return error
 
 
-def _require_record(record: Any, plan: Plan, step: Step) -> None:
+def _sound(record: Any, plan: Plan, step: Step) -> Record:
+    """Return a record that a hook returned, with plain headers; raise what is wrong with it."""
     if not isinstance(record, Record):
         raise InterceptorError(f"gave a {type(record).__name__} among its records; expected Records only")
-    if record.topic != plan.topic and stage_of(step.interceptor) is not Stage.OBJECTS:
+    sound = _normalised(record)
+    if sound.topic != plan.topic and stage_of(step.interceptor) is not Stage.OBJECTS:
         raise InterceptorError("changed the topic; only transforms at the object stage may")
+    return sound
+
+
+def _normalised(record: Record) -> Record:
+    if not isinstance(record.topic, str):
+        raise InterceptorError(f"returned a Record whose topic is a {type(record.topic).__name__}, not a str")
+    if record.headers.__class__ is Headers:
+        return record
+    return record.with_headers(Headers(record.headers))
 
 
 def flat(outcome: Outcome) -> Iterable[Record]:

@@ -20,8 +20,9 @@ Acknowledgements come on the thread that polls, and may overtake one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -31,15 +32,36 @@ from headerware.core.record import Record
 if TYPE_CHECKING:
     from headerware.core.context import Context
 
-HOOKS: Final = (
-    "on_send",
-    "on_consume",
-    "on_send_batch",
-    "on_consume_batch",
-    "on_acknowledgement",
-    "on_processed",
-    "on_commit",
+HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "on_send": ("record",),
+        "on_consume": ("record",),
+        "on_send_batch": ("records",),
+        "on_consume_batch": ("records",),
+        "on_acknowledgement": ("record", "metadata", "error"),
+        "on_processed": ("record", "error"),
+        "on_commit": ("offsets",),
+    }
 )
+"""Each hook with the arguments that it is called with."""
+SERVICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "open": ("context",),
+        "begin": ("work",),
+        "poll": ("now_ms",),
+        "flush": (),
+        "revoke": ("partitions",),
+        "reached": ("topic", "partition", "offset"),
+        "seek": ("topic", "partition", "offset"),
+        "safe_offset": ("topic", "partition", "position"),
+        "safe_offsets": (),
+        "waiting_offsets": (),
+        "overhead_bytes": ("record",),
+        "stats": (),
+        "close": (),
+    }
+)
+"""What an interceptor may have beside its hooks, likewise."""
 
 OnError = Literal["raise", "skip", "drop", "dead_letter"]
 
@@ -73,7 +95,10 @@ class Role(Enum):
 
 
 class Place(IntEnum):
-    """Where an interceptor belongs in a chain, left to right on send."""
+    """Where an interceptor belongs in a chain, left to right on send.
+
+    Some of these are taken by none of ours; a plug-in may claim any of them.
+    """
 
     TRANSFORM = 10
     SERIALIZE = 20

@@ -16,7 +16,11 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     Args:
         package: the package's name.
         homes: the module that each name lives in, as seen from the package.
+
+    Raises:
+        ImportError: the package was imported through a link at the root of a clone.
     """
+    refuse_link(package, next(iter(homes)))
 
     def load(name: str) -> Any:
         home = homes.get(name)
@@ -28,3 +32,21 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return found
 
     return load
+
+
+def refuse_link(package: str, name: str) -> None:
+    """Refuse a package that was imported through a link, for its classes would be there twice.
+
+    Args:
+        package: the package's ``__name__``.
+        name: one of its public names, for the hint.
+
+    Raises:
+        ImportError: the package is not known by its place in ``headerware``.
+    """
+    if package.partition(".")[0] != "headerware":
+        message = (
+            f"{package!r} is a link for people to look at, and its classes would be there twice; "
+            f"write `from headerware.{package} import {name}`"
+        )
+        raise ImportError(message, name=package)

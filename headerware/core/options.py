@@ -27,6 +27,7 @@ import msgspec
 
 from headerware.core.errors import ConfigError
 from headerware.core.plugins import interceptor_type
+from headerware.core.topics import check_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +164,9 @@ def build(declared: Declared) -> Interceptor:
         PluginError: its type cannot be found.
         ConfigError: an unknown option, or a value of the wrong type, with its full path.
     """
-    return _built(declared, interceptor_type(declared.type, path=declared.path))
+    built = _built(declared, interceptor_type(declared.type, path=declared.path))
+    check_patterns(built.topics, path=_below(declared.path, "topics"))
+    return built
 
 
 def from_option(value: Any, lookup: Callable[..., type[msgspec.Struct]], *, path: str) -> Any:

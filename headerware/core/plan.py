@@ -91,6 +91,7 @@ class Plan:
         self.hooks: list[Callable[[Any], Any]] = []
         self.batches: list[Callable[[Any], Any] | None] = []
         for step in steps if direction == "send" else reversed(steps):
+            step.topics.note(topic)
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
             if step.topics.matches(topic) and (single or batch):
                 self.steps.append(step)

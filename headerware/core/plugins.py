@@ -7,6 +7,7 @@ configuration names it.
 from __future__ import annotations
 
 import importlib
+import inspect
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 
 from headerware.core.errors import PluginError
-from headerware.core.hooks import Interceptor, has_hook
+from headerware.core.hooks import HOOKS, SERVICES, Interceptor, has_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 GROUP: Final = "headerware.interceptors"
+_CALLED: Final = MappingProxyType({**HOOKS, **SERVICES})
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
@@ -136,15 +138,60 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
     """Refuse an object or class that can do nothing.
 
     Raises:
-        PluginError: it has no hook and does not open into anything else.
+        PluginError: it has no hook and does not open into anything else, or a hook takes other arguments.
     """
     opens = getattr(interceptor, "open", None)
-    if has_hook(interceptor) or (
-        callable(opens) and getattr(opens, "__func__", opens) is not Interceptor.open
-    ):
+    opens_something = callable(opens) and getattr(opens, "__func__", opens) is not Interceptor.open
+    if has_hook(interceptor) or opens_something:
+        if not isinstance(interceptor, type):  # whose hooks still want a self
+            require_arguments(interceptor, ("open",) if opens_something else _CALLED, path=path)
         return
     shown = interceptor if isinstance(interceptor, type) else type(interceptor)
     raise PluginError(f"{shown.__name__} has none of the hooks (on_send, on_consume, ...)", path=path)
+
+
+def require_arguments(interceptor: object, names: Iterable[str] = _CALLED, *, path: str = "") -> None:
+    """Refuse an object whose hooks cannot be called as a chain calls them.
+
+    Raises:
+        PluginError: which hook, what it should look like and what it looks like.
+    """
+    for name in names:
+        hook, arguments = getattr(interceptor, name, None), _CALLED[name]
+        expected = f"{name}({', '.join(arguments)})"
+        if hook is None:
+            continue
+        if not callable(hook):
+            raise _wrong_hook(interceptor, path, expected, f"{name}, a {type(hook).__name__}")
+        try:
+            found = inspect.signature(hook)
+        except (TypeError, ValueError):  # some written in C do not tell
+            continue
+        if inspect.iscoroutinefunction(hook):
+            raise _wrong_hook(
+                interceptor, path, expected, f"async {name}{_shown(found)}, which nobody awaits"
+            )
+        try:
+            found.bind(*arguments)
+        except TypeError:
+            raise _wrong_hook(interceptor, path, expected, name + _shown(found)) from None
+
+
+def _wrong_hook(interceptor: object, path: str, expected: str, found: str) -> PluginError:
+    return PluginError(f"{type(interceptor).__name__}: expected {expected}, found {found}", path=path)
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """Return a signature without annotations and defaults, for these may be long or secret."""
+    parameters = [
+        parameter.replace(
+            annotation=parameter.empty,
+            default=parameter.empty if parameter.default is parameter.empty else ...,
+        )
+        for parameter in signature.parameters.values()
+    ]
+    bare = signature.replace(parameters=parameters, return_annotation=signature.empty)
+    return str(bare).replace("=Ellipsis", "=...")
 
 
 def _distribution(entry: EntryPoint) -> str:

@@ -72,13 +72,16 @@ class Record(msgspec.Struct, frozen=True):
             self.local,
         )
 
-    def with_value(self, value: Any, headers: Headers) -> Record:
-        """Give a copy with another value and other headers; a third of the cost of :meth:`replace`."""
+    def with_value(self, value: Any, headers: Headers | None = None) -> Record:
+        """Return a copy with another value, and other headers if any are given.
+
+        It costs a third of :meth:`replace`.
+        """
         return Record(
             self.topic,
             value,
             self.key,
-            headers,
+            self.headers if headers is None else headers,
             self.partition,
             self.timestamp_ms,
             self.timestamp_type,

@@ -7,7 +7,6 @@ one caller at a time. A session starts no threads and reads no clock but the con
 from __future__ import annotations
 
 import logging
-import traceback
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -24,9 +23,10 @@ from headerware.core.edge import (
     refuse_encodings,
     to_wire,
 )
-from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
+from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, raised_at
 from headerware.core.fold import Fold, Outcome
 from headerware.core.hooks import DROP, Place
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import place_of, precedes_bytes
 from headerware.core.plan import Direction, Step
 from headerware.core.record import Record, RecordMetadata
@@ -226,6 +226,7 @@ class Session:
                 "sent": sent.get(step.name, 0),
                 "consumed": consumed.get(step.name, 0),
                 **step.counts,
+                **({"patterns_unmatched": len(step.topics.unmatched)} if step.topics.unmatched else {}),
                 **(stats() if (stats := step.hook("stats")) else {}),
             }
             for step in self._steps
@@ -236,6 +237,11 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        unmatched = [
+            f"{step.name} ({', '.join(found)})" for step in self._steps if (found := step.topics.unmatched)
+        ]
+        if unmatched:
+            _log.warning("patterns of topics that matched no topic of this client: %s", "; ".join(unmatched))
         for step in self._steps:
             close = step.hook("close")
             if close is not None:
@@ -321,18 +327,17 @@ def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -
     try:
         hook(*arguments)
     except Exception as error:  # noqa: BLE001 - it is logged and counted
+        pass_on_interrupt(error)
         step.counts["failed"] += 1
         if name not in step.warned:
             step.warned.add(name)
             # The error's own text may quote a payload, so only its type and place are told.
-            frame = traceback.extract_tb(error.__traceback__)[-1]
             _log.warning(
-                "%s failed in %s: %s at %s:%s (further failures are only counted)",
+                "%s failed in %s: %s%s (further failures are only counted)",
                 step.name,
                 name,
                 type(error).__name__,
-                frame.filename,
-                frame.lineno,
+                raised_at(error),
             )
 
 

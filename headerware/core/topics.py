@@ -4,10 +4,38 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from headerware.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+_NOT_IN_GLOBS: Final = re.compile(r"[^A-Za-z0-9._\-*?\[\]!]")
+# A dot that is repeated, where no part of a name can end: `.*`, `orders-.*`. But `orders.*` is a glob.
+_REPEATED_DOT: Final = re.compile(r"(?:^|[-_.])\.[*?]")
+
+
+def check_patterns(patterns: Iterable[str], *, path: str) -> None:
+    """Refuse patterns that can match no topic, such as regular expressions.
+
+    Args:
+        patterns: as :class:`TopicPatterns` takes them.
+        path: where they stand, for the error.
+
+    Raises:
+        ConfigError: which pattern, and what it should be.
+    """
+    for pattern in patterns:
+        glob = pattern.removeprefix("!")
+        if not glob or _NOT_IN_GLOBS.search(glob) or _REPEATED_DOT.search(glob):
+            raise ConfigError(
+                f"expected a glob such as 'orders-*' or 'orders-[0-9]', found {pattern!r}, which looks like "
+                f"a regular expression or has what no topic's name has; '*' stands for any text, and "
+                f"alternatives are patterns of their own: ['orders', 'payments']",
+                path=path,
+            )
 
 
 class TopicPatterns:
@@ -18,17 +46,31 @@ class TopicPatterns:
             exclusions mean all other topics.
     """
 
-    __slots__ = ("_excluded", "_included")
+    __slots__ = ("_excluded", "_included", "_seen", "_unmatched")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         found = list(patterns)
         included = [pattern for pattern in found if not pattern.startswith("!")]
         self._included = _compiled(included or ["*"])
         self._excluded = _compiled([pattern[1:] for pattern in found if pattern.startswith("!")])
+        self._unmatched = dict(zip(included, self._included, strict=False))
+        self._seen = False
 
     def matches(self, topic: str) -> bool:
         """Whether the interceptor works on this topic."""
         return any(p.match(topic) for p in self._included) and not any(p.match(topic) for p in self._excluded)
+
+    def note(self, topic: str) -> None:
+        """Note a topic that came by, for :attr:`unmatched`."""
+        self._seen = True
+        for pattern, compiled in list(self._unmatched.items()):
+            if compiled.match(topic):
+                self._unmatched.pop(pattern, None)
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The patterns that matched none of the topics that were noted; none where no topic was."""
+        return tuple(self._unmatched) if self._seen else ()
 
 
 class Elsewhere(TopicPatterns):

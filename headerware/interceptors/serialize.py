@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from headerware.core.errors import SerdeError
+from headerware.core.errors import SerdeError, raised_at
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.options import from_option, kinds
 from headerware.serdes.plugins import first_unsignable, opened, require_serde, serde_type
@@ -125,7 +125,9 @@ def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part)
             raise _of(part, error)  # noqa: B904 - it is the same error
         except Exception as error:
             # Only our own texts are known to quote no payload.
-            problem = f"the {part}'s serde raised {type(error).__name__}; the cause says more"
+            problem = (
+                f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"
+            )
             raise _of(part, SerdeError(problem)) from error
 
     return guarded

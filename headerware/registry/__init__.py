@@ -1,5 +1,6 @@
 """The registry of integer header ids: blocks and their owners, entries, rules and stores."""
 
+from headerware.core.lazy import refuse_link
 from headerware.registry.built_in import built_in, with_built_in, without_built_in
 from headerware.registry.changes import Allocate, Change, Register, Retire
 from headerware.registry.differences import Difference, diff
@@ -29,3 +30,5 @@ __all__ = [
     "with_built_in",
     "without_built_in",
 ]
+
+refuse_link(__name__, "Registry")

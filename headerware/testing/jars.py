@@ -5,6 +5,8 @@ In this order: ``KAFKA_HOME/libs``, the folder in ``HEADERWARE_KAFKA_JARS``, the
 them, they are fetched into the cache, by the Ivy inside pyspark (with the settings file in
 ``HEADERWARE_IVY_SETTINGS``, if any) or by Maven. Fetching is safe among processes: one holds a lock, and the
 folder gets its name only when it is complete.
+
+``python -m headerware.testing.jars`` says where the broker's are.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from headerware.core.extras import install_command
 from headerware.testing.errors import MissingPartError
 from headerware.testing.java import find_java
 
@@ -78,7 +82,8 @@ def find_jars(jars: JarSet) -> Path:
     message = (
         f"the jars of {jars.name} are not to be had; tried:\n{lines}\n"
         "Set KAFKA_HOME to an unpacked Apache Kafka 4, or HEADERWARE_KAFKA_JARS to a folder of its jars, "
-        "or install pyspark or Maven where Maven Central can be reached."
+        "or, where Maven Central can be reached, install Maven or pyspark: "
+        f"{install_command('spark')}"
     )
     raise MissingPartError(message)
 
@@ -196,3 +201,18 @@ def _maven_file(jars: JarSet) -> str:
         f"<artifactId>{jars.name}</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>{wanted}</dependencies></project>"
     )
+
+
+def main() -> int:
+    """Print where the broker's jars are, or what is missing."""
+    try:
+        found = find_jars(BROKER_JARS)
+    except MissingPartError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - this is a command
+        return 1
+    print(f"Apache Kafka {KAFKA_VERSION}: {found}")  # noqa: T201 - this is a command
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -102,7 +102,7 @@ class TestTwoPlugIns:
     def test_are_explained_by_the_command(self, site: Site, config: Path) -> None:
         done = site.run("-m", "headerware", "explain", config, "--json")
         assert done.returncode == 0, done.stderr
-        found = {item["name"]: item["implementation"] for item in json.loads(done.stdout)["send"]}
+        found = {item["name"]: item["implementation"] for item in json.loads(done.stdout)["result"]["send"]}
         assert found == {
             "stamp": "headerware_stamp.stamp.Stamp",
             "region": "headerware_region.Region",

@@ -256,7 +256,7 @@ class TestReadme:
             exec(compile(program.replace("localhost:9092", there), "README.md", "exec"), {})  # noqa: S102 - our own
             assert "b'{\"id\": 1}' [('tenant', b'north'), ('hw.trail'" in capsys.readouterr().out
             outputs = [self.run(line) for line in lines[1:]]
-        assert outputs[0] == "headerware.toml: ok (trail -> sign)\n"
+        assert outputs[0] == "headerware.toml: ok (trail -> sign; opens as producer and consumer)\n"
         assert "application -> trail -> sign -> Kafka" in outputs[1]
         assert "produced into" in outputs[2]
 

@@ -9,11 +9,13 @@ import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import headerware
 
+ROOT = Path(__file__).parents[2]
 PUBLIC = [
     "DROP",
     "Chain",
@@ -123,3 +125,25 @@ assert Chain([Mine()]).open().send([Record("t", b"v")])
     def test_the_doors_at_the_root_are_no_top_level_modules(self) -> None:
         for name in ("interceptors", "registry", "serdes", "spark_bridge"):
             assert importlib.util.find_spec(name) is None, name
+
+
+class TestLinksAtTheRoot:
+    """What is imported through them would be there twice, under two names."""
+
+    @pytest.mark.parametrize("link", ["interceptors", "registry", "serdes", "spark_bridge"])
+    @pytest.mark.parametrize("statement", ["import {}", "from {} import Trail", "import {}.registry"])
+    def test_say_what_to_import_instead(self, link: str, statement: str) -> None:
+        done = _run_in_root(statement.format(link))
+        assert done.returncode == 1
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith(f"ImportError: {link!r} is a link for people to look at")
+        hint = last.split("`")[1]
+        assert hint.startswith(f"from headerware.{link} import ")
+        if link != "spark_bridge":  # which needs pyspark
+            assert _run_in_root(hint).returncode == 0
+
+
+def _run_in_root(statement: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", statement], cwd=ROOT, capture_output=True, text=True, check=False
+    )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.expressions.mentions import Tree, mentions
 from headerware.connect.expressions.values import Reader, checked_text, given_back
+from headerware.core.extras import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -191,7 +192,7 @@ def _environment() -> Any:
         ]
     except ImportError as error:
         raise ConnectConfigError(
-            "expressions need the package cel-expr-python; pip install 'kafka-headerware[connect]' brings it"
+            f"expressions need the package cel-expr-python: {install_command('connect')}"
         ) from error
     variables = {name: cel.Type(kind) for name, kind in VARIABLES.items()}
     return cel.NewEnv(variables=variables, extensions=extensions)

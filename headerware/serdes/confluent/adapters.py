@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from confluent_kafka.serialization import Deserializer, MessageField, SerializationContext, Serializer
 
-from headerware.core.errors import HeaderError, PluginError, SerdeError
+from headerware.core.errors import HeaderError, PluginError, SerdeError, raised_at
 from headerware.core.headers import Headers
 from headerware.core.options import from_option
 from headerware.serdes.confluent.errors import as_confluent
@@ -229,7 +229,7 @@ def _through(
         raise as_confluent(error, part) from error
     except Exception as error:
         # Only our own texts are known to quote no payload.
-        problem = f"the {part}'s serde raised {type(error).__name__}; the cause says more"
+        problem = f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"
         raise as_confluent(SerdeError(problem), part) from error
     return result, before, after
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from headerware.core.errors import ConfigError
+from headerware.core.extras import install_command
 from headerware.serdes.confluent.settings import flat
 from headerware.serdes.shared import Shared
 from headerware.serdes.stores.cache import Answers, Patience
@@ -93,7 +94,7 @@ def registry_module(name: str) -> Any:
         what = f"schema-registry parts for {name}" if name else "registry client"
         raise ConfigError(
             f"confluent-kafka's {what} cannot be imported ({error}); "
-            f"install what they need: pip install 'kafka-headerware[confluent]'"
+            f"install what they need: {install_command('confluent')}"
         ) from error
 
 

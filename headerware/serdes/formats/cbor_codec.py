@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError
+from headerware.core.extras import install_command
 from headerware.serdes.formats.own_numbers import number
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def decoder(*, any_keys: bool) -> Callable[[bytes], Any]:
     try:
         opened(BytesIO())
     except TypeError:
-        raise ConfigError("expected cbor2 6.2 or newer; it comes with kafka-headerware[cbor]") from None
+        raise ConfigError(f"expected cbor2 6.2 or newer: {install_command('cbor')}") from None
 
     def decode(payload: bytes) -> Any:
         stream = BytesIO(payload)
@@ -108,7 +109,7 @@ def _cbor2() -> Any:
     try:
         import cbor2  # noqa: PLC0415 - an extra, loaded where it is used
     except ImportError:
-        raise ConfigError("CBOR needs cbor2, which comes with kafka-headerware[cbor]") from None
+        raise ConfigError(f"CBOR needs cbor2: {install_command('cbor')}") from None
     return cbor2
 
 

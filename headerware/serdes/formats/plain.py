@@ -163,7 +163,7 @@ class Cbor(Plain, frozen=True, kw_only=True):
             for keys of other types can be made to collide, which takes quadratic time.
         content_type: the content type to state in place of ``application/cbor``; empty for none.
 
-    :meth:`open` raises ConfigError where cbor2 is missing; it comes with ``kafka-headerware[cbor]``.
+    :meth:`open` raises ConfigError where cbor2 is missing; it comes with the extra ``cbor``.
     """
 
     type: ClassVar[str] = "cbor"

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.core.errors import ConfigError, SerdeError
+from headerware.core.extras import install_command
 from headerware.serdes.content.headers import ContentTypeHeader, require_content_type
 from headerware.serdes.content.types import content_type_of
 from headerware.serdes.serde import Serde, SerdeContext
@@ -137,8 +138,7 @@ def message_runtime() -> Any:
     try:
         return importlib.import_module("google.protobuf.message")
     except ImportError:
-        needed = "Protobuf needs the package protobuf, which comes with kafka-headerware[protobuf]"
-        raise ConfigError(needed) from None
+        raise ConfigError(f"Protobuf needs the package protobuf: {install_command('protobuf')}") from None
 
 
 def message_class(given: Any) -> Any:

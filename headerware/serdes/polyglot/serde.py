@@ -38,7 +38,7 @@ class Polyglot(Serde, frozen=True, kw_only=True):
         types: the serde for each content type, without parameters. It also reads the type's aliases,
             and, where it is a format's own type (``application/avro-binary``), types with the format's
             suffix (``+avro``). JSON, MessagePack, text, bytes, and CBOR where cbor2 is installed
-            (``kafka-headerware[cbor]``), are there by themselves. CloudEvents are for structured mode
+            (the extra ``cbor``), are there by themselves. CloudEvents are for structured mode
             here, for those in binary mode state the content type of their data.
         default: the serde for records without a content type; None is ``bytes``.
         unknown: ``raise`` refuses records of other content types, ``bytes`` gives their bytes.

@@ -8,9 +8,8 @@ from typing import Final
 
 import msgspec
 
+from headerware.core.extras import install_command
 from headerware.testing.errors import MissingPartError
-
-_INSTALL = "pip install 'kafka-headerware[spark]'"
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -47,14 +46,14 @@ def check(requirement: Requirement) -> None:
     try:
         found = str(import_module(requirement.name).__version__)
     except (ImportError, AttributeError) as error:  # a folder of that name imports, but has no version
-        message = f"{requirement.name} is missing, and the Spark bridge needs it: {_INSTALL}"
+        message = f"{requirement.name} is missing, and the Spark bridge needs it: {install_command('spark')}"
         raise MissingPartError(message) from error
     version = numbers(found)
     too_new = requirement.too_new is not None and version >= requirement.too_new
     if too_new or version < requirement.oldest:
         message = (
             f"{requirement.name} {found} is too {'new' if too_new else 'old'}: "
-            f"the Spark bridge needs {wanted(requirement)}: {_INSTALL}"
+            f"the Spark bridge needs {wanted(requirement)}: {install_command('spark')}"
         )
         raise MissingPartError(message)
 

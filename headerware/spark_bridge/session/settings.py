@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import ConfigError
+from headerware.core.extras import install_command
 from headerware.testing.errors import MissingPartError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
-_NO_SPARK = "expected Spark in SPARK_HOME or in pyspark (pip install 'kafka-headerware[spark]')"
+_NO_SPARK = f"expected Spark in SPARK_HOME or in pyspark ({install_command('spark')})"
 _OPTIONS = {
     "--packages": "spark.jars.packages",
     "--jars": "spark.jars",

@@ -40,6 +40,15 @@ def missing_keys(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def signing(tmp_path: Path) -> Path:
+    """A file that signs with a key that its keyring does not have."""
+    assert run("keys", "generate", "--keyring", tmp_path / "keys.json", "--id", "orders").exit_code == 0
+    path = tmp_path / "sign.toml"
+    path.write_text('[[interceptors]]\ntype = "sign"\nkeyring = "keys.json"\nkey_id = "no-such-key"\n')
+    return path
+
+
 def one_line(result: Result, told: str) -> None:
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -56,7 +65,11 @@ class TestCheck:
 
     def test_says_it_to_programs(self, config: Path) -> None:
         result = run("check", config, "--json")
-        assert json.loads(result.stdout) == {"ok": True, "chain": ["trail", "[red]squeeze[/]"]}
+        assert json.loads(result.stdout) == {
+            "ok": True,
+            "result": {"config": str(config), "chain": ["trail", "[red]squeeze[/]"], "opened": []},
+            "error": None,
+        }
 
     def test_an_empty_chain_is_well(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.toml"
@@ -86,16 +99,48 @@ class TestCheck:
         path.write_text(text)
         one_line(run(command, path), told)
 
-    @pytest.mark.parametrize("arguments", [(), ("--json",)])
-    def test_a_missing_file_is_one_line(self, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-        one_line(run("check", tmp_path / "absent.toml", *arguments), "absent.toml: cannot be read")
+    def test_a_missing_file_is_one_line(self, tmp_path: Path) -> None:
+        one_line(run("check", tmp_path / "absent.toml"), "absent.toml: cannot be read")
 
     def test_does_not_open_unless_asked(self, missing_keys: Path) -> None:
         assert run("check", missing_keys).exit_code == 0
         one_line(run("check", missing_keys, "--open", "--side", "consumer"), "absent.json")
 
+    def test_opens_as_both_sides_unless_told_one(self, signing: Path) -> None:
+        error = "opened as a producer: "
+        one_line(run("check", signing, "--open"), error)
+        one_line(run("check", signing, "--open"), "'no-such-key'")
+        one_line(run("check", signing, "--open"), "--side consumer checks the other side alone")
+        one_line(run("check", signing, "--open", "--side", "producer"), error)
+        result = run("check", signing, "--open", "--side", "consumer")
+        assert result.stdout == f"{signing}: ok (sign; opens as consumer)\n"
+        signing.write_text(signing.read_text().replace("no-such-key", "orders"))
+        assert (
+            run("check", signing, "--open").stdout
+            == f"{signing}: ok (sign; opens as producer and consumer)\n"
+        )
+
+    @pytest.mark.parametrize("command", ["check", "explain"])
+    def test_takes_the_file_from_the_environment(
+        self, config: Path, command: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        expected = run(command, config).stdout
+        monkeypatch.setenv("HEADERWARE_CONFIG", str(config))
+        assert run(command).stdout == expected
+        one_line(run(command, "absent.toml"), "absent.toml: cannot be read")
+        monkeypatch.setenv("HEADERWARE_CONFIG", "")
+        assert run(command).exit_code == 2
+
     @pytest.mark.parametrize(
-        "arguments", [["check"], ["check", "a", "b"], ["check", "a", "--side", "x"], ["chekc"]]
+        "arguments",
+        [
+            ["check"],
+            ["explain"],
+            ["check", "a", "b"],
+            ["check", "a", "--open", "--side", "x"],
+            ["check", "a", "--side", "producer"],
+            ["chekc"],
+        ],
     )
     def test_wrong_use_has_a_code_of_its_own(self, arguments: list[str]) -> None:
         assert run(*arguments).exit_code == 2
@@ -127,13 +172,19 @@ class TestExplain:
         assert "application -> [red]squeeze[/] -> Kafka" in run("explain", config, "orders.eu").stdout
         assert "application -> trail -> " in run("explain", config, "orders.us").stdout
 
+    def test_of_a_topic_with_the_file_from_the_environment(
+        self, config: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_CONFIG", str(config))
+        assert run("explain", "orders.eu").stdout == run("explain", config, "orders.eu").stdout
+
     def test_of_a_topic_without_any_says_so(self, tmp_path: Path) -> None:
         path = tmp_path / "chain.toml"
         path.write_text('[[interceptors]]\ntype = "trail"\ntopics = ["a"]\n')
         assert "No interceptor works here" in run("explain", path, "b[/]").stdout
 
     def test_says_it_to_programs(self, config: Path) -> None:
-        found: dict[str, Any] = json.loads(run("explain", config, "orders.us", "--json").stdout)
+        found: dict[str, Any] = json.loads(run("explain", config, "orders.us", "--json").stdout)["result"]
         assert found["topic"] == "orders.us"
         assert [item["name"] for item in found["send"]] == ["trail", "[red]squeeze[/]"]
         options = {option["name"]: option for option in found["send"][1]["options"]}
@@ -141,6 +192,61 @@ class TestExplain:
 
     def test_of_a_missing_file_is_one_line(self, tmp_path: Path) -> None:
         one_line(run("explain", tmp_path / "absent.toml"), "absent.toml: cannot be read")
+
+
+class TestJsonErrors:
+    """One shape for every command, on standard output, with the exit code that the command has anyway."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "kind"),
+        [
+            (["check", "absent.toml"], 1, "ConfigError"),
+            (["explain", "absent.toml"], 1, "ConfigError"),
+            (["check"], 2, "UsageError"),
+            (["check", "a", "--nonsense"], 2, "UsageError"),
+            (["chekc"], 2, "UsageError"),
+            (["keys", "list", "--keyring", "absent.json"], 1, "KeyringError"),
+            (["keys", "list"], 2, "UsageError"),
+            (["registry", "list", "--registry", "absent.toml"], 1, "RegistryError"),
+            (["registry", "lookup", "hw.nonsense", "--registry", "built-in"], 1, "RegistryError"),
+            (["trail", "--file", __file__], 1, "WireFormatError"),
+            (["trail"], 2, "UsageError"),
+            (
+                ["trail", "orders", "--bootstrap-servers", "127.0.0.1:1", "--timeout", "0.2"],
+                1,
+                "Error",
+            ),
+        ],
+    )
+    def test_have_one_shape(self, arguments: list[str], code: int, kind: str) -> None:
+        plain, result = run(*arguments), run(*arguments, "--json")
+        assert plain.exit_code == result.exit_code == code
+        assert result.stderr == ""
+        (line,) = result.stdout.splitlines()
+        told = json.loads(line)
+        assert (told["ok"], told["result"], told["error"]["type"]) == (False, None, kind)
+        assert told["error"]["message"] in plain.stderr
+
+    def test_say_where_in_a_configuration(self, tmp_path: Path) -> None:
+        path = tmp_path / "wrong.toml"
+        path.write_text('[[interceptors]]\ntype = "trail"\nservcie = "x"\n')
+        told = json.loads(run("check", path, "--json").stdout)
+        assert told["error"]["path"] == f"{path}: interceptors[0] (trail).servcie"
+
+
+class TestCompletion:
+    def test_completes_commands_and_options(self) -> None:
+        environment = {
+            "_HEADERWARE_COMPLETE": "bash_complete",
+            "COMP_WORDS": "headerware che",
+            "COMP_CWORD": "1",
+        }
+        result = CliRunner().invoke(main, [], env=environment, prog_name="headerware")
+        assert result.stdout == "plain,check\n"
+        environment |= {"COMP_WORDS": "headerware check --j", "COMP_CWORD": "2"}
+        assert (
+            CliRunner().invoke(main, [], env=environment, prog_name="headerware").stdout == "plain,--json\n"
+        )
 
 
 class TestRoot:

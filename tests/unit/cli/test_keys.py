@@ -23,7 +23,7 @@ def done(*arguments: str | Path) -> str:
 
 
 def done_json(*arguments: str | Path) -> Any:
-    return json.loads(done(*arguments, "--json"))
+    return json.loads(done(*arguments, "--json"))["result"]
 
 
 @pytest.fixture

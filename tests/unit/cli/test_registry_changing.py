@@ -31,7 +31,7 @@ def done(*arguments: str) -> str:
 
 
 def done_json(*arguments: str) -> Any:
-    return json.loads(done(*arguments, "--json"))
+    return json.loads(done(*arguments, "--json"))["result"]
 
 
 def refused(*arguments: str) -> str:

@@ -56,7 +56,8 @@ def check_json(*arguments: str, stdin: str | None = None) -> Any:
     told = json.loads(result.stdout)
     assert result.stderr == ""
     assert result.exit_code == (0 if told["ok"] else 1)
-    return told
+    assert told["error"] is None
+    return told["result"]
 
 
 def messages(told: Any) -> list[tuple[str, str, str]]:
@@ -92,7 +93,7 @@ class TestCheck:
     def test_of_a_sound_registry_counts(self) -> None:
         result = run("check")
         assert (result.exit_code, result.stdout) == (0, "registry.toml: ok (1 block, 2 entries)\n")
-        assert check_json() == {"ok": True, "problems": [], "changes": [], "conflicts": []}
+        assert check_json() == {"problems": [], "changes": [], "conflicts": []}
 
     def test_takes_its_place_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_REGISTRY", "before.toml")
@@ -164,7 +165,7 @@ class TestCheckAgainst:
         self, registry_toml: Path, written: str, instead: str, where: str, about: str, said: str
     ) -> None:
         registry_toml.write_text(TEXT.replace(written, instead, 1))
-        assert check_json()["ok"]
+        assert check_json()["problems"] == []
         ((told_where, told_about, message),) = messages(check_json("--against", "before.toml"))
         assert (told_where, told_about) == (where, about)
         assert said in message
@@ -227,13 +228,15 @@ class TestDiff:
 
     def test_of_the_same_is_nothing(self) -> None:
         assert run("diff", "before.toml", "registry.toml").stdout == "no difference\n"
-        assert json.loads(run("diff", "before.toml", "registry.toml", "--json").stdout) == []
+        assert json.loads(run("diff", "before.toml", "registry.toml", "--json").stdout)["result"] == []
 
     def test_of_what_is_forbidden_is_a_no(self, registry_toml: Path) -> None:
         registry_toml.write_text(TEXT.replace('"tenant"', '"renter"'))
         result = run("diff", "before.toml", "registry.toml", "--json")
         assert result.exit_code == 1
-        (found,) = json.loads(result.stdout)
+        told = json.loads(result.stdout)
+        (found,) = told["result"]
+        assert not told["ok"]
         assert (found["kind"], found["about"]) == ("forbidden", "0.1.0.1")
 
     def test_takes_one_of_both_from_another_program(self) -> None:
@@ -260,7 +263,7 @@ class TestExport:
         assert found["registrar"] == "platform"
         assert found["entries"][0]["name"] == "hw.trail"
         assert found["entries"][-1]["retired"] == "2027-02-01"
-        assert run("export", "--json").stdout == run("export", "--format", "json").stdout
+        assert json.loads(run("export", "--json").stdout) == {"ok": True, "result": found, "error": None}
 
     def test_in_csv_has_a_line_for_each_entry(self) -> None:
         create_store("registry.db", parts()).close()
@@ -288,7 +291,7 @@ class TestExport:
         assert run("export", "--json", "--output", "snapshot.json").exit_code == 1
         assert (tmp_path / "snapshot.json").read_text() == "older"
         registry_toml.write_text(TEXT)
-        assert run("export", "--json", "--output", "snapshot.json").exit_code == 0
+        assert json.loads(run("export", "--json", "--output", "snapshot.json").stdout)["ok"]
         assert json.loads((tmp_path / "snapshot.json").read_text())["version"] == 1
 
     def test_into_nowhere_is_one_line(self) -> None:

@@ -57,7 +57,7 @@ class TestTopic:
     def test_takes_every_change(self, location: str) -> None:
         assert done(*TENANT) == "registered 0.1.0.1 for tenant, by orders\n"
         done("retire", "tenant", "--by", "orders")
-        (entry,) = json.loads(done("list", "--retired", "--json"))
+        (entry,) = json.loads(done("list", "--retired", "--json"))["result"]
         assert (entry["id"], "retired" in entry) == ("0.1.0.1", True)
         assert done("check", location).endswith(": ok (1 block, 1 entry)\n")
 
@@ -85,7 +85,7 @@ class TestTopic:
         producer.produce(topic, b"no change", bytes(16))
         assert producer.flush(DEADLINE_S) == 0
         told = json.loads(done("check", location, "--json"))
-        (conflict,) = told["conflicts"]
+        (conflict,) = told["result"]["conflicts"]
         assert (told["ok"], conflict) == (True, "offset 3: damage: the value is no JSON object")
         assert done("check", location).endswith(f"  conflict: {conflict}\n")
 
@@ -104,7 +104,7 @@ class TestOutOfReach:
     @pytest.mark.usefixtures("_gone")
     def test_reads_what_is_known_with_a_warning(self, capfd: pytest.CaptureFixture[str]) -> None:
         result = run("lookup", "tenant", "--json")
-        assert (result.exit_code, json.loads(result.stdout)["id"]) == (0, "0.1.0.1")
+        assert (result.exit_code, json.loads(result.stdout)["result"]["id"]) == (0, "0.1.0.1")
         assert result.stderr.startswith("Warning: the brokers are out of reach; this was read at 20")
         assert capfd.readouterr().err == ""  # where librdkafka logs
 

@@ -52,7 +52,7 @@ def read(*arguments: str, stdin: str | None = None) -> str:
 
 
 def read_json(*arguments: str) -> Any:
-    return json.loads(read(*arguments, "--json"))
+    return json.loads(read(*arguments, "--json"))["result"]
 
 
 @pytest.fixture(params=["registry.toml", "registry.db"], autouse=True)
@@ -112,8 +112,9 @@ class TestLookup:
         assert said in result.stdout
         result = run("lookup", called, "--json")
         assert (result.exit_code, result.stderr) == (1, "")
-        found = json.loads(result.stdout)
-        assert (found["status"], found["entry"]) == (status, None)
+        told = json.loads(result.stdout)
+        assert (told["ok"], told["error"]) == (False, None)
+        assert (told["result"]["status"], told["result"]["entry"]) == (status, None)
 
     def test_an_id_in_no_block_has_no_empty_lines(self) -> None:
         assert run("lookup", "0.2.0.1").stdout.count("\n") == 1
@@ -130,7 +131,7 @@ class TestLookup:
         ],
     )
     def test_of_an_unknown_name_is_one_line(self, called: str, said: str) -> None:
-        result = run("lookup", called, "--json")
+        result = run("lookup", called)
         assert (result.exit_code, result.stdout) == (1, "")
         assert said in result.stderr
         assert result.stderr.count("\n") == 1

@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Producer
 
+from headerware import Chain, Producer
 from headerware.cli.trail import trail, trail_lines
 from headerware.core.errors import WireFormatError
+from headerware.interceptors import Compact, Slice, Trail
 from headerware.interceptors.trail_entries import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class TestTrailOfAHeader:
     def test_from_a_file_as_json(self, tmp_path: Path) -> None:
         (tmp_path / "header").write_bytes(VALUE + b"\n")
         result = run("--file", str(tmp_path / "header"), "--json")
-        found = json.loads(result.output)
+        found = json.loads(result.output)["result"]
         assert (found["left_out"], [entry["by_whom"] for entry in found["entries"]]) == (3, ["shop", "ship"])
 
     def test_that_is_corrupt_raises_what_the_root_shows(self) -> None:
@@ -84,7 +86,7 @@ class TestTrailOfATopic:
         name = unique_topic("trail")
         embedded_cluster.create_topic(name, partitions=2)
         self.servers = embedded_cluster.bootstrap_servers
-        producer = Producer({"bootstrap.servers": self.servers})
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
         headers: list[list[tuple[str, Any]] | None] = [
             [(TRAIL_HEADER, VALUE)],
             None,
@@ -99,7 +101,7 @@ class TestTrailOfATopic:
     def _json(self, *arguments: str) -> list[Any]:
         result = run("--bootstrap-servers", self.servers, "--json", *arguments)
         assert result.exit_code == 0, result.output
-        return [json.loads(line) for line in result.output.splitlines()]
+        return [json.loads(line)["result"] for line in result.output.splitlines()]
 
     def test_shows_every_record_of_every_partition(self, topic: str) -> None:
         found = self._json(topic)
@@ -133,8 +135,51 @@ class TestTrailOfATopic:
         assert any(f"produced into ?/{topic} by something that leaves no entry" in line for line in lines)
 
     def test_corrupt_trails_are_json_too(self, topic: str) -> None:
-        (found,) = self._json(topic, "--partition", "0", "--offset", "2")
-        assert found["error"] == "hw.trail: another version, expected 1"
+        place = ("--partition", "0", "--offset", "2")
+        told = json.loads(run("--bootstrap-servers", self.servers, "--json", topic, *place).output)
+        assert (told["ok"], told["result"]["offset"]) == (False, 2)
+        assert told["error"] == {
+            "type": "WireFormatError",
+            "message": "hw.trail: another version, expected 1",
+            "path": None,
+        }
+
+    @pytest.mark.parametrize("form", ["packed", "keys"])
+    def test_reads_names_that_are_ids(self, topic: str, form: Any) -> None:
+        chain = Chain([Trail(service="shop", cluster="eu"), Compact(form=form)])
+        with Producer({"bootstrap.servers": self.servers}, chain=chain) as producer:
+            producer.produce(topic, b"v", partition=0)
+        (found,) = self._json(topic, "--partition", "0", "--offset", "3")
+        assert [entry["by_whom"] for entry in found["entries"]] == ["shop"]
+
+    @pytest.mark.parametrize("compact", [(), (Compact(),)])
+    def test_shows_a_message_in_slices_once(self, topic: str, compact: Any) -> None:
+        chain = Chain([Trail(service="shop"), Slice(max_bytes=2000), *compact])
+        with Producer({"bootstrap.servers": self.servers}, chain=chain) as producer:
+            producer.produce(topic, bytes(5000), partition=0)
+            producer.produce(topic, b"small", partition=0)
+        sliced, small = self._json(topic, "--partition", "0", "--offset", "3")
+        assert (sliced["offset"], sliced["slice"]) == (3, 0)
+        assert small["offset"] == 3 + sliced["slices"]
+        assert [[e["by_whom"] for e in one["entries"]] for one in (sliced, small)] == [["shop"], ["shop"]]
+
+    def test_says_where_the_trail_of_a_message_is_that_began_before(self, topic: str) -> None:
+        with Producer({"bootstrap.servers": self.servers}, chain=Chain([Slice(max_bytes=2000)])) as producer:
+            producer.produce(topic, bytes(5000), partition=0)
+        place = ("--partition", "0", "--offset", "4")
+        result = run("--bootstrap-servers", self.servers, topic, *place)
+        assert result.output.count(topic) == 1
+        assert "slice 2 of " in result.output
+        assert "the trail is in the first slice, at offset 3 or before" in result.output
+        (found,) = self._json(topic, *place)
+        assert (found["slice"], found["entries"]) == (1, [])
+
+    def test_a_block_of_ids_that_is_corrupt_is_shown_as_such(self, topic: str) -> None:
+        raw = confluent_kafka.Producer({"bootstrap.servers": self.servers})
+        raw.produce(topic, b"v", partition=0, headers=[("hw.ids", b"\x09")])
+        assert raw.flush(30) == 0
+        result = run("--bootstrap-servers", self.servers, topic, "--partition", "0", "--offset", "3")
+        assert (result.exit_code, "corrupt: hw.ids" in result.output) == (0, True)
 
     def test_a_partition_that_is_not_there_is_an_error(self, topic: str) -> None:
         result = run("--bootstrap-servers", self.servers, topic, "--partition", "7")

@@ -4,6 +4,7 @@ import gc
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -807,11 +808,43 @@ class TestRebalance:
 
 
 class TestRaw:
-    def test_has_the_c_methods_themselves(self, make_consumer: Callable[..., Consumer]) -> None:
-        consumer = make_consumer()
-        for name in ("poll", "consume", "commit", "committed", "store_offsets", "subscribe", "seek", "close"):
-            assert getattr(type(consumer), name) is getattr(confluent_kafka.Consumer, name)
-        assert isinstance(consumer, Consumer)
+    def test_is_of_the_class_that_was_called(self, connection: dict[str, Any]) -> None:
+        class Own(Consumer):
+            pass
+
+        for kind in (Consumer, Own):
+            consumer = kind({**connection, "group.id": "group"}, chain=Chain())
+            assert type(consumer) is kind
+            consumer.close()
+
+    def test_that_was_never_initialised_answers_as_confluent_kafkas_does(self) -> None:
+        class Proxied(Consumer):
+            def __init__(self) -> None:
+                pass
+
+        proxy, place = Proxied(), TopicPartition("orders", 0, 0)
+        calls: list[Callable[[], Any]] = [
+            partial(proxy.poll, 0),
+            partial(proxy.consume, 1, 0),
+            partial(proxy.subscribe, ["orders"]),
+            proxy.unsubscribe,
+            partial(proxy.assign, [place]),
+            proxy.unassign,
+            partial(proxy.incremental_assign, [place]),
+            partial(proxy.incremental_unassign, [place]),
+            partial(proxy.pause, [place]),
+            partial(proxy.resume, [place]),
+            partial(proxy.seek, place),
+            proxy.commit,
+            partial(proxy.committed, [place]),
+            partial(proxy.store_offsets, offsets=[place]),
+            proxy.consumer_group_metadata,
+        ]
+        for call in calls:
+            with pytest.raises(RuntimeError, match="closed"):
+                call()
+        assert "Chain()" in repr(proxy)
+        proxy.close()
 
     def test_stores_offsets_as_confluent_kafka_does(
         self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from types import SimpleNamespace as Hooks
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -37,6 +38,88 @@ class TestRefusals:
     def test_a_hook_that_cannot_be_called(self) -> None:
         with pytest.raises(PluginError, match="has none of the hooks"):
             Chain([Hooks(on_send=5)])
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            ".*",
+            ".+",
+            "!.*",
+            "_.*",
+            "orders-.*",
+            "^orders",
+            "orders$",
+            r"orders\.eu",
+            "(a|b)",
+            "a|b",
+            "a{2}",
+            "[^a]",
+            "a,b",
+            "a/b",
+            "",
+            "!",
+        ],
+    )
+    def test_a_pattern_of_topics_that_looks_like_a_regular_expression(self, pattern: str) -> None:
+        with pytest.raises(ConfigError, match=r"expected a glob such as .*, found ") as caught:
+            Chain([Stamp(topics=("orders", pattern))])
+        assert caught.value.path == "stamp.topics"
+        with pytest.raises(ConfigError) as caught:
+            Chain([Hooks(name="odd", on_send=lambda r: r, topics=[pattern])])
+        assert caught.value.path == "odd.topics"
+
+    def test_not_a_glob(self) -> None:
+        Chain([Stamp(topics=("*", "orders.*", "orders-*", "*.eu", "!orders.raw", "a[0-9]?", "[!a]*", "*.*"))])
+
+    @pytest.mark.parametrize(
+        ("hooks", "expected", "found"),
+        [
+            ({"on_send": lambda: None}, "on_send(record)", "on_send()"),
+            ({"on_send": lambda record, topic: record}, "on_send(record)", "on_send(record, topic)"),
+            (
+                {"on_consume": lambda record, *, key: record},
+                "on_consume(record)",
+                "on_consume(record, *, key)",
+            ),
+            ({"on_send_batch": lambda: None}, "on_send_batch(records)", "on_send_batch()"),
+            (
+                {"on_acknowledgement": lambda record, error=b"secret": None},
+                "on_acknowledgement(record, metadata, error)",
+                "on_acknowledgement(record, error=...)",
+            ),
+            ({"on_processed": lambda record: None}, "on_processed(record, error)", "on_processed(record)"),
+            ({"on_commit": lambda: None}, "on_commit(offsets)", "on_commit()"),
+            ({"on_send": 5}, "on_send(record)", "on_send, a int"),
+            ({"poll": lambda: None}, "poll(now_ms)", "poll()"),
+            ({"close": lambda reason: None}, "close()", "close(reason)"),
+            ({"open": lambda: None}, "open(context)", "open()"),
+        ],
+    )
+    def test_a_hook_with_other_arguments(self, hooks: dict[str, Any], expected: str, found: str) -> None:
+        with pytest.raises(PluginError) as caught:
+            Chain([Hooks(**{"name": "odd", "on_consume": lambda record: record} | hooks)])
+        assert str(caught.value) == f"interceptors.odd: SimpleNamespace: expected {expected}, found {found}"
+
+    def test_a_hook_that_somebody_would_have_to_await(self) -> None:
+        async def on_send(record: Record) -> Record:
+            return record
+
+        with pytest.raises(PluginError, match=r"found async on_send\(record\), which nobody awaits"):
+            Chain([Hooks(on_send=on_send)])
+
+    def test_a_hook_with_other_arguments_of_what_it_opens_into(self) -> None:
+        chain = Chain([Hooks(name="odd", open=lambda _: Hooks(on_send=lambda: None))])
+        with pytest.raises(
+            PluginError, match=r"interceptors\.odd: .*expected on_send\(record\), found on_send\(\)"
+        ):
+            chain.open()
+
+    @pytest.mark.parametrize(
+        "hook",
+        [lambda *given: given[0], lambda r, more=None: r, partial(lambda a, r: r, 1), Record.replace, str],
+    )
+    def test_not_a_hook_that_can_be_called(self, hook: Any) -> None:
+        assert len(Chain([Hooks(on_send=hook)])) == 1
 
     def test_a_class_instead_of_an_object(self) -> None:
         with pytest.raises(PluginError, match=r"found the class Stamp; write Stamp\(\.\.\.\)"):

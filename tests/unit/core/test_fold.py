@@ -9,6 +9,8 @@ import pytest
 
 from headerware import DROP, Chain, Headers, InterceptorError, Record, Stage
 from headerware.core import fold
+from headerware.core.fold import flat
+from headerware.core.hooks import FanOut
 from headerware.core.topics import TopicPatterns
 
 
@@ -31,6 +33,56 @@ def moves_to(topic: str, **options: Any) -> Hooks:
 
 def sent(chain: list[Any], topic: str = "orders") -> Any:
     return Chain(chain).open().send_outcome(Record(topic, b""))
+
+
+class TestHeadersOfAReturnedRecord:
+    """What a hook writes into a record is normalised as what an application passes is."""
+
+    @pytest.mark.parametrize(
+        "headers", [{"a": "1"}, [("a", "1")], [["a", b"1"]], Headers.builder({"a": b"1"})]
+    )
+    @pytest.mark.parametrize(
+        "wrap", [lambda record: record, lambda record: [record], lambda r: FanOut(1, lambda: iter([r]))]
+    )
+    def test_become_headers_before_the_next_hook_sees_them(self, headers: Any, wrap: Any) -> None:
+        seen: list[Any] = []
+
+        def look(record: Record) -> Record:
+            seen.append(record.headers)
+            return record
+
+        first = Hooks(name="first", on_send=lambda record: wrap(record.replace(headers=headers)))
+        second = Hooks(name="second", on_send=look)
+        list(flat(sent([first, second])))
+        assert seen == [Headers({"a": b"1"})]
+        assert isinstance(seen[0], Headers)
+
+    def test_become_headers_in_a_batch_too(self) -> None:
+        def batch(records: list[Record]) -> list[Record]:
+            return [record.replace(headers={"a": "1"}) for record in records]
+
+        (outcome,) = Chain([Hooks(on_send_batch=batch)]).open().send_outcomes([Record("orders", b"")])
+        assert isinstance(outcome, Record)
+        assert outcome.headers == Headers({"a": b"1"})
+        assert isinstance(outcome.headers, Headers)
+
+    def test_become_headers_where_a_hook_releases_them(self) -> None:
+        step = Hooks(on_send=lambda _: [], flush=lambda: [Record("orders", b"", headers={"a": "1"})])  # type: ignore[arg-type]
+        (outcome,) = Chain([step]).open().flush()
+        assert isinstance(outcome, Record)
+        assert isinstance(outcome.headers, Headers)
+
+    @pytest.mark.parametrize("headers", [{"a": 1}, 5, [("a",)], {b"a": b"1"}])
+    def test_of_a_wrong_type_are_the_fault_of_the_hook_that_wrote_them(self, headers: Any) -> None:
+        first = Hooks(name="first", on_send=lambda record: record.replace(headers=headers))
+        outcome = sent([first, mark("second")])
+        assert isinstance(outcome, InterceptorError)
+        assert outcome.step == "first"
+
+    def test_a_topic_that_is_no_text_is_refused(self) -> None:
+        outcome = sent([moves_to(5, stage=Stage.OBJECTS)])  # type: ignore[arg-type]
+        assert isinstance(outcome, InterceptorError)
+        assert "whose topic is a int" in str(outcome)
 
 
 class TestOrder:

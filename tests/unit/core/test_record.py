@@ -45,6 +45,10 @@ class TestRecord:
         other = Headers({"b": b"2"})
         assert WHOLE.with_value(b"v", other) == WHOLE.replace(value=b"v", headers=other)
 
+    def test_with_value_alone_keeps_the_headers(self) -> None:
+        assert WHOLE.with_value(b"v") == WHOLE.replace(value=b"v")
+        assert WHOLE.with_value(b"v", Headers()).headers == Headers()
+
     def test_local_state_is_kept_by_name_and_survives_changes(self) -> None:
         record = WHOLE.with_local("timer", 2).with_value(b"v", WHOLE.headers).replace(topic="t")
         assert record.local == {"span": 1, "timer": 2}

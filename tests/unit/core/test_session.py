@@ -121,6 +121,39 @@ class TestMoments:
             Chain([Hooks(on_commit=hook)]).open().committed([])
 
 
+class TestUnmatchedPatterns:
+    """A pattern with a slip in it protects nothing, and nothing else tells."""
+
+    STEPS = (
+        Hooks(name="a", on_send=same, topics=("orders", "paymnets.*", "!orders.raw")),
+        Hooks(name="b", on_consume=same, topics=("orders-*",)),
+        Hooks(name="c", on_send=same),
+    )
+
+    def test_are_told_once_at_the_end(self, caplog: pytest.LogCaptureFixture) -> None:
+        session = Chain(self.STEPS).open()
+        session.send([Record("orders", b""), Record("orders", b"")])
+        assert caplog.text == ""
+        session.close()
+        session.close()
+        assert caplog.messages == [
+            "patterns of topics that matched no topic of this client: a (paymnets.*); b (orders-*)"
+        ]
+
+    def test_are_counted(self) -> None:
+        session = Chain(self.STEPS).open()
+        assert all("patterns_unmatched" not in counts for counts in session.stats().values())
+        session.send([Record("orders", b"")])
+        assert [counts.get("patterns_unmatched") for counts in session.stats().values()] == [1, 1, None]
+        session.consume([Record("orders-1", b"")])
+        session.send([Record("paymnets.eu", b"")])
+        assert all("patterns_unmatched" not in counts for counts in session.stats().values())
+
+    def test_are_not_told_where_no_record_came(self, caplog: pytest.LogCaptureFixture) -> None:
+        Chain(self.STEPS).open().close()
+        assert caplog.text == ""
+
+
 class TestPolling:
     def test_what_is_released_goes_through_the_rest_of_the_consuming_chain(self) -> None:
         waiting = opening(
@@ -174,7 +207,8 @@ class TestPolling:
         first, error, last = Chain([bad, good]).open().poll(0)
         assert first == last == RECORD
         assert isinstance(error, InterceptorError)
-        assert str(error) == "bad: raised ValueError; the cause says more"
+        assert str(error).startswith("bad: raised ValueError at test_session.py:")
+        assert str(error).endswith(" in poll; the cause says more")
 
     def test_what_is_no_record_is_an_error(self) -> None:
         bad = opening(Hooks(on_consume=same, poll=lambda _: [5]), name="bad")

@@ -124,7 +124,7 @@ class TestFailures:
         outcome = Chain([BOTH]).open().consume_outcome(Record("t", b"v", b"\xff secret"))
         assert isinstance(outcome, SerdeError)
         assert outcome.part == "key"
-        assert "the key's serde raised UnicodeDecodeError" in str(outcome)
+        assert "the key's serde raised UnicodeDecodeError at " in str(outcome)
         assert "secret" not in str(outcome)
         assert isinstance(outcome.__cause__, UnicodeDecodeError)
 

@@ -359,7 +359,9 @@ class TestConfluentSerializer:
         assert (error.part, error.message, str(error)) == ("key", "no schema", "no schema")
 
     def test_errors_of_others_keep_their_text_to_themselves(self) -> None:
-        with pytest.raises(ConfluentSerdeError, match="the value's serde raised TypeError") as raised:
+        with pytest.raises(
+            ConfluentSerdeError, match=r"the value's serde raised TypeError at \w+\.py:\d+ in "
+        ) as raised:
             ConfluentSerializer(Stamped())({"secret"}, value_context([]))
         assert isinstance(raised.value.__cause__, TypeError)
 

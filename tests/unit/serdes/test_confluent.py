@@ -24,6 +24,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.rpc import error_details_pb2
 
 from headerware import Chain, ConfigError, Headers, Record, SerdeError, UnknownSchemaError
+from headerware.core.extras import install_command
 from headerware.interceptors import Serialize
 from headerware.serdes import (
     ConfluentAvro,
@@ -554,5 +555,5 @@ except ConfigError as error:
         done = subprocess.run(
             [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
         )
-        assert "pip install 'kafka-headerware[confluent]'" in done.stdout
+        assert install_command("confluent") in done.stdout
         assert missing in done.stdout

@@ -19,6 +19,7 @@ from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClien
 from rich.pretty import pretty_repr
 
 from headerware.core.errors import ConfigError, PluginError, SerdeError, UnknownSchemaError
+from headerware.core.extras import install_command
 from headerware.serdes.avro.limits import Limits
 from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.avro.serde import Avro
@@ -563,7 +564,7 @@ class TestRegistryStore:
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
         )
         assert done.stdout.startswith("ConfigError")
-        assert "pip install 'kafka-headerware[confluent]'" in done.stdout
+        assert install_command("confluent") in done.stdout
 
 
 class TestStoreOptions:

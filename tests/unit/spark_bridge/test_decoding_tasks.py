@@ -207,7 +207,7 @@ class TestRefusedRows:
     @pytest.mark.parametrize(
         ("word", "reason"),
         [
-            (b"raise", "doing at orders[0]@1: raised ValueError; the cause says more"),
+            (b"raise", "doing at orders[0]@1: raised ValueError at test_decoding_tasks.py:"),
             (b"none", "doing at orders[0]@1: returned NoneType; expected a Record, DROP or an iterable of"),
             (b"wait", "chain at orders[0]@1: a step holds the record back"),
             (b"half", "doing at orders[0]@1: raised ZeroDivisionError"),

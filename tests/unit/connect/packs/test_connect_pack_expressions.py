@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from headerware.connect.expressions.mentions import mentions
 from headerware.connect.predicates.packs.expression import Expression
 from headerware.connect.records import SinkRecord, SourceRecord
 from headerware.connect.transforms.packs.filter_by_expression import FilterByExpression
+from headerware.core.extras import install_command
 
 INNER = SchemaBuilder.struct().field("x", INT32_SCHEMA).optional().build()
 SCHEMA = (
@@ -261,7 +263,7 @@ class TestCompiledExpression:
 
         compiled._environment.cache_clear()
         monkeypatch.setattr(compiled, "import_module", refuse)
-        with pytest.raises(ConnectConfigError, match=r"kafka-headerware\[connect\]"):
+        with pytest.raises(ConnectConfigError, match=re.escape(install_command("connect"))):
             CompiledExpression("true")
 
     def test_is_loaded_only_when_it_is_used(self) -> None:

@@ -1,0 +1,40 @@
+"""What ``--json`` prints: one object a line, of one shape for all commands, on standard output.
+
+    {"ok": true,  "result": <what the command answers>, "error": null}
+    {"ok": false, "result": null, "error": {"type": "ConfigError", "message": "...", "path": "..."}}
+
+``ok`` is true exactly where the exit code is 0; but ``trail`` prints a line for each record, and ``ok`` is
+that record's. A command whose answer is no, such as a registry with problems, has a result and no error.
+``type`` is the class of an error of ours, ``UsageError`` where the command was used wrongly, else ``Error``.
+``path`` says where in a configuration the error is, else it is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from headerware.core.errors import HeaderwareError
+
+
+def show_json(result: Any, *, ok: bool = True) -> None:
+    """Print what a command answers."""
+    _print(ok, result, None)
+
+
+def show_error(error: Exception, result: Any = None) -> None:
+    """Print an error, and what is known of the thing that it is about."""
+    ours = error if isinstance(error, HeaderwareError) else error.__cause__
+    if isinstance(ours, HeaderwareError):
+        kind = type(ours).__name__
+    else:
+        kind = "UsageError" if isinstance(error, click.UsageError) else "Error"
+    message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    found = {"type": kind, "message": message, "path": getattr(ours, "path", None) or None}
+    _print(False, result, found)  # noqa: FBT003 - it is what the key says
+
+
+def _print(ok: bool, result: Any, error: dict[str, Any] | None) -> None:  # noqa: FBT001 - likewise
+    click.echo(msgspec.json.encode({"ok": ok, "result": result, "error": error}).decode())

@@ -1,0 +1,22 @@
+"""The command that installs an optional part, for the errors that tell of one which is missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra of Headerware to the running Python.
+
+    In a clone it is the whole command; elsewhere it is to be run in a clone, for no package index has
+    Headerware.
+
+    Args:
+        extra: the extra's name in pyproject.toml, such as ``spark``.
+    """
+    root = Path(__file__).parents[2]
+    pip = f"{sys.executable or 'python'} -m pip install"
+    if (root / "pyproject.toml").is_file():
+        return f"{pip} --editable '{root}[{extra}]'"
+    return f"{pip} '.[{extra}]' (in a clone of Headerware)"

@@ -1,0 +1,53 @@
+"""What a signal's handler raises: it is the application's to hear of, and nobody's failure.
+
+``KeyboardInterrupt`` and ``SystemExit`` are no ``Exception``, and pass whoever catches those. A handler of
+an application's own may raise any: a ``TimeoutError`` by ``signal.alarm`` looks like a hook's. But the
+interpreter calls a handler with the frame that it interrupted as an argument, on top of that frame, and
+nobody else is called so; a traceback has both.
+"""
+
+from __future__ import annotations
+
+import threading
+from inspect import CO_VARARGS
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_CAUSES_LIMIT: Final = 10
+
+
+def pass_on_interrupt(error: Exception) -> None:
+    """Raise what a signal's handler raised, if that is the error or a cause of it; else do nothing.
+
+    A handler that is written in C, or has deleted its argument, is not recognised.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return  # handlers run there only
+    found: BaseException | None = error
+    for _ in range(_CAUSES_LIMIT):
+        if found is None:
+            break
+        if _is_of_a_handler(found):
+            raise found
+        found = found.__cause__
+
+
+def _is_of_a_handler(error: BaseException) -> bool:
+    interrupted, step = None, error.__traceback__
+    while step is not None:
+        if interrupted is not None and _is_argument(interrupted, step.tb_frame):
+            return True
+        interrupted, step = step.tb_frame, step.tb_next
+    return False
+
+
+def _is_argument(interrupted: FrameType, frame: FrameType) -> bool:
+    """Return whether a frame was called with another frame as an argument."""
+    code = frame.f_code
+    plain = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[: plain + bool(code.co_flags & CO_VARARGS)]
+    given = [frame.f_locals.get(name) for name in names]
+    more = given[plain] if len(given) > plain else ()
+    return any(argument is interrupted for argument in (*given[:plain], *(more or ())))

@@ -1,0 +1,165 @@
+"""An interrupt at any moment: nothing that is queued, fetched or in the chain is lost, nor comes twice.
+
+CPython looks for signals when a function begins, when a loop goes round and when a call into C ends. Each
+test raises at these points of our code, one after the other; tests/integration/test_interrupts.py does the
+same with real signals at random moments.
+"""
+
+from __future__ import annotations
+
+import dis
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+import headerware
+from headerware.core.chain import Chain
+from headerware.core.errors import InterceptorError
+from headerware.core.hooks import DROP
+from headerware.interceptors import Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType, FrameType
+
+    from headerware.clients import Consumer, Producer
+    from headerware.core.record import Record
+
+OURS = str(Path(headerware.__file__).parent)
+
+
+class Interrupt(KeyboardInterrupt):
+    """What the tests' signals raise."""
+
+
+class Interrupter:
+    """Raise at the so-manieth point of our code at which CPython looks for signals.
+
+    Args:
+        at: how many points to let pass.
+    """
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self._before: dict[FrameType, str] = {}
+        self.raised = False
+
+    def __enter__(self) -> Interrupter:
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *exception: object) -> bool:
+        sys.settrace(None)
+        return exception[0] is Interrupt
+
+    def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
+        if frame.f_back is not None and frame.f_back in self._before:
+            self._before[frame.f_back] = ""  # the call does not end in C
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._on_opcode
+
+    def _on_opcode(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if event == "return":
+            self._before.pop(frame, None)
+        if event != "opcode" or self.raised:
+            return self._on_opcode
+        before, name = self._before.get(frame, ""), opcodes(frame.f_code)[frame.f_lasti]
+        self._before[frame] = name
+        if before.startswith(("CALL", "RESUME")) or "BACKWARD" in before:
+            self._left -= 1
+            if self._left < 0:
+                self.raised = True
+                raise Interrupt
+        return self._on_opcode
+
+
+_opcodes: dict[CodeType, dict[int, str]] = {}
+
+
+def opcodes(code: CodeType) -> dict[int, str]:
+    found = _opcodes.get(code)
+    if found is None:
+        found = _opcodes[code] = {step.offset: step.opname for step in dis.get_instructions(code)}
+    return found
+
+
+def interrupted_everywhere(once: Callable[[Interrupter], None]) -> Iterator[int]:
+    """Do something over and over, interrupted one point later each time, until it ends undisturbed."""
+    for at in range(2_000):
+        interrupter = Interrupter(at)
+        once(interrupter)
+        yield at
+        if not interrupter.raised:
+            return
+    raise AssertionError("it never came to its end")
+
+
+class Pass:
+    def on_send(self, record: Record) -> Record:
+        return record
+
+    def on_consume(self, record: Record) -> Record:
+        return record
+
+
+class Drop:
+    def on_send(self, record: Record) -> Any:
+        return DROP if record.value == b"drop" else record
+
+
+class TestAProducer:
+    @pytest.mark.parametrize("serve", ["poll", "flush"])
+    def test_still_serves_what_is_queued(
+        self, make_producer: Callable[..., Producer], topic: str, serve: str
+    ) -> None:
+        def once(interrupter: Interrupter) -> None:
+            producer.produce(topic, b"value", on_delivery=lambda *report: reports.append(report))
+            with interrupter:
+                getattr(producer, serve)(10)
+
+        reports: list[Any] = []
+        producer = make_producer(Pass())
+        for _ in interrupted_everywhere(once):
+            producer.produce(topic, b"next", on_delivery=lambda *report: reports.append(report))
+            before = len(reports)
+            assert producer.flush(10) == 0
+            assert len(reports) > before
+
+    def test_reports_what_was_queued_once_and_nothing_else(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        """What ``produce`` was interrupted in may be queued or not; it is never reported twice."""
+
+        class Acks:
+            def on_acknowledgement(self, record: Record, _metadata: Any, _error: Any) -> None:
+                acknowledged.append(record.value)
+
+        def once(interrupter: Interrupter) -> None:
+            nonlocal count
+            count += 1
+            value = str(count).encode()
+            with interrupter:
+                producer.produce(
+                    topic, value, on_delivery=lambda _, message: reported.append(message.value())
+                )
+                produced.append(value)
+
+        acknowledged: list[bytes | None] = []
+        reported: list[bytes | None] = []
+        produced: list[bytes] = []
+        count = 0
+        producer = make_producer(Pass(), Acks())
+        for _ in interrupted_everywhere(once):
+            pass
+        assert producer.flush(10) == 0
+        assert count > 20
+        assert len(set(acknowledged)) == len(acknowledged)
+        assert len(set(reported)) == len(reported)
+        assert set(produced) <= set(reported) == set(acknowledged)

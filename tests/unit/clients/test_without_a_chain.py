@@ -1,0 +1,139 @@
+"""A client without a chain is confluent-kafka's, and still takes what an application wrote for ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+
+from headerware import Chain, Headers, Record
+from headerware.clients import Producer
+from headerware.core.header_ids import HeaderId
+from headerware.interceptors import Trail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TRAIL_ID = HeaderId("0.0.0.5")
+EXPECTED = [("hw.sig", b"1"), ("tenant", b"north"), ("tenant", None)]
+READ = "auto.offset.reset"
+
+pytestmark = pytest.mark.parametrize("disabled", [False, True], ids=["empty", "HEADERWARE_DISABLED"])
+
+
+@pytest.fixture
+def producer(
+    connection: dict[str, Any], disabled: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Producer]:
+    if disabled:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+    with Producer(connection, chain=Chain([Trail()] if disabled else [])) as made:
+        assert not made.chain
+        yield made
+
+
+@pytest.fixture
+def on_the_wire(connection: dict[str, Any], topic: str, producer: Producer) -> Callable[[int], list[Any]]:
+    """Give a function that reads so many records of the topic with confluent-kafka's own consumer."""
+
+    def read(count: int) -> list[Any]:
+        assert producer.flush(30) == 0
+        consumer = confluent_kafka.Consumer({**connection, "group.id": topic, READ: "earliest"})
+        try:
+            consumer.subscribe([topic])
+            return consumer.consume(count, 30)
+        finally:
+            consumer.close()
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        Headers(EXPECTED),
+        Headers.builder(EXPECTED),
+        [(TRAIL_ID, b"1"), ("tenant", "north"), ("tenant", None)],
+        tuple(EXPECTED),
+        [list(pair) for pair in EXPECTED],
+        [("hw.sig", bytearray(b"1")), *EXPECTED[1:]],
+    ],
+    ids=["Headers", "HeadersBuilder", "an id", "a tuple", "lists", "a bytearray"],
+)
+class TestHeaders:
+    def test_of_produce(self, producer: Producer, topic: str, on_the_wire: Any, headers: Any) -> None:
+        producer.produce(topic, b"v", headers=headers)
+        (message,) = on_the_wire(1)
+        assert message.headers() == EXPECTED
+
+    def test_of_produce_batch(self, producer: Producer, topic: str, on_the_wire: Any, headers: Any) -> None:
+        assert producer.produce_batch(topic, [{"value": b"v", "headers": headers}, {"value": b"w"}]) == 2
+        first, second = on_the_wire(2)
+        assert (first.headers(), second.headers()) == (EXPECTED, None)
+
+    def test_of_produce_many(self, producer: Producer, topic: str, on_the_wire: Any, headers: Any) -> None:
+        records: list[Any] = [{"value": b"v", "headers": headers}, Record(topic, b"v", headers=headers)]
+        assert producer.produce_many(topic, records) == [None, None]
+        first, second = on_the_wire(2)
+        assert first.headers() == second.headers() == EXPECTED
+
+
+class TestIdsOfADict:
+    @pytest.mark.parametrize("header_id", [TRAIL_ID, 5])
+    def test_stand_for_names(self, producer: Producer, topic: str, on_the_wire: Any, header_id: int) -> None:
+        producer.produce(topic, b"v", headers={header_id: b"1"})
+        (message,) = on_the_wire(1)
+        assert message.headers() == [("hw.sig", b"1")]
+
+
+class TestNoHeaders:
+    @pytest.mark.parametrize("headers", [None, {}, [], (), Headers()])
+    def test_are_none(self, producer: Producer, topic: str, on_the_wire: Any, headers: Any) -> None:
+        producer.produce(topic, b"v", headers=headers)
+        (message,) = on_the_wire(1)
+        assert not message.headers()
+
+
+class TestWhatIsWrong:
+    """It is confluent-kafka's to refuse, or to take as it does."""
+
+    @pytest.mark.parametrize("headers", [5, "text", [("a",)], [5], [("a", 5)], {"a": 5}, {"a"}])
+    def test_is_refused_as_confluent_kafka_does(self, producer: Producer, topic: str, headers: Any) -> None:
+        with pytest.raises(TypeError) as ours:
+            producer.produce(topic, b"v", headers=headers)
+        with pytest.raises(TypeError) as theirs:
+            confluent_kafka.Producer({"log_level": 0}).produce(topic, b"v", headers=headers)
+        assert (type(ours.value), str(ours.value)) == (type(theirs.value), str(theirs.value))
+
+    def test_names_in_bytes_are_as_confluent_kafka_has_them(
+        self, producer: Producer, topic: str, on_the_wire: Any
+    ) -> None:
+        producer.produce(topic, b"v", headers={b"a": b"1"})  # type: ignore[arg-type]
+        (message,) = on_the_wire(1)
+        assert message.headers() == [("b'a'", b"1")]
+
+    def test_in_a_batch_is_told_of_its_record_alone(
+        self, producer: Producer, topic: str, on_the_wire: Any
+    ) -> None:
+        batch: list[dict[str, Any]] = [{"value": b"v", "headers": {"a": 5}}, {"value": b"w"}]
+        assert producer.produce_batch(topic, batch) == 1
+        assert isinstance(batch[0]["_error"], confluent_kafka.KafkaError)
+        (message,) = on_the_wire(1)
+        assert message.value() == b"w"
+
+
+class TestBatches:
+    def test_keep_timestamps_and_report(self, producer: Producer, topic: str, on_the_wire: Any) -> None:
+        reports: list[Any] = []
+        message = {"value": b"v", "timestamp": 1_700_000_000_000}
+        assert (
+            producer.produce_batch(topic, [message], on_delivery=lambda *report: reports.append(report)) == 1
+        )
+        (found,) = on_the_wire(1)
+        assert found.timestamp()[1] == 1_700_000_000_000
+        assert [report[0] for report in reports] == [None]
+
+    def test_to_a_topic_that_is_no_text_are_refused(self, producer: Producer) -> None:
+        with pytest.raises(TypeError):
+            producer.produce_batch(5, [{"value": b"v", "headers": {"a": b"1"}}])  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headerware.core.chain import Chain
+from headerware.core.context import Context
+from headerware.core.errors import InterceptorError
+from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Signals:
+    """Be interrupted in the hook, as by an alarm that comes just then."""
+
+    def __init__(self, *, on_error: str = "raise", wraps: bool = False) -> None:
+        self.on_error, self._wraps = on_error, wraps
+
+    def on_send(self, record: Record) -> Record:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except TimeoutError as error:
+            if self._wraps:
+                raise InterceptorError("could not be done") from error
+            raise
+        return record
+
+    def on_acknowledgement(self, *_: Any) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+
+def plain(_number: int, _frame: Any) -> None:
+    raise TimeoutError("in time")
+
+
+class Handler:
+    def method(self, number: int, frame: Any) -> None:
+        plain(number, frame)
+
+    def __call__(self, *arguments: Any) -> None:
+        raise TimeoutError("in time")
+
+
+@pytest.fixture(params=["function", "method", "object", "partial"])
+def _handler(request: pytest.FixtureRequest) -> Iterator[None]:
+    handlers: dict[str, Callable[..., None]] = {
+        "function": plain,
+        "method": Handler().method,
+        "object": Handler(),
+        "partial": functools.partial(lambda _own, number, frame: plain(number, frame), "own"),
+    }
+    before = signal.signal(signal.SIGUSR1, handlers[request.param])
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("_handler")
+class TestWhatASignalsHandlerRaises:
+    @pytest.mark.parametrize("on_error", ["raise", "skip", "drop"])
+    @pytest.mark.parametrize("wraps", [False, True])
+    def test_is_no_failure_of_the_interceptor_that_it_interrupts(self, on_error: str, *, wraps: bool) -> None:
+        with Chain([Signals(on_error=on_error, wraps=wraps)]).open(Context()) as session:
+            with pytest.raises(TimeoutError, match="in time"):
+                session.send_outcome(Record("orders", b"1"))
+            with pytest.raises(TimeoutError, match="in time"):
+                session.send_outcomes([Record("orders", b"1")])
+            with pytest.raises(TimeoutError, match="in time"):
+                session.acknowledge(Record("orders", b"1"), None, None)
+            (counts,) = session.stats().values()
+        assert not counts["failed"] + counts["skipped"] + counts["dropped"]
+
+
+class TestWhatAHookRaises:
+    def test_is_the_hooks_in_the_middle_of_a_handled_timeout(self) -> None:
+        """As where the application goes on in the ``except`` of what its handler raised."""
+
+        class Fails:
+            def on_send(self, record: Record) -> Record:
+                raise ValueError
+
+        before = signal.signal(signal.SIGUSR1, plain)
+        with Chain([Fails()]).open(Context()) as session:
+            try:
+                signal.raise_signal(signal.SIGUSR1)
+                time.sleep(1)
+            except TimeoutError:
+                assert isinstance(session.send_outcome(Record("orders", b"1")), InterceptorError)
+            finally:
+                signal.signal(signal.SIGUSR1, before)
+
+    def test_is_the_hooks_in_other_threads(self) -> None:
+        def hook(frame: Any) -> None:
+            raise TimeoutError(frame)
+
+        class Fails:
+            def on_send(self, record: Record) -> Record:
+                hook(threading.current_thread())
+                return record
+
+        outcomes: list[Any] = []
+        with Chain([Fails()]).open(Context()) as session:
+            thread = threading.Thread(
+                target=lambda: outcomes.append(session.send_outcome(Record("orders", b"1")))
+            )
+            thread.start()
+            thread.join()
+        assert isinstance(outcomes[0], InterceptorError)
