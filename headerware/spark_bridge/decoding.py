@@ -176,7 +176,13 @@ class DecodePlan:
         return frame.mapInArrow(mapped, struct_of(work.schema))
 
     def glued(
-        self, frame: DataFrame, work: Work, terms: Terms, accumulator: bytes | None = None
+        self,
+        frame: DataFrame,
+        work: Work,
+        terms: Terms,
+        accumulator: bytes | None = None,
+        *,
+        tasks: int | None = None,
     ) -> DataFrame:
         """Put messages together from rows that are slices.
 
@@ -185,10 +191,16 @@ class DecodePlan:
             work: what the executors are told; its schema is what they give.
             terms: what holds for this batch.
             accumulator: a pickled accumulator for their counts, or None.
+            tasks: the number of tasks that the slices are shuffled into; 0 if the slices of each Kafka
+                partition are in one task already. None if it is unknown: adaptive execution chooses it.
         """
         mapped = shipped(f"{_EXECUTORS}gluing:glue", work, accumulator, terms)
-        by_partition = frame.repartition("topic", "partition")
-        in_order = by_partition.sortWithinPartitions("topic", "partition", "offset")
+        if tasks is None and not _is_adaptive(frame):  # Spark would start 200 tasks for six slices
+            tasks = frame.sparkSession.sparkContext.defaultParallelism
+        if tasks != 0:
+            numbers = () if tasks is None else (tasks,)
+            frame = frame.repartition(*numbers, "topic", "partition")
+        in_order = frame.sortWithinPartitions("topic", "partition", "offset")
         return in_order.mapInArrow(mapped, struct_of(work.schema))
 
     def unrepeated(self, frame: DataFrame) -> DataFrame:
@@ -202,6 +214,11 @@ class DecodePlan:
         # Rows of one place are all kept: a hook may have made several of one record.
         ranked = frame.withColumn(rank, F.rank().over(first))
         return ranked.where(F.col(rank) == 1).drop(rank, IDENTITY)
+
+
+def _is_adaptive(frame: DataFrame) -> bool:
+    """Whether Spark chooses the number of a shuffle's tasks by their sizes; streams do not have it."""
+    return frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
 def _type(kind: DataType | str, name: str) -> DataType:
