@@ -58,9 +58,9 @@ def small_batches(*, batches: int) -> Iterator[Row]:
         told = {"folder": folder, "servers": broker.bootstrap_servers, "batches": batches, "partitions": 8}
         found = _job("batches", **told, small=594, large=6)
         how = (
-            "a call of the function for foreachBatch, that reads from 8 partitions and writes to 8 through the "
-            f"chain, against one that writes what the connector read; medians of {batches} batches after 2, in "
-            "one session that has Spark's own settings"
+            "a call of the function for foreachBatch, that reads from 8 partitions and writes to 8 through "
+            "the chain, against one that writes what the connector read; medians of "
+            f"{batches} batches after 2, in one session that has Spark's own settings"
         )
         yield Row(
             "Spark, a batch of 600 records with six messages in slices: time",

@@ -316,6 +316,8 @@ def batches(
 ) -> dict[str, Any]:
     options = {"kafka.bootstrap.servers": servers}
     names = {name: f"{name}-{large}" for name in ("read", "ours", "plain")}
+    folder /= f"batches-{large}"
+    folder.mkdir()
     edit_keyring(folder / "keys.json", lambda keys: with_new_key(keys, "bench", "hmac-sha256"), create=True)
     trail, compress, sign = chain(folder)
     ours = Chain([trail, compress, *([Slice(max_bytes=10_000)] if large else ()), sign])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.types import BinaryType, DataType, StructType
@@ -95,6 +95,16 @@ def decode(
     return plan.unrepeated(alone.unionByName(whole))
 
 
+class Decoded(NamedTuple):
+    """A frame of decoded rows that has not been computed."""
+
+    frame: DataFrame
+    read: DataFrame
+    """The rows that it is decoded from."""
+    arguments: tuple[Any, ...]
+    """The arguments of ``decode_alone``."""
+
+
 class DecodePlan:
     """What a frame and a chain come to: the schema that goes on, and which stages it takes.
 
@@ -172,8 +182,15 @@ class DecodePlan:
             accumulator: a pickled accumulator for their counts, or None.
             gathers: whether slices go on as they came, with their status.
         """
-        mapped = shipped(f"{_EXECUTORS}decoding:decode_alone", work, accumulator, gathers)
-        return frame.mapInArrow(mapped, struct_of(work.schema))
+        return self.lazily_alone(frame, work, accumulator, gathers=gathers).frame
+
+    def lazily_alone(
+        self, frame: DataFrame, work: Work, accumulator: bytes | None = None, *, gathers: bool = False
+    ) -> Decoded:
+        """Return what :meth:`alone` returns, and what it was made from."""
+        arguments = (work, accumulator, gathers)
+        mapped = shipped(f"{_EXECUTORS}decoding:decode_alone", *arguments)
+        return Decoded(frame.mapInArrow(mapped, struct_of(work.schema)), frame, arguments)
 
     def glued(
         self,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from headerware.spark_bridge.batches.batch import Batch
     from headerware.spark_bridge.batches.ledger import Ledger
-    from headerware.spark_bridge.decoding import DecodePlan
+    from headerware.spark_bridge.decoding import Decoded, DecodePlan
     from headerware.spark_bridge.executors.work import Work
 
 
@@ -41,6 +41,8 @@ class Found(NamedTuple):
     refused: int | None = None
     """None where nobody has counted yet."""
     topics: tuple[str, ...] = ()
+    uncomputed: Decoded | None = None
+    """What the frame is decoded from, if that is left to whoever writes it."""
 
 
 class _Counts(NamedTuple):
@@ -87,10 +89,12 @@ class Stages:
         """
         check_read(frame, needs_position=True)
         read = frame.withColumn("source", F.struct("topic", "partition", "offset"))
-        alone = self._plan.alone(read, self._work, self.counter.pickled, gathers=self._plan.gathers)
+        gathers = self._plan.gathers
+        lazily = self._plan.lazily_alone(read, self._work, self.counter.pickled, gathers=gathers)
+        alone = lazily.frame
         carried = self._carried(discard_waiting=discard_waiting)
         if not self._reads_twice:
-            return Found(alone)
+            return Found(alone, uncomputed=None if self._plan.typed else lazily)
         counts = self._counted(self._batch.cache(alone))
         found = Found(
             alone.where(_is(None, Status.FAILED)),
