@@ -23,7 +23,6 @@ from headerware.spark_bridge.executors.task import Task
 from headerware.spark_bridge.executors.tracing import within
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import (
-    collector_paused,
     column,
     header_lists,
     milliseconds,
@@ -214,7 +213,6 @@ def _hashed(*parts: object) -> bytes:
     return digest.digest()[:16]
 
 
-@collector_paused()
 def _read(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
     length = batch.num_rows
     found = batch.schema.get_field_index("headers")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
+from headerware.spark_bridge.frames.records import collector_paused
 from headerware.spark_bridge.frames.schema import STATUS, WITH_STATUS, Status
 from headerware.spark_bridge.frames.typed_rows import TypedRows
 
@@ -57,7 +58,8 @@ class Task:
         try:
             for batch in batches:
                 self._schema = output.resolved(self._schema, batch.schema, made)
-                yield from self._mapped(batch)
+                with collector_paused():
+                    yield from self._mapped(batch)
             yield from self._ended()
         finally:
             self._forget()
