@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import importlib
 import pickle
 import subprocess
@@ -65,10 +66,12 @@ def needing(_: bytes) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have Spark's files where they are in a worker."""
     monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
     monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    yield
+    gc.unfreeze()
 
 
 class TestShipped:
@@ -100,8 +103,8 @@ class TestShipped:
         assert advice in said
 
 
-class TestForgetArchives:
-    """Spark invalidates the caches of imports at the beginning of each task."""
+class TestSpareNextTask:
+    """Spark invalidates the caches of imports before each task, and collects garbage after it."""
 
     @pytest.fixture
     def archive(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
@@ -135,3 +138,19 @@ class TestForgetArchives:
         assert list(run(iter(["a"]))) == ["hw_in_zip_a"]
         assert list(run(iter(["b"]))) == ["hw_in_zip_b"]
         assert sys.modules["hw_in_zip_b"].__file__.startswith(archive)  # type: ignore[union-attr]
+
+    def test_the_collector_looks_at_nothing_that_stays(self) -> None:
+        run = shipped(f"{__name__}:begun", 1, 2)
+        before = len(gc.get_objects())
+        assert list(run(iter([1]))) == [(1, 2, 1)]
+        assert len(gc.get_objects()) < before / 10
+
+    def test_the_collector_still_finds_what_comes_later(self) -> None:
+        list(shipped(f"{__name__}:begun", 1, 2)(iter([1])))
+        frozen = gc.get_freeze_count()
+        cycle: list[Any] = []
+        cycle.append(cycle)
+        del cycle
+        assert gc.collect() >= 1
+        list(shipped(f"{__name__}:begun", 1, 2)(iter([1])))
+        assert gc.get_freeze_count() == frozen
