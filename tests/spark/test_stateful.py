@@ -170,7 +170,7 @@ class Story(NamedTuple):
 
 @pytest.fixture(scope="module", autouse=True)
 def _two_states(spark: SparkSession) -> Iterator[None]:
-    """Have two partitions of state: Spark makes 200 unless told otherwise, and keeps their number for ever."""
+    """Have two partitions of state: Spark makes 200 unless told otherwise, and keeps that number."""
     with setting(spark, STATES, "2"):
         yield
 
