@@ -25,8 +25,11 @@ class Row:
         reference: the reference's figure, in ``unit``.
         unit: such as ``records/s``.
         ratio: ours to the reference's, by pairs where there are pairs.
-        bar: the ratio to hold, such as ``at least 0.97``; empty for rows that only inform.
+        bar: what to hold: of the ratio, such as ``at least 0.97``; of our figure, such as
+            ``ours at most 1500``; of the difference, such as ``adds at most 3000``; empty for rows that only
+            inform.
         note: how it was measured.
+        cpu_us: CPU microseconds a record of ours and of the reference, where they were measured.
     """
 
     name: str
@@ -36,14 +39,17 @@ class Row:
     ratio: float
     bar: str = ""
     note: str = ""
+    cpu_us: tuple[float, float] | None = None
 
     @property
     def holds(self) -> bool | None:
         """Whether the bar holds; None where there is none."""
         if not self.bar:
             return None
-        word, _, number = self.bar.rpartition(" ")
-        return bool(_HOLDS[word](self.ratio, float(number)))
+        *figure, at, bound, number = self.bar.split()
+        figures = {"ours": self.ours, "adds": self.ours - self.reference}
+        found = figures[figure[0]] if figure else self.ratio
+        return bool(_HOLDS[f"{at} {bound}"](found, float(number)))
 
 
 def write(rows: Sequence[Row]) -> str:
@@ -58,16 +64,20 @@ def write(rows: Sequence[Row]) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Give the rows as a Markdown table."""
     lines = [
-        "| work | ours | reference | unit | ratio | bar | holds | how |",
-        "| --- | ---: | ---: | --- | ---: | --- | --- | --- |",
+        "| work | ours | reference | unit | ratio | CPU us a record | bar | holds | how |",
+        "| --- | ---: | ---: | --- | ---: | ---: | --- | --- | --- |",
     ]
     for row in rows:
         holds = {True: "yes", False: "no", None: ""}[row.holds]
         lines.append(
             f"| {row.name} | {row.ours:,.0f} | {row.reference:,.0f} | {row.unit} | {row.ratio:.3f} "
-            f"| {row.bar} | {holds} | {row.note} |"
+            f"| {_cpu(row)} | {row.bar} | {holds} | {row.note} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _cpu(row: Row) -> str:
+    return "" if row.cpu_us is None else " / ".join(f"{figure:,.1f}" for figure in row.cpu_us)
 
 
 def _machine() -> str:

@@ -25,8 +25,8 @@ from headerware.testing import KafkaBroker
 @click.option("--quick", is_flag=True, help="Fewer pairs; writes nothing.")
 @click.option(
     "--only",
-    type=click.Choice(["small", "large", "serdes", "header-ids", "connect", "spark"]),
-    help="Measure one group; writes nothing.",
+    type=click.Choice(["small", "large", "serdes", "header-ids", "connect", "spark", "spark-batches"]),
+    help="Measure one group; writes nothing. spark includes spark-batches.",
 )
 def main(*, quick: bool, only: str | None) -> None:
     """Measure all rows; exit code 1 where a bar does not hold."""
@@ -37,6 +37,7 @@ def main(*, quick: bool, only: str | None) -> None:
         "header-ids": lambda: header_ids.rows(pairs=8 if quick else 60),
         "connect": lambda: connect.rows(seconds=1 if quick else 3),
         "spark": lambda: spark.rows(pairs=3 if quick else 7, many=2_000_000 if quick else spark.MANY),
+        "spark-batches": lambda: spark.small_batches(batches=3 if quick else 9),
     }
     on_a_broker = {
         "small": lambda broker: small.rows(broker, pairs=8 if quick else 40),
@@ -54,7 +55,7 @@ def main(*, quick: bool, only: str | None) -> None:
                 if only in (None, name):
                     measured(group(broker))
     for name, rows_of in alone.items():
-        if only in (None, name):
+        if only in (None, name) or name.startswith(f"{only}-"):
             measured(rows_of())
     print(table(rows) if quick or only else write(rows))
     sys.exit(any(row.holds is False for row in rows))

@@ -40,11 +40,59 @@ def rows(*, pairs: int, many: int = MANY) -> Iterator[Row]:
         for job, (name, bar, against) in PAIRED.items():
             found = _job(job, folder=folder, pairs=pairs)
             note = f"against {against}; {size}"
-            yield Row(name, found["ours"], found["reference"], "records/s", found["ratio"], bar, note)
+            yield Row(
+                name, found["ours"], found["reference"], "records/s", found["ratio"], bar, note, _cpu(found)
+            )
         yield _cores(folder, pairs)
         yield _memory(folder, many)
         with KafkaBroker() as broker:
             yield _written(folder, broker, pairs)
+
+
+def small_batches(*, batches: int) -> Iterator[Row]:
+    """Measure micro-batches of few records, on two cores, with Spark's own settings."""
+    with tempfile.TemporaryDirectory() as folder, KafkaBroker() as broker:
+        for name in ("read", "ours", "plain"):
+            for large in (0, 6):
+                broker.create_topic(f"{name}-{large}", partitions=8)
+        told = {"folder": folder, "servers": broker.bootstrap_servers, "batches": batches, "partitions": 8}
+        found = _job("batches", **told, small=594, large=6)
+        how = (
+            "a call of the function for foreachBatch, that reads from 8 partitions and writes to 8 through "
+            "the chain, against one that writes what the connector read; medians of "
+            f"{batches} batches after 2, in one session that has Spark's own settings"
+        )
+        yield Row(
+            "Spark, a batch of 600 records with six messages in slices: time",
+            found["ours"]["ms"],
+            found["reference"]["ms"],
+            "ms",
+            found["ours"]["ms"] / found["reference"]["ms"],
+            "adds at most 3000",
+            f"trail, zstd, slices and HMAC; {how}. The first batch took {found['first_ms']:,.0f} ms",
+            _batch_cpu(found, 600),
+        )
+        found = _job("batches", **told, small=160, large=0)
+        yield Row(
+            "Spark, a batch of 160 records on 8 partitions: CPU",
+            found["ours"]["cpu_ms"],
+            found["reference"]["cpu_ms"],
+            "ms",
+            found["ours"]["cpu_ms"] / found["reference"]["cpu_ms"],
+            "ours at most 1500",
+            f"trail, zstd and HMAC; CPU of the driver, its JVM and the Python workers together (of it "
+            f"{found['ours']['workers_ms']:,.0f} ms in Python workers) during {how}",
+            _batch_cpu(found, 160),
+        )
+
+
+def _cpu(found: dict[str, Any]) -> tuple[float, float]:
+    return found["ours_cpu_us"], found["reference_cpu_us"]
+
+
+def _batch_cpu(found: dict[str, Any], records: int) -> tuple[float, float]:
+    ours, reference = (found[which]["cpu_ms"] * 1000 / records for which in ("ours", "reference"))
+    return ours, reference
 
 
 def _cores(folder: str, pairs: int) -> Row:
@@ -85,6 +133,7 @@ def _written(folder: str, broker: KafkaBroker, pairs: int) -> Row:
         "",
         f"against the connector's own read and write in foreachBatch; decode and encode with trail, zstd and "
         f"HMAC, and the ledger, are in; {pairs} pairs of {found['rows']:,}",
+        _cpu(found),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import shutil
 import statistics
 import struct
@@ -11,8 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pyarrow as pa
@@ -21,14 +23,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from vega_datasets import local_data
 
-from headerware import Chain
-from headerware.interceptors import Compress, Sign, Trail
+from headerware import Chain, Producer
+from headerware.interceptors import Compress, Sign, Slice, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge import configure, decode, encode, foreach_batch, kafka_sink
 
 KEY = b"k" * 32
 PARTS = 8
+WARM_UP = 2
 EARLY = 10
 """The memory after a tenth of the records is what later memory is compared with."""
 
@@ -41,8 +44,6 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.files.maxPartitionBytes": str(2 << 30),
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -140,15 +141,47 @@ def decode_by_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield decoded.set_column(of_headers, "headers", pa.array(headers, batch.schema.field("headers").type))
 
 
-def ran(frame: DataFrame) -> float:
-    """Compute all of a frame, and give how long that took."""
-    began = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - began
+class Cost(NamedTuple):
+    """What some work took, in seconds."""
+
+    time: float
+    cpu: float
+    """Of this process, its JVM and the Python workers."""
+    workers: float
+    """The CPU of the Python workers alone."""
+
+
+@contextmanager
+def cost(found: list[Cost]) -> Iterator[None]:
+    """Add what the body takes to a list."""
+    began, (cpu, workers) = time.perf_counter(), spent()
+    yield
+    took, (cpu_now, workers_now) = time.perf_counter() - began, spent()
+    found.append(Cost(took, cpu_now - cpu, workers_now - workers))
+
+
+def spent() -> tuple[float, float]:
+    """Return the CPU seconds of this process and all below it so far, and those of the Python workers."""
+    seconds = {"java": 0.0, "others": 0.0}
+    for process in (me := psutil.Process(), *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            is_ours = process == me or process.name() == "java"
+            seconds["java" if is_ours else "others"] += sum(
+                process.cpu_times()[:4]
+            )  # with children that ended
+    return sum(seconds.values()), seconds["others"]
+
+
+def ran(frame: DataFrame) -> Cost:
+    """Compute all of a frame, and return what that took."""
+    found: list[Cost] = []
+    with cost(found):
+        frame.write.format("noop").mode("overwrite").save()
+    return found[0]
 
 
 def pairs_of(
-    ours: Callable[[], float], reference: Callable[[], float], rows: int, pairs: int
+    ours: Callable[[], Cost], reference: Callable[[], Cost], rows: int, pairs: int
 ) -> dict[str, Any]:
     for warm_up in (ours, reference):
         warm_up()
@@ -160,12 +193,14 @@ def pairs_of(
         else:
             mine.append(ours())
             theirs.append(reference())
-    ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
+    ratios = [b.time / a.time for a, b in zip(mine, theirs, strict=True)]
     return {
-        "ours": rows / statistics.median(mine),
-        "reference": rows / statistics.median(theirs),
+        "ours": rows / statistics.median(each.time for each in mine),
+        "reference": rows / statistics.median(each.time for each in theirs),
         "ratio": statistics.median(ratios),
         "rows": rows,
+        "ours_cpu_us": statistics.median(each.cpu for each in mine) * 1e6 / rows,
+        "reference_cpu_us": statistics.median(each.cpu for each in theirs) * 1e6 / rows,
     }
 
 
@@ -198,7 +233,7 @@ def rate(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
     rows = wire.count()
     decoded = decode(wire, chain(folder))
     ran(decoded)
-    return {"rate": rows / statistics.median(ran(decoded) for _ in range(pairs))}
+    return {"rate": rows / statistics.median(ran(decoded).time for _ in range(pairs))}
 
 
 # Memory: the Python workers are watched while many records go through
@@ -250,18 +285,18 @@ def foreach(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> d
         wire = frame.select("key", "value", "headers")
         wire.write.format("kafka").options(**options, topic="plain").save()
 
-    def read(function: Any) -> float:
+    def read(function: Any) -> Cost:
         checkpoint = folder / f"checkpoint-{time.monotonic_ns()}"
         stream = spark.readStream.format("kafka").options(
             **options, subscribe="bench", includeHeaders="true", startingOffsets="earliest"
         )
         to = function(str(checkpoint))
         query = stream.load().writeStream.foreachBatch(to).option("checkpointLocation", str(checkpoint))
-        began = time.perf_counter()
-        query.trigger(availableNow=True).start().awaitTermination()
-        took = time.perf_counter() - began
+        found: list[Cost] = []
+        with cost(found):
+            query.trigger(availableNow=True).start().awaitTermination()
         shutil.rmtree(checkpoint)
-        return took
+        return found[0]
 
     ours = chain(folder)
     sink = kafka_sink({**options, "topic": "ours"}, chain=ours)
@@ -273,6 +308,65 @@ def foreach(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> d
     )
 
 
+# Small batches: two queries read the same topic, one through the chain; each batch is what was sent before it
+
+
+def batches(
+    spark: SparkSession, folder: Path, *, servers: str, batches: int, partitions: int, small: int, large: int
+) -> dict[str, Any]:
+    options = {"kafka.bootstrap.servers": servers}
+    names = {name: f"{name}-{large}" for name in ("read", "ours", "plain")}
+    folder /= f"batches-{large}"
+    folder.mkdir()
+    edit_keyring(folder / "keys.json", lambda keys: with_new_key(keys, "bench", "hmac-sha256"), create=True)
+    trail, compress, sign = chain(folder)
+    ours = Chain([trail, compress, *([Slice(max_bytes=10_000)] if large else ()), sign])
+    stream = spark.readStream.format("kafka").options(
+        **options, subscribe=names["read"], includeHeaders="true", startingOffsets="earliest"
+    )
+    through_chain = foreach_batch(
+        ours,
+        kafka_sink({**options, "topic": names["ours"]}, chain=ours),
+        checkpoint=str(folder / names["ours"]),
+    )
+
+    def as_it_is(frame: DataFrame, _: int) -> None:
+        wire = frame.select("key", "value", "headers")
+        wire.write.format("kafka").options(**options, topic=names["plain"]).save()
+
+    def read(function: Any, name: str) -> Cost:
+        found: list[Cost] = []
+
+        def measured(frame: DataFrame, batch: int) -> None:
+            with cost(found):
+                function(frame, batch)
+
+        writer = stream.load().writeStream.foreachBatch(measured)
+        query = writer.option("checkpointLocation", str(folder / name)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        (only,) = found
+        return only
+
+    mine, theirs = [], []
+    for _ in range(batches + WARM_UP):
+        with Producer({"bootstrap.servers": servers}, chain=ours) as producer:
+            for number in range(small + large):
+                value = os.urandom(50_000) if number < large else json.dumps({"number": number}).encode()
+                producer.produce(names["read"], value, str(number), number % partitions)
+        mine.append(read(through_chain, names["ours"]))
+        theirs.append(read(as_it_is, names["plain"]))
+    return {
+        "ours": medians(mine[WARM_UP:]),
+        "reference": medians(theirs[WARM_UP:]),
+        "first_ms": mine[0].time * 1000,
+    }
+
+
+def medians(costs: list[Cost]) -> dict[str, float]:
+    columns = zip(("ms", "cpu_ms", "workers_ms"), zip(*costs, strict=True), strict=True)
+    return {name: statistics.median(values) * 1000 for name, values in columns}
+
+
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "prepare": prepare,
     "A/A": paired_with_itself,
@@ -282,6 +376,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "rate": rate,
     "memory": memory,
     "foreach": foreach,
+    "batches": batches,
 }
 
 if __name__ == "__main__":

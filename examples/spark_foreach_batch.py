@@ -190,10 +190,7 @@ def cluster(servers: str | None) -> Iterator[str]:
 def session(keyring: Path) -> SparkSession:
     """Make the session, whose workers are told where their keyring is."""
     builder = SparkSession.builder.appName("by-state").config("spark.executorEnv.KEYRING", str(keyring))
-    builder = builder.config("spark.ui.showConsoleProgress", "false").config(
-        "spark.sql.shuffle.partitions", 2
-    )
-    spark = configure(builder).getOrCreate()
+    spark = configure(builder.config("spark.ui.showConsoleProgress", "false")).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

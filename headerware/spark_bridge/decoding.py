@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.types import BinaryType, DataType, StructType
@@ -95,6 +95,16 @@ def decode(
     return plan.unrepeated(alone.unionByName(whole))
 
 
+class Decoded(NamedTuple):
+    """A frame of decoded rows that has not been computed."""
+
+    frame: DataFrame
+    read: DataFrame
+    """The rows that it is decoded from."""
+    arguments: tuple[Any, ...]
+    """The arguments of ``decode_alone``."""
+
+
 class DecodePlan:
     """What a frame and a chain come to: the schema that goes on, and which stages it takes.
 
@@ -172,11 +182,24 @@ class DecodePlan:
             accumulator: a pickled accumulator for their counts, or None.
             gathers: whether slices go on as they came, with their status.
         """
-        mapped = shipped(f"{_EXECUTORS}decoding:decode_alone", work, accumulator, gathers)
-        return frame.mapInArrow(mapped, struct_of(work.schema))
+        return self.lazily_alone(frame, work, accumulator, gathers=gathers).frame
+
+    def lazily_alone(
+        self, frame: DataFrame, work: Work, accumulator: bytes | None = None, *, gathers: bool = False
+    ) -> Decoded:
+        """Return what :meth:`alone` returns, and what it was made from."""
+        arguments = (work, accumulator, gathers)
+        mapped = shipped(f"{_EXECUTORS}decoding:decode_alone", *arguments)
+        return Decoded(frame.mapInArrow(mapped, struct_of(work.schema)), frame, arguments)
 
     def glued(
-        self, frame: DataFrame, work: Work, terms: Terms, accumulator: bytes | None = None
+        self,
+        frame: DataFrame,
+        work: Work,
+        terms: Terms,
+        accumulator: bytes | None = None,
+        *,
+        tasks: int | None = None,
     ) -> DataFrame:
         """Put messages together from rows that are slices.
 
@@ -185,10 +208,16 @@ class DecodePlan:
             work: what the executors are told; its schema is what they give.
             terms: what holds for this batch.
             accumulator: a pickled accumulator for their counts, or None.
+            tasks: the number of tasks that the slices are shuffled into; 0 if the slices of each Kafka
+                partition are in one task already. None if it is unknown: adaptive execution chooses it.
         """
         mapped = shipped(f"{_EXECUTORS}gluing:glue", work, accumulator, terms)
-        by_partition = frame.repartition("topic", "partition")
-        in_order = by_partition.sortWithinPartitions("topic", "partition", "offset")
+        if tasks is None and not _is_adaptive(frame):  # Spark would start 200 tasks for six slices
+            tasks = frame.sparkSession.sparkContext.defaultParallelism
+        if tasks != 0:
+            numbers = () if tasks is None else (tasks,)
+            frame = frame.repartition(*numbers, "topic", "partition")
+        in_order = frame.sortWithinPartitions("topic", "partition", "offset")
         return in_order.mapInArrow(mapped, struct_of(work.schema))
 
     def unrepeated(self, frame: DataFrame) -> DataFrame:
@@ -202,6 +231,11 @@ class DecodePlan:
         # Rows of one place are all kept: a hook may have made several of one record.
         ranked = frame.withColumn(rank, F.rank().over(first))
         return ranked.where(F.col(rank) == 1).drop(rank, IDENTITY)
+
+
+def _is_adaptive(frame: DataFrame) -> bool:
+    """Whether Spark chooses the number of a shuffle's tasks by their sizes; streams do not have it."""
+    return frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
 def _type(kind: DataType | str, name: str) -> DataType:

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headerware.core.chain import Chain
+    from headerware.spark_bridge.decoding import Decoded
 
 _ENCODE: Final = "headerware.spark_bridge.executors.encoding:encode"
+_RECODE: Final = "headerware.spark_bridge.executors.passing:decode_and_encode"
 _IN_FULL: Final = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -163,6 +165,9 @@ class EncodePlan:
         accumulator: bytes | None = None,
         carrier: Mapping[str, str] | None = None,
         partition_counts: Mapping[str, int] | None = None,
+        *,
+        decoded: Decoded | None = None,
+        topic: str | None = None,
     ) -> DataFrame:
         """Give the encoded frame.
 
@@ -171,9 +176,14 @@ class EncodePlan:
             accumulator: a pickled accumulator for their counts, or None.
             carrier: the trace context of the batch, as headers have it.
             partition_counts: how many partitions topics have, as far as that is known.
+            decoded: if this frame is just decoded: what it is decoded from, so that one pass does both.
+            topic: the topic that all rows of a decoded frame go to; None if each goes to its own.
         """
-        mapped = shipped(_ENCODE, work, accumulator, dict(carrier or {}), dict(partition_counts or {}))
-        return self._frame.mapInArrow(mapped, struct_of(work.schema))
+        arguments = (work, accumulator, dict(carrier or {}), dict(partition_counts or {}))
+        if decoded is None or DIGEST in self._frame.columns:  # SQL makes the digest, in between
+            return self._frame.mapInArrow(shipped(_ENCODE, *arguments), struct_of(work.schema))
+        mapped = shipped(_RECODE, *decoded.arguments, *arguments, (self._frame.columns, topic))
+        return decoded.read.mapInArrow(mapped, struct_of(work.schema))
 
 
 def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:

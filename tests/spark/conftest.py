@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.eventLog.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -217,12 +215,12 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 class Stream:
     """One query's source and checkpoint; each run works on all that there is, as one batch."""
 
-    def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path, *topics: str) -> None:
+    def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path, *topics: str, **source: str) -> None:
         self.checkpoint = str(folder / "checkpoint")
         self.progress: list[Progress] = []
         from headerware.spark_bridge import kafka_source  # noqa: PLC0415 - where there is a session
 
-        options = {"kafka.bootstrap.servers": kafka.servers, "startingOffsets": "earliest"}
+        options = {"kafka.bootstrap.servers": kafka.servers, "startingOffsets": "earliest", **source}
         self._source = kafka_source(spark.readStream, {**options, "subscribe": ",".join(topics)})
 
     def run(self, chain: Chain, sink: Sink | Callable[[DataFrame, int], Any], **options: Any) -> None:
@@ -275,8 +273,8 @@ def new_stream(spark: SparkSession, kafka: Kafka) -> Callable[..., Stream]:
 
 
 @pytest.fixture
-def stream(new_stream: Callable[..., Stream], tmp_path: Path) -> Callable[[str], Stream]:
-    """Give a function of a topic that makes the test's stream."""
+def stream(new_stream: Callable[..., Stream], tmp_path: Path) -> Callable[..., Stream]:
+    """Give a function of a topic, and options of the source, that makes the test's stream."""
     return partial(new_stream, tmp_path)
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 120.0
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+STATES = "spark.sql.shuffle.partitions"
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 WIRE = pa.schema([
     ("topic", pa.string()),
@@ -165,6 +166,13 @@ class Story(NamedTuple):
         return sorted(
             (row for row in last if row.failure and row.partition == partition), key=lambda r: r.offset
         )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _two_states(spark: SparkSession) -> Iterator[None]:
+    """Have two partitions of state: Spark makes 200 unless told otherwise, and keeps that number."""
+    with setting(spark, STATES, "2"):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headerware.spark_bridge.decoding import Decoded
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """What a batch came to.
@@ -99,6 +101,8 @@ class Batch:
         """The trace context of the batch, as headers have it."""
         self.decoded: Final = counters.decoded
         self.encoded: Final = counters.encoded
+        self.uncomputed: Decoded | None = None
+        """The clean frame, if it is not computed, for a sink that encodes it in the pass that decodes it."""
         self._cached: list[DataFrame] = []
 
     def cache(self, frame: DataFrame) -> DataFrame:

@@ -206,6 +206,8 @@ class ForeachBatch:
             if found.refused is None or found.refused:
                 batch.bury(letters)
         clean = stages.unrepeated(clean).drop(*_OWN)
+        if found.uncomputed is not None:
+            batch.uncomputed = found.uncomputed._replace(frame=clean)
         self._sink.write(clean if self._transform is None else self._transformed(clean, batch.id), batch)
 
     def _transformed(self, clean: DataFrame, batch_id: int) -> DataFrame:

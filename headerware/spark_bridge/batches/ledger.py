@@ -174,15 +174,21 @@ class Ledger:
         frame = self._tables.read(self._previous.left)
         return frame if like is None else aligned(frame, like)
 
-    def leave(self, batch: int, frame: DataFrame) -> None:
+    def leave(self, batch: int, frame: DataFrame | None) -> None:
         """Write the rows that wait for the next batch; the last frame of an attempt counts.
+
+        Args:
+            batch: the batch that was begun.
+            frame: the rows; None if no row waits.
 
         Raises:
             LedgerError: where the batch is not the one that was begun.
         """
         begun = self._checked(batch)
-        rows = self._tables.write(frame, f"{batch:012d}-{begun.attempt}-left")
-        self._left = None if self._tables.read(rows).isEmpty() else rows
+        self._left = None
+        if frame is not None:
+            rows = self._tables.write(frame, f"{batch:012d}-{begun.attempt}-left")
+            self._left = None if self._tables.read(rows).isEmpty() else rows
         self._has_left = True
 
     def commit(self, batch: int) -> None:

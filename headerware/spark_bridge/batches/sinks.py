@@ -135,6 +135,8 @@ class _KafkaSink:
         self._admin: KafkaAdmin | None = None
 
     def write(self, frame: DataFrame, batch: Batch) -> None:
+        uncomputed = batch.uncomputed
+        decoded = uncomputed if uncomputed is not None and uncomputed.frame is frame else None
         if self._topic is not None:
             frame = frame.withColumn("topic", F.lit(self._topic))
         if self._chain is None:
@@ -158,7 +160,9 @@ class _KafkaSink:
             **batch.letters,
         )
         counts = self._partitions(batch) if _needs_partitions(chain) else {}
-        encoded = plan.encoded(work, batch.encoded.pickled, batch.carrier, counts)
+        encoded = plan.encoded(
+            work, batch.encoded.pickled, batch.carrier, counts, decoded=decoded, topic=self._topic
+        )
         if batch.dead_letters is None:
             self._save(encoded)
             return

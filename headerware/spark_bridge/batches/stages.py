@@ -21,13 +21,14 @@ from headerware.spark_bridge.frames.schema import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame
 
     from headerware.spark_bridge.batches.batch import Batch
     from headerware.spark_bridge.batches.ledger import Ledger
-    from headerware.spark_bridge.decoding import DecodePlan
+    from headerware.spark_bridge.decoding import Decoded, DecodePlan
     from headerware.spark_bridge.executors.work import Work
 
 
@@ -40,6 +41,19 @@ class Found(NamedTuple):
     refused: int | None = None
     """None where nobody has counted yet."""
     topics: tuple[str, ...] = ()
+    uncomputed: Decoded | None = None
+    """What the frame is decoded from, if that is left to whoever writes it."""
+
+
+class _Counts(NamedTuple):
+    """What is known of decoded rows."""
+
+    by_status: Mapping[Status | None, int]
+    topics: tuple[str, ...]
+    places: int
+    """The number of Kafka partitions that have slices."""
+    is_split: bool
+    """Whether the rows of a Kafka partition are in several tasks."""
 
 
 class Stages:
@@ -75,20 +89,26 @@ class Stages:
         """
         check_read(frame, needs_position=True)
         read = frame.withColumn("source", F.struct("topic", "partition", "offset"))
-        alone = self._plan.alone(read, self._work, self.counter.pickled, gathers=self._plan.gathers)
+        gathers = self._plan.gathers
+        lazily = self._plan.lazily_alone(read, self._work, self.counter.pickled, gathers=gathers)
+        alone = lazily.frame
         carried = self._carried(discard_waiting=discard_waiting)
         if not self._reads_twice:
-            return Found(alone)
+            return Found(alone, uncomputed=None if self._plan.typed else lazily)
         counts = self._counted(self._batch.cache(alone))
         found = Found(
             alone.where(_is(None, Status.FAILED)),
-            records=sum(counts.values()) - _count(counts, Status.POSITION),
-            refused=_count(counts, Status.FAILED),
-            topics=tuple(topic for _, topic in counts),
+            records=sum(counts.by_status.values()) - counts.by_status[Status.POSITION],
+            refused=counts.by_status[Status.FAILED],
+            topics=counts.topics,
         )
-        if carried is None and not _count(counts, Status.SLICE):
+        if carried is None and not counts.by_status[Status.SLICE]:
             return found
-        return self._glued(alone, carried, found)
+        parts = alone.where(_is(Status.SLICE, Status.POSITION))
+        if carried is None:
+            return self._glued(parts, counts.places if counts.is_split else 0, found)
+        parts = parts.unionByName(carried)
+        return self._glued(parts, self._counted(parts).places, found)
 
     def span(self, found: Found) -> AbstractContextManager[dict[str, str]]:
         """Make the batch's span, with links to the traces of its records; it gives the trace context."""
@@ -108,10 +128,23 @@ class Stages:
         plan = self._plan
         return plan.gathers or plan.dedups or self.is_traced or self._batch.dead_letters is not None
 
-    def _counted(self, alone: DataFrame) -> dict[tuple[Status | None, str], int]:
-        """Count rows by status and topic, which also computes and keeps them."""
-        rows = alone.groupBy(STATUS, "topic").count().collect()
-        return {(None if row[0] is None else Status(row[0]), row[1]): row[2] for row in rows}
+    def _counted(self, rows: DataFrame) -> _Counts:
+        """Count rows, which also computes and keeps them where they are cached.
+
+        It has no groups, for those are shuffled into ``spark.sql.shuffle.partitions`` tasks in a stream.
+        """
+        statuses = (None, *Status)
+        place = F.struct("topic", "partition")
+        found = rows.agg(
+            *(F.count(F.when(_is(status), 1)) for status in statuses),
+            F.collect_set("topic"),
+            F.collect_set(F.when(_is(Status.SLICE), place)),
+            F.collect_set(F.when(_is(Status.POSITION), place)),
+        )
+        ((*numbers, topics, with_slices, read),) = found.collect()
+        by_status = dict(zip(statuses, numbers, strict=True))
+        is_split = len(read) < by_status[Status.POSITION]  # each task says which places it has read
+        return _Counts(by_status, tuple(topics), len(with_slices), is_split)
 
     def _carried(self, *, discard_waiting: bool) -> DataFrame | None:
         schema = struct_of(self._work.schema)
@@ -125,20 +158,21 @@ class Stages:
                 "through, or pass discard_waiting=True to forget them",
                 path="chain",
             )
-        self._ledger.leave(self._batch.id, self._batch.spark.createDataFrame([], schema))
+        self._ledger.leave(self._batch.id, None)
         return None
 
-    def _glued(self, alone: DataFrame, carried: DataFrame | None, found: Found) -> Found:
-        parts = alone.where(_is(Status.SLICE, Status.POSITION))
-        parts = parts if carried is None else parts.unionByName(carried)
+    def _glued(self, parts: DataFrame, tasks: int, found: Found) -> Found:
         terms = Terms(batch_ms=self._now_ms, incomplete="carry")
-        glued = self._batch.cache(self._plan.glued(parts, self._work, terms, self.counter.pickled))
-        counts = self._counted(glued)
-        self._ledger.leave(self._batch.id, glued.where(_is(Status.SLICE)))
+        glued = self._batch.cache(
+            self._plan.glued(parts, self._work, terms, self.counter.pickled, tasks=tasks)
+        )
+        counts = self._counted(glued).by_status
+        waiting = counts[Status.SLICE]
+        self._ledger.leave(self._batch.id, glued.where(_is(Status.SLICE)) if waiting else None)
         return found._replace(
             frame=found.frame.unionByName(glued.where(_is(None, Status.FAILED))),
-            waiting=_count(counts, Status.SLICE),
-            refused=(found.refused or 0) + _count(counts, Status.FAILED),
+            waiting=waiting,
+            refused=(found.refused or 0) + counts[Status.FAILED],
         )
 
 
@@ -146,7 +180,3 @@ def _is(*statuses: Status | None) -> Any:
     column = F.col(STATUS)
     condition = column.isin([int(status) for status in statuses if status is not None])
     return column.isNull() | condition if None in statuses else condition
-
-
-def _count(counts: dict[tuple[Status | None, str], int], status: Status) -> int:
-    return sum(count for (found, _), count in counts.items() if found is status)

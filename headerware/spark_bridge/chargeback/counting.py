@@ -26,14 +26,16 @@ from headerware.spark_bridge.chargeback.expressions import (
     slice_value,
     trail_value,
 )
-from headerware.spark_bridge.chargeback.naming import COUNTED, counted
+from headerware.spark_bridge.chargeback.naming import COUNTED
 from headerware.spark_bridge.chargeback.rows import frame_of
 from headerware.spark_bridge.chargeback.schemas import AUDIT, KEYS, POSITIONS, RECORDS, require
 from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.executors.shipping import shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_COUNT: Final = "headerware.spark_bridge.chargeback.naming:count"
 _IN: Final = "struct('in' AS direction, cast(null AS string) AS group, hour)"
 _OUT: Final = """
     transform(filter(ranges, found -> offset >= found.begin AND offset < found.end),
@@ -130,7 +132,7 @@ def _counted(moved: DataFrame) -> DataFrame:
     """Give sums by name, of which the workers have made the most."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
-    by_message = _summed(moved.mapInArrow(counted, COUNTED), *_BY, "partition", "message", "first")
+    by_message = _summed(moved.mapInArrow(shipped(_COUNT), COUNTED), *_BY, "partition", "message", "first")
     sums = _summed(_carried_over(by_message), *_BY)
     hour = sql.timestamp_seconds(sql.col("hour") * HOUR_SECONDS)
     source = sql.when(sql.col("direction") == "in", "records").otherwise("offsets")

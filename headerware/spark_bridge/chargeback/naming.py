@@ -26,13 +26,15 @@ from headerware.registry.names import default_names
 from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
 COUNTED: Final = (
     "hour bigint, topic string, owner string, producer string, direction string, group string, "
     "records bigint, bytes bigint, malformed bigint, partition int, message binary, first boolean"
 )
-"""The schema of what :func:`counted` gives; hours are numbers since the epoch.
+"""The schema of what :func:`count` gives; hours are numbers since the epoch.
 
 ``partition`` and ``message``, its id, are null for what is no slice; ``first`` tells the slice of index 0.
 """
@@ -47,7 +49,12 @@ _owner_name = lru_cache(_REMEMBERED)(owner_name)
 _producer_name = lru_cache(_REMEMBERED)(producer_name)
 
 
-def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def count() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Begin a task that counts records."""
+    return _counted
+
+
+def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Sum batches by what they are to be counted by.
 
     Args:

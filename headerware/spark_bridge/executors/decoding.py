@@ -12,12 +12,11 @@ from headerware.core.record import Record
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
 from headerware.spark_bridge.executors.slices import NO_POSITION, WAITING, is_slice
+from headerware.spark_bridge.executors.task import Task
 from headerware.spark_bridge.frames import output
-from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import last_offsets, payload_bytes, read_records
-from headerware.spark_bridge.frames.schema import IDENTITY, STATUS, WITH_STATUS, Status
-from headerware.spark_bridge.frames.typed_rows import TypedRows
+from headerware.spark_bridge.frames.schema import IDENTITY, STATUS, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +39,7 @@ def decode_alone(work: bytes, accumulator: bytes, gathers: bytes) -> Callable[[B
     return Decoding(ready, tally, gathers=pickle.loads(gathers))  # noqa: S301 - as above
 
 
-class Decoding:
+class Decoding(Task):
     """One task's rows, from the wire to what an application sees.
 
     Args:
@@ -50,32 +49,10 @@ class Decoding:
     """
 
     def __init__(self, ready: Opened, tally: Tally, *, gathers: bool) -> None:
-        self._ready = ready
+        super().__init__(ready, tally, ("key", "value", "headers", "topic"), ready.work.typed)
         self._identities = ready.identities
-        self._tally = tally
         self._gathers = gathers
-        self._schema = arrow_schema(ready.work.schema)
-        self._says_status = STATUS in self._schema.names
         self._positions: dict[tuple[str, int], int] = {}
-        self._typed = TypedRows(ready.work.typed, self._schema)
-        self._computed = {
-            "key": output.keys,
-            "value": output.values,
-            "headers": output.headers,
-            "topic": output.topics,
-        }
-        self._made = {*self._computed, *WITH_STATUS}
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Map the task's batches."""
-        try:
-            for batch in batches:
-                self._schema = output.resolved(self._schema, batch.schema, self._made)
-                yield from self._mapped(batch)
-            if self._gathers and self._says_status:
-                yield from self._reached()
-        finally:
-            self._tally.report()
 
     def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = read_records(batch)
@@ -99,7 +76,7 @@ class Decoding:
         self._identities.clear()
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
-        session = self._ready.session
+        session = self._session
         if session.has("on_consume_batch"):
             return session.consume_outcomes(records)
         return map(session.consume_outcome, records)  # one by one, so that what is finished can go on
@@ -121,18 +98,6 @@ class Decoding:
             if identity is not None:
                 rows.mark({IDENTITY: identity})
 
-    def _refuse(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
-        """Let a row fail, as it came; raises where failures are to fail the job."""
-        failure = self._failure(error, record)
-        rows.keep(index, self._typed.without_objects(record))
-        rows.mark({"failure": failure})
-        if self._says_status:
-            rows.mark({STATUS: Status.FAILED})
-
-    def _failure(self, error: HeaderwareError, record: Record) -> dict[str, Any]:
-        self._tally.counts["refused"] += 1
-        return self._ready.refused(error, record)
-
     def _identify(self, rows: Rows, record: Record) -> None:
         identity = self._identities.pop((record.topic, record.partition, record.offset), None)
         rows.mark({IDENTITY: identity})
@@ -150,12 +115,6 @@ class Decoding:
                 rows.mark({STATUS: Status.SLICE, **self._typed.raw(record)})
         return alone
 
-    def _flushed(self, rows: Rows, records: Sequence[Record]) -> pa.RecordBatch:
-        batch = self._typed.batch(rows, self._computed, records, self._failure)
-        self._tally.count_out(rows)
-        rows.clear()
-        return batch
-
     def _count_in(self, batch: pa.RecordBatch, records: Sequence[Record]) -> None:
         tally = self._tally
         tally.counts["records_in"] += batch.num_rows
@@ -166,8 +125,10 @@ class Decoding:
             for place, offset in last_offsets(batch):
                 self._positions[place] = max(offset, self._positions.get(place, -1))
 
-    def _reached(self) -> Iterator[pa.RecordBatch]:
+    def _ended(self) -> Iterator[pa.RecordBatch]:
         """Say how far each partition was read, for messages that wait in vain."""
+        if not self._says_status:
+            return
         places = [
             Record(topic, partition=partition, offset=offset)
             for (topic, partition), offset in self._positions.items()

@@ -19,19 +19,16 @@ from headerware.interceptors import Identity
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
 from headerware.spark_bridge.executors.slices import WAITING
+from headerware.spark_bridge.executors.task import Task
 from headerware.spark_bridge.executors.tracing import within
-from headerware.spark_bridge.frames import output
-from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import (
-    collector_paused,
     column,
     header_lists,
     milliseconds,
     payload_bytes,
 )
-from headerware.spark_bridge.frames.schema import DIGEST, SOURCE, WITH_STATUS
-from headerware.spark_bridge.frames.typed_rows import TypedRows
+from headerware.spark_bridge.frames.schema import DIGEST, SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,33 +62,13 @@ def encode(
     return Encoding(ready, tally, pickle.loads(carrier))  # noqa: S301 - as above
 
 
-class Encoding:
+class Encoding(Task):
     """One task's rows, from what an application has to the wire."""
 
     def __init__(self, ready: Opened, tally: Tally, carrier: dict[str, str]) -> None:
-        self._ready = ready
-        self._tally = tally
+        super().__init__(ready, tally, ("topic", "key", "value", "headers", "partition"))
         self._carrier = carrier
-        self._schema = arrow_schema(ready.work.schema)
         self._identities = Identities(ready.work.scope)
-        self._columns = TypedRows(frozenset(), self._schema)  # what goes to Kafka is bytes
-        self._computed = {
-            "topic": output.topics,
-            "key": output.keys,
-            "value": output.values,
-            "headers": output.headers,
-            "partition": output.partitions,
-        }
-        self._made = {*self._computed, *WITH_STATUS}
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Map the task's batches."""
-        try:
-            for batch in batches:
-                self._schema = output.resolved(self._schema, batch.schema, self._made)
-                yield from self._mapped(batch)
-        finally:
-            self._tally.report()
 
     def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = _read(batch, self._ready.work.typed)
@@ -130,7 +107,7 @@ class Encoding:
         return prepared
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
-        session = self._ready.session
+        session = self._session
         if session.has("on_send_batch"):
             return session.send_outcomes(records)
         return map(session.send_outcome, records)  # one by one, so that what is finished can go on
@@ -147,22 +124,10 @@ class Encoding:
         for each in found:
             rows.add(index, each)
 
-    def _refuse(self, rows: Rows, index: int, plain: Record, error: HeaderwareError) -> None:
-        failure = self._failure(error, plain)
-        rows.keep(index, plain)
-        rows.mark({"failure": failure})
-
-    def _failure(self, error: HeaderwareError, plain: Record) -> dict[str, Any]:
-        self._tally.counts["refused"] += 1
-        return self._ready.refused(error, plain)
-
     def _flushed(self, rows: Rows, plain: Sequence[Record]) -> pa.RecordBatch:
         if self._ready.dedups:
             rows.records = [self._identities.placed(record, self._ready.pick) for record in rows.records]
-        batch = self._columns.batch(rows, self._computed, plain, self._failure)
-        self._tally.count_out(rows)
-        rows.clear()
-        return batch
+        return super()._flushed(rows, plain)
 
 
 class Identities:
@@ -248,7 +213,6 @@ def _hashed(*parts: object) -> bytes:
     return digest.digest()[:16]
 
 
-@collector_paused()
 def _read(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
     length = batch.num_rows
     found = batch.schema.get_field_index("headers")

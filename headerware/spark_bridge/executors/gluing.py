@@ -21,12 +21,10 @@ from headerware.core.record import Record
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
 from headerware.spark_bridge.executors.slices import NO_POSITION
-from headerware.spark_bridge.frames import output
-from headerware.spark_bridge.frames.arrow_schema import arrow_schema
+from headerware.spark_bridge.executors.task import Task
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import column, read_records
-from headerware.spark_bridge.frames.schema import ARRIVED, IDENTITY, STATUS, WITH_STATUS, Status
-from headerware.spark_bridge.frames.typed_rows import TypedRows
+from headerware.spark_bridge.frames.schema import ARRIVED, IDENTITY, STATUS, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -97,46 +95,25 @@ class Held:
         self._rows.clear()
 
 
-class Gluing:
+class Gluing(Task):
     """One task's partitions, one after the other."""
 
     def __init__(self, ready: Opened, tally: Tally, terms: Terms) -> None:
-        self._ready = ready
-        self._session = ready.session
-        self._tally = tally
+        super().__init__(ready, tally, ("key", "value", "headers", "topic", "timestamp"), ready.work.typed)
         self._terms = terms
-        self._schema = arrow_schema(ready.work.schema)
-        self._carries = STATUS in self._schema.names
-        self._typed = TypedRows(ready.work.typed, self._schema)
         self._held = Held()
         self._place: Place | None = None
-        self._computed = {
-            "key": output.keys,
-            "value": output.values,
-            "headers": output.headers,
-            "topic": output.topics,
-            "timestamp": output.timestamps,
-        }
-        self._made = {*self._computed, *WITH_STATUS}
 
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Map the task's batches."""
-        try:
-            for batch in batches:
-                self._schema = output.resolved(self._schema, batch.schema, self._made)
-                begin = 0
-                places = zip(column(batch, "topic"), column(batch, "partition"), strict=True)
-                for place, run in groupby(places):
-                    length = len(list(run))
-                    if place != self._place:
-                        yield from self._finish()
-                        self._place = place
-                    yield from self._feed(batch.slice(begin, length))
-                    begin += length
-            yield from self._finish()
-        finally:
-            self._forget()
-            self._tally.report()
+    def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        begin = 0
+        places = zip(column(batch, "topic"), column(batch, "partition"), strict=True)
+        for place, run in groupby(places):
+            length = len(list(run))
+            if place != self._place:
+                yield from self._ended()
+                self._place = place
+            yield from self._feed(batch.slice(begin, length))
+            begin += length
 
     def _feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = read_records(batch)
@@ -154,7 +131,7 @@ class Gluing:
                 try:
                     self._take(rows, index, record)
                 except HeaderwareError as error:
-                    self._fail(rows, index, record, error)
+                    self._refuse(rows, index, record, error)
                     yield from self._fail_siblings(rows, here, records, error)
             # While the rows are at hand; by the clock nothing expires before the partition's last row.
             for given_up in self._session.poll(_AT_ONCE_MS):
@@ -179,17 +156,6 @@ class Gluing:
             for identity in identities.values():
                 rows.mark({IDENTITY: identity})
 
-    def _fail(self, rows: Rows, index: int, record: Record, error: HeaderwareError) -> None:
-        failure = self._failure(error, record)
-        rows.keep(index, self._typed.without_objects(record))
-        rows.mark({"failure": failure})
-        if self._carries:
-            rows.mark({STATUS: Status.FAILED})
-
-    def _failure(self, error: HeaderwareError, record: Record) -> dict[str, Any]:
-        self._tally.counts["refused"] += 1
-        return self._ready.refused(error, record)
-
     def _fail_siblings(
         self, rows: Rows, here: dict[int | None, int], records: list[Record], error: Outcome
     ) -> Iterator[pa.RecordBatch]:
@@ -199,17 +165,17 @@ class Gluing:
         offsets = error.offsets
         for offset in offsets:
             if offset in here:
-                self._fail(rows, here[offset], records[here[offset]], error)
+                self._refuse(rows, here[offset], records[here[offset]], error)
         yield from self._fail_held(offsets, error)
 
     def _fail_held(self, offsets: Iterable[int], error: HeaderwareError) -> Iterator[pa.RecordBatch]:
         for batch in self._held.take(offsets):
             (record,) = read_records(batch)
             rows = Rows(batch, self._schema)
-            self._fail(rows, 0, record, error)
+            self._refuse(rows, 0, record, error)
             yield self._flushed(rows, [record])
 
-    def _finish(self) -> Iterator[pa.RecordBatch]:
+    def _ended(self) -> Iterator[pa.RecordBatch]:
         """End a partition: give up what has waited too long, and let the rest wait or fail."""
         if self._place is None:
             return
@@ -246,12 +212,6 @@ class Gluing:
             self._session.revoke([self._place])  # type: ignore[list-item]  # a place without a partition is never kept
         self._place = None
         self._held.clear()
-
-    def _flushed(self, rows: Rows, records: list[Record]) -> pa.RecordBatch:
-        batch = self._typed.batch(rows, self._computed, records, self._failure)
-        self._tally.count_out(rows)
-        rows.clear()
-        return batch
 
 
 def _cut_off(error: ReassemblyError) -> ReassemblyError:

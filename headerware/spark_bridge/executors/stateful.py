@@ -26,6 +26,7 @@ from headerware.spark_bridge.executors.gluing import Gluing, Terms
 from headerware.spark_bridge.executors.opened import opened
 from headerware.spark_bridge.executors.packs import alike, joined, packed, pieces
 from headerware.spark_bridge.executors.progress import Tally
+from headerware.spark_bridge.executors.shipping import spare_next_task
 from headerware.spark_bridge.frames.arrow_schema import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, bare_rows
 from headerware.spark_bridge.frames.records import column
@@ -138,7 +139,8 @@ class Reassembly(StatefulProcessor):
         yield from self._glued(key, {}, -1, timerValues.getCurrentProcessingTimeInMs(), fired_ms)
 
     def close(self) -> None:
-        """Do nothing: the chain stays open for the tasks that follow."""
+        """End the task; the chain stays open for the tasks that follow."""
+        spare_next_task()
 
     def _glued(
         self, key: Any, arrived: dict[int, bytes], reached: int, now_ms: int, fired_ms: int = -1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headerware.core.record import Record
-from headerware.spark_bridge.frames.records import collector_paused, header_column
+from headerware.spark_bridge.frames.records import header_column
 from headerware.spark_bridge.frames.schema import WITH_STATUS
 from headerware.spark_bridge.frames.typed_layout import whole
 
@@ -68,7 +68,6 @@ class Rows:
         if value.__class__ is bytes:
             self.size_bytes += len(value)
 
-    @collector_paused()
     def take(
         self, results: Iterator[tuple[int, Any]], identities: Mapping[Any, Any]
     ) -> tuple[int, Any] | None:

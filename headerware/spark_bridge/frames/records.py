@@ -29,9 +29,10 @@ HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from looking again and again at objects that are made to stay for a batch.
+    """Keep the garbage collector from looking at objects that stay until their batch has gone on.
 
-    Nothing of them is garbage, and looking costs more than making them.
+    Nothing of them is garbage, and looking costs more than making them. It must not begin again while they
+    are there, for then it would look at all of them at once.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -42,7 +43,6 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-@collector_paused()
 def read_records(batch: pa.RecordBatch) -> list[Record]:
     """Give the rows of a frame that was read from Kafka, as records."""
     length = batch.num_rows

@@ -132,7 +132,6 @@ builder = configure(SparkSession.builder.master("local[4,4]").appName("stop-at-p
 for key, value in {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
     # To compile plans for twenty rows takes longer than to run them.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -28,7 +28,6 @@ SETTINGS = {
     "spark.eventLog.rolling.enabled": "false",
     "spark.eventLog.logStageExecutorMetrics": "true",
     "spark.python.worker.reuse": "true",
-    "spark.sql.shuffle.partitions": "1",
     # Files stay until the session stops.
     "spark.cleaner.referenceTracking": "false",
     # Every function goes through a broadcast, and nothing is hidden by compression.
