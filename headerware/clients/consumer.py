@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from headerware.clients.cluster import cluster_id_port
 from headerware.clients.consumer_inbox import InboxConsumer
-from headerware.clients.dead_letters import DeadLetters
+from headerware.clients.dead_letters import LARGEST_BYTES, DeadLetters
 from headerware.clients.inbox import Inbox
 from headerware.clients.messages import fitted, record_of
 from headerware.clients.offsets import Offsets, Place
@@ -84,7 +84,7 @@ class Consumer(InboxConsumer):
                 cluster_id=cluster_id_port(self, conf),
                 publish=letters.publish,
                 pick_partition=letters.pick_partition,
-                max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", 1_000_000),
+                max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", LARGEST_BYTES),
             )
         )
         try:
