@@ -63,6 +63,7 @@ class Consumer(InboxConsumer):
         if given is None:
             _c_init(self, *args, **conf)  # raises what confluent-kafka raises
             raise TypeError("expected configuration dict")
+        self._raises = chain is not None
         self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
             become_raw(self, _RawConsumer)
@@ -106,7 +107,11 @@ class Consumer(InboxConsumer):
         self._simple = not self._offsets.gathers
         self._ticks = session.has("poll") or self._offsets.gathers
         self._next_tick = self._next_commit = 0.0
-        self._repeated = 0
+        self._repeated = self._refused = 0
+        self._logged: set[tuple[str | None, str]] = set()
+        self._refused_offsets: dict[Place, TopicPartition] = {}
+        self._pauses: dict[Place, tuple[int | None, float, float]] = {}
+        self._next_refused_commit = self._held_until = self._next_poll = 0.0
         self._deferred: Exception | None = None
         self._finish = weakref.finalize(self, _close_all, session, letters)
 
@@ -121,6 +126,8 @@ class Consumer(InboxConsumer):
             HeaderwareError: the chain refused a record; it is not delivered again.
         """
         self._raise_deferred()
+        if self._refused_offsets:
+            self._commit_refused()
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -129,6 +136,9 @@ class Consumer(InboxConsumer):
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
                 return None
+            if self._held_until and self._waits_for_a_letter(left):
+                asked = True
+                continue
             message: Message | None = _c_poll(self, self._patience(left))
             asked = True
             if self._ticks:
@@ -158,6 +168,8 @@ class Consumer(InboxConsumer):
         if not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
         self._raise_deferred()
+        if self._refused_offsets:
+            self._commit_refused()
         messages: list[Message] = []
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
@@ -169,6 +181,9 @@ class Consumer(InboxConsumer):
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
                 return messages
+            if self._held_until and self._waits_for_a_letter(left):
+                asked = True
+                continue
             wanted, asked = num_messages - len(messages), True
             fetched = self._fetched(wanted, self._patience(left), messages)
             if self._ticks:
@@ -304,7 +319,7 @@ class Consumer(InboxConsumer):
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Give the counters of each interceptor, and those of the client under ``client``."""
-        own = {"pending": len(self._inbox), "repeated": self._repeated}
+        own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
         return {**self._session.stats(), "client": own}
 
     def close(self) -> None:

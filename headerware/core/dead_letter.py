@@ -151,9 +151,7 @@ def _of_connect(error: InterceptorError) -> tuple[str, str | None, str | None] |
     return None
 
 
-def _spring(
-    record: Record, error: InterceptorError, group_id: str | None, lengths: Lengths
-) -> list[Pair]:
+def _spring(record: Record, error: InterceptorError, group_id: str | None, lengths: Lengths) -> list[Pair]:
     cause = error.__cause__
     stacktrace = _stacktrace(error, lengths)
     reason: dict[str, bytes | None] = {

@@ -29,7 +29,7 @@ DEADLINE_S: Final = 60.0
 TIMESTAMP_MS: Final = 1_700_000_000_000
 IMPATIENT: Final = {"headerware.dead_letter.message.timeout.ms": 500}
 LONG: Final = ("message", "stacktrace")
-CLAIM: Final = [("hw.slice", b"no slice at all")]
+CLAIM: Final[Any] = [("hw.slice", b"no slice at all")]
 """It keeps a slicer from cutting the letter, for a slice is never cut again."""
 
 
