@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from headerware.clients.cluster import cluster_id_port
 from headerware.clients.codes import TIMED_OUT
 from headerware.clients.consumer_inbox import InboxConsumer
-from headerware.clients.dead_letters import DeadLetters
+from headerware.clients.dead_letters import LARGEST_BYTES, DeadLetters
 from headerware.clients.inbox import Inbox
 from headerware.clients.messages import fitted, record_of
 from headerware.clients.offsets import Offsets, Place
@@ -63,6 +63,7 @@ class Consumer(InboxConsumer):
         if given is None:
             _c_init(self, *args, **conf)  # raises what confluent-kafka raises
             raise TypeError("expected configuration dict")
+        self._raises = chain is not None
         self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
@@ -83,7 +84,7 @@ class Consumer(InboxConsumer):
                 cluster_id=cluster_id_port(self, conf),
                 publish=letters.publish,
                 pick_partition=letters.pick_partition,
-                max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", 1_000_000),
+                max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", LARGEST_BYTES),
             )
         )
         try:
@@ -104,7 +105,11 @@ class Consumer(InboxConsumer):
         self._simple = not self._offsets.gathers
         self._ticks = session.has("poll") or self._offsets.gathers
         self._next_tick = self._next_commit = 0.0
-        self._repeated = 0
+        self._repeated = self._refused = 0
+        self._logged: set[tuple[str | None, str]] = set()
+        self._refused_offsets: dict[Place, TopicPartition] = {}
+        self._pauses: dict[Place, tuple[int | None, float, float]] = {}
+        self._next_refused_commit = self._held_until = self._next_poll = 0.0
         self._deferred: Exception | None = None
         self._finish = weakref.finalize(self, _close_all, session, letters)
         self._chained = True
@@ -122,6 +127,8 @@ class Consumer(InboxConsumer):
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
         self._raise_deferred()
+        if self._refused_offsets:
+            self._commit_refused()
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -130,6 +137,9 @@ class Consumer(InboxConsumer):
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
                 return None
+            if self._held_until and self._waits_for_a_letter(left):
+                asked = True
+                continue
             message: Message | None = _c_poll(self, self._patience(left))
             asked = True
             if self._ticks:
@@ -159,6 +169,8 @@ class Consumer(InboxConsumer):
         if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
         self._raise_deferred()
+        if self._refused_offsets:
+            self._commit_refused()
         messages: list[Message] = []
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
@@ -170,6 +182,9 @@ class Consumer(InboxConsumer):
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
                 return messages
+            if self._held_until and self._waits_for_a_letter(left):
+                asked = True
+                continue
             wanted, asked = num_messages - len(messages), True
             fetched = self._fetched(wanted, self._patience(left), messages)
             if self._ticks:
@@ -307,7 +322,7 @@ class Consumer(InboxConsumer):
         """Give the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {}}
-        own = {"pending": len(self._inbox), "repeated": self._repeated}
+        own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
         return {**self._session.stats(), "client": own}
 
     @unless_chained(_C.close)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import time
 from collections.abc import Mapping
 from typing import Any, Final
+from weakref import WeakSet
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -19,7 +23,11 @@ from headerware.core.session import Session
 
 _C: Final[Any] = confluent_kafka.Consumer
 _c_commit, _c_store = _C.commit, _C.store_offsets
+_BETWEEN_COMMITS_S: Final = 0.1
+_COMMIT_TIMEOUT_S: Final = 5.0
 _log: Final = logging.getLogger("headerware")
+_uncommitted: Final[WeakSet[Any]] = WeakSet()
+"""Consumers that have given out refused records whose offsets are not committed yet."""
 
 
 class OffsetsConsumer(confluent_kafka.Consumer):
@@ -31,6 +39,8 @@ class OffsetsConsumer(confluent_kafka.Consumer):
     _offsets: Offsets
     _commits_s: float
     _stores: bool
+    _refused_offsets: dict[Place, TopicPartition]
+    _next_refused_commit: float
 
     def store_offsets(
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None
@@ -106,8 +116,39 @@ class OffsetsConsumer(confluent_kafka.Consumer):
 
     def _pass(self, positions: Mapping[Place, tuple[int, int | None]]) -> None:
         """Store positions that have been passed, one a partition."""
-        for place, (position, leader_epoch) in positions.items():
+        for place, (position, leader_epoch) in positions.items() if self._stores else ():
             self._store_offset(self._offsets.stored(place, position, None, leader_epoch))
+
+    def _note_refused(self, offset: TopicPartition) -> None:
+        """Have the offset behind a refused record committed, for the application may die of it at once."""
+        if self._commits_s:
+            self._refused_offsets[place_of(offset)] = offset
+            _uncommitted.add(self)
+            self._commit_refused()
+
+    def _commit_refused(self) -> None:
+        """Commit the offsets behind refused records, but not in each call where there is a flood of them.
+
+        What is left then is committed by a later call, or when the consumer or the process ends.
+        """
+        if time.monotonic() >= self._next_refused_commit:
+            self._commit_refused_now()
+
+    def _commit_refused_now(self) -> None:
+        offsets = list(self._refused_offsets.values())
+        self._refused_offsets.clear()
+        _uncommitted.discard(self)
+        try:
+            _c_commit(self, offsets=offsets, asynchronous=True)
+            # A synchronous commit has no timeout. The coordinator answers in order, so the commit is done.
+            _C.committed(self, offsets, _COMMIT_TIMEOUT_S)
+        except (KafkaException, RuntimeError) as error:
+            _log.warning("the offset behind a refused record was not committed at once: %s", error)
+        self._next_refused_commit = time.monotonic() + _BETWEEN_COMMITS_S
+
+    def __del__(self) -> None:
+        if self in _uncommitted:
+            self._commit_refused_now()
 
     def _store_offset(self, offset: TopicPartition) -> None:
         try:
@@ -166,6 +207,16 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         if headers.__class__ is MessageHeaders:
             return headers.topic, headers.local
         return message.topic() or "", None
+
+
+def _commit_at_exit() -> None:
+    for consumer in list(_uncommitted):
+        consumer._commit_refused_now()  # noqa: SLF001 - the client itself
+
+
+atexit.register(_commit_at_exit)
+# A forked child has neither the threads nor the membership to commit with.
+os.register_at_fork(after_in_child=_uncommitted.clear)
 
 
 def _is_good(message: Any) -> bool:

@@ -109,3 +109,6 @@ class PartitionsConsumer(OffsetsConsumer):
         self._inbox.drop(places)
         self._offsets.forget(places)
         self._paused -= places
+        for place in places:
+            # librdkafka has committed what is stored, where the partition was ours to commit.
+            self._refused_offsets.pop(place, None)

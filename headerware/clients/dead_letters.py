@@ -16,7 +16,20 @@ from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import DeadLetterError
 from headerware.core.record import Record
 
+LARGEST_BYTES: Final = 1_048_588
+"""What a broker takes unless it is told otherwise, which is more than what librdkafka sends."""
 _TIMEOUT_MS: Final = 30_000
+_UNFIT: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+    }
+)
+"""Where the topic takes records, but not this one: too large, or its key or time is not permitted."""
+_UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
+"""What confluent-kafka raises for a part of a record that it cannot send."""
 
 
 class _Publisher(confluent_kafka.Producer):
@@ -45,8 +58,8 @@ class DeadLetters:
         """
         try:
             self._publish(record)
-        except (KafkaException, BufferError) as error:
-            raise DeadLetterError(f"topic {record.topic!r} did not take it: {error}") from error
+        except (KafkaException, BufferError, *_UNSENDABLE) as error:
+            raise unstored(record, error) from error
 
     def pick_partition(self, record: Record) -> int | None:
         """Choose one partition for all slices of a letter, where its key does not."""
@@ -84,8 +97,25 @@ class DeadLetters:
             producer.close()
 
 
+def unstored(record: Record, error: Exception) -> DeadLetterError:
+    """Say why a letter was not stored, and whether another one would be."""
+    if isinstance(error, _UNSENDABLE):
+        # Their texts may quote what they refuse.
+        return DeadLetterError(f"confluent-kafka cannot send it ({type(error).__name__})", unfit=True)
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    unfit = isinstance(cause, KafkaError) and cause.code() in _UNFIT
+    hint = (
+        f" (max.message.bytes of the topic and {DEAD_LETTER}message.max.bytes of the client say how large a "
+        f"letter may be; dead_letter_too_large = 'stub' goes on with a letter that has no payload)"
+    )
+    return DeadLetterError(
+        f"topic {record.topic!r} did not take it: {error}{hint if unfit else ''}", unfit=unfit
+    )
+
+
 def producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
     """Give a producer's settings out of a consumer's."""
     settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
-    return {"message.timeout.ms": _TIMEOUT_MS, **settings, **own}
+    limits = {"message.timeout.ms": _TIMEOUT_MS, "message.max.bytes": LARGEST_BYTES}
+    return {**limits, **settings, **own}

@@ -10,9 +10,11 @@ from types import TracebackType
 from typing import Any, Final
 
 import confluent_kafka
+from confluent_kafka import KafkaException
 
 from headerware.clients.batches import Sendable, error_of, message_records, to_record
 from headerware.clients.cluster import cluster_id_port
+from headerware.clients.dead_letters import unstored
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partitions import PartitionPicker
 from headerware.clients.producer_fan_out import FanOutProducer
@@ -100,8 +102,12 @@ class Producer(FanOutProducer):
 
         def publish(record: Record) -> None:
             live = reference()
-            if live is not None:
+            if live is None:
+                return
+            try:
                 live._publish(record)  # noqa: SLF001 - the client itself, without a cycle
+            except (KafkaException, BufferError) as error:
+                raise unstored(record, error) from error
 
         return Context(
             side="producer",

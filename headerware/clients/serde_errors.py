@@ -1,7 +1,9 @@
-"""Serde errors as clients raise them: ours, and confluent-kafka's serializing clients' at once.
+"""What an application hears of a refused record, in confluent-kafka's own terms.
 
-An application that catches ``ValueSerializationError`` or ``SerializationError`` of confluent-kafka
-catches them, and so does one that catches :class:`headerware.SerdeError`.
+Serde errors are ours, and confluent-kafka's serializing clients' at once: an application that catches
+``ValueSerializationError`` or ``SerializationError`` of confluent-kafka catches them, and so does one that
+catches :class:`headerware.SerdeError`. An application that does not know of Headerware gets a message whose
+``error()`` is a :class:`RefusedRecordError`.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import confluent_kafka.error as theirs
 from confluent_kafka import KafkaError, Message
 
 from headerware.clients.codes import (
+    BAD_MSG,
     KEY_DESERIALIZATION,
     KEY_SERIALIZATION,
+    RETRY,
     VALUE_DESERIALIZATION,
     VALUE_SERIALIZATION,
 )
-from headerware.core.errors import HeaderwareError, SerdeError
+from headerware.clients.offsets import Place
+from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, SerdeError
 
 
 class KeySerializationError(SerdeError, theirs.KeySerializationError):
@@ -42,6 +47,30 @@ _CLASSES: Final[dict[tuple[str, str | None], tuple[type[SerdeError], int]]] = {
     ("consume", "key"): (KeyDeserializationError, KEY_DESERIALIZATION),
     ("consume", "value"): (ValueDeserializationError, VALUE_DESERIALIZATION),
 }
+
+
+class RefusedRecordError(KafkaError):
+    """The error of a message that stands for a refused record."""
+
+    cause: HeaderwareError
+    """What the chain refused it with."""
+
+
+def as_message(error: HeaderwareError, place: Place, offset: int | None) -> Message:
+    """Make the message that stands for a refused record: its place and why, and none of its parts."""
+    code, text = BAD_MSG, str(error)
+    if isinstance(error, DeadLetterError):
+        code, text = RETRY, f"{text}; nothing behind it is read until the letter is stored"
+    else:
+        if isinstance(error, SerdeError) and error.part is not None:
+            code = _CLASSES["consume", error.part][1]
+        text += "; the record is passed over, and its offset counts as consumed"
+        if isinstance(error, InterceptorError) and error.step not in {None, "chain"}:
+            text += f" (on_error = 'dead_letter' of {error.step!r} keeps such records)"
+    refusal = RefusedRecordError(code, text, False, code == RETRY)  # noqa: FBT003 - fatal and retriable, by position only
+    refusal.cause = error
+    topic, partition = place
+    return Message(topic, partition, -1 if offset is None else offset, None, None, None, refusal)
 
 
 def as_client_error(

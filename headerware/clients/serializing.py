@@ -17,9 +17,10 @@ from confluent_kafka.error import ConsumeError
 from headerware.clients.consumer import Consumer
 from headerware.clients.deliveries import DeliveryCallback
 from headerware.clients.producer import Producer
+from headerware.clients.serde_errors import RefusedRecordError
 from headerware.core.chain import Chain
 from headerware.core.config import nested
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.headers import HeadersLike
 from headerware.core.hooks import Place, Stage
 from headerware.core.options import from_option
@@ -141,17 +142,24 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
             SerdeError: a key or value could not be deserialized; it is not delivered again.
             HeaderwareError: the chain refused a record; it is not delivered again.
             ConsumeError: an error event, or the end of a partition, as confluent-kafka's raises it;
-                ``consume`` gives these as messages.
+                ``consume`` gives these as messages. Where the chain comes from configuration, this is
+                raised for what other interceptors refused, too, with their error as ``exception``.
         """
         message = Consumer.poll(self, timeout)
-        if message is not None and (error := message.error()) is not None:
+        if message is None or (error := message.error()) is None:
+            return message
+        if not isinstance(error, RefusedRecordError):
             raise ConsumeError(error, kafka_message=message)
-        return message
+        refused = self._raisable(error.cause)
+        if isinstance(refused, SerdeError):
+            raise refused
+        raise ConsumeError(error, refused, message) from refused
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Give up to ``num_messages`` messages with their keys and values as objects.
 
-        Gives those before a refused record, and raises at the next call; events are among the messages.
+        Gives those before a refused record, and answers for that at the next call: it raises where the chain
+        was passed in code, else there is a message whose ``error()`` is set. Events are among the messages.
 
         Raises:
             SerdeError: a key or value could not be deserialized; it is not delivered again.

@@ -39,7 +39,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         now_ms: the clock, in milliseconds since the epoch; the only one that interceptors read.
         cluster_id: gives the cluster's id, or None as long as it is unknown; never blocks.
         publish: sends a finished record past the chain and returns once it is stored; raises
-            otherwise. None where there is nothing to send with.
+            otherwise, a :class:`~headerware.DeadLetterError` with ``unfit`` where it is this record that is
+            refused, such as for its size. None where there is nothing to send with.
         is_duplicate: says whether a record of this identity has come before from another place; None
             where the interceptor that asks is to remember by itself.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.

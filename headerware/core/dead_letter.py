@@ -2,31 +2,53 @@
 
 Connect's are decimal text (KIP-298), Spring's are binary: the partition 4 bytes, offset and timestamp 8,
 big-endian. A letter that fails again gets its reason replaced, so that it does not grow.
+
+A stub stands for an original that the topic does not take. It has no value and none of the original's
+headers; its key is the original's place as text, such as ``orders[3]@42``. Beside the reason it has
+
+    headerware.stub.value.bytes, headerware.stub.key.bytes       the sizes, in decimal text
+    headerware.stub.value.sha256, headerware.stub.key.sha256     SHA-256, in hexadecimal text
+    headerware.stub.headers, headerware.stub.headers.bytes       how many there were, and their size
+
+where those of a null value or key are left out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.errors import SerdeError, TransformError
-from headerware.core.headers import Headers, Pair
+from headerware.core.errors import SerdeError, TransformError, position
+from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headerware.core.errors import InterceptorError
 
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
 _PREFIXES: Final = (CONNECT, SPRING)
-_STACKTRACE_LIMIT: Final = 4096
-_MESSAGE_LIMIT: Final = 4096
+_STUB: Final = "headerware.stub."
+Lengths = tuple[int, int]
+"""The longest message and the longest stack trace of a reason, in characters."""
+_FULL: Final[Lengths] = (4096, 4096)
+_SHORTER: Final[tuple[Lengths, ...]] = ((4096, 0), (128, 0))
 _TIMESTAMP_TYPES: Final = {0: b"NoTimestampType", 1: b"CreateTime", 2: b"LogAppendTime"}
 
 
 def dead_letter(
-    record: Record, error: InterceptorError, *, topic: str, names: str, stage: str, group_id: str | None
+    record: Record,
+    error: InterceptorError,
+    *,
+    topic: str,
+    names: str,
+    stage: str,
+    group_id: str | None,
+    lengths: Lengths = _FULL,
 ) -> Record:
     """Make the record that goes to the dead-letter topic.
 
@@ -37,9 +59,13 @@ def dead_letter(
         names: ``connect`` or ``spring``.
         stage: what failed, such as ``ON_CONSUME``.
         group_id: the consumer group, or None.
+        lengths: the longest message and the longest stack trace.
     """
     own = [pair for pair in record.headers if not pair[0].startswith(_PREFIXES)]
-    reason = _spring(record, error, group_id) if names == "spring" else _connect(record, error, stage)
+    if names == "spring":
+        reason = _spring(record, error, group_id, lengths)
+    else:
+        reason = _connect(record, error, stage, lengths)
     return Record(
         topic=topic.replace("{topic}", record.topic),
         value=record.value,
@@ -47,6 +73,49 @@ def dead_letter(
         headers=Headers.trusted([*own, *reason]),
         timestamp_ms=record.timestamp_ms,
     )
+
+
+def dead_letters(
+    record: Record, error: InterceptorError, *, stubs: bool, **terms: Any
+) -> Iterator[tuple[Record, bool]]:
+    """Make the letters to try, the best first, and say of each whether it is only a stub.
+
+    First comes one with the whole reason, then those with a shorter reason, then stubs.
+
+    Args:
+        record: the original, as it came.
+        error: why it was refused.
+        stubs: whether a stub may stand for the record.
+        terms: the rest of what :func:`dead_letter` takes.
+    """
+    tried: Record | None = None
+    for lengths in (_FULL, *_SHORTER):
+        letter = dead_letter(record, error, lengths=lengths, **terms)
+        if letter != tried:
+            yield letter, False
+        tried = letter
+    if not stubs:
+        return
+    bare = record.replace(value=None, key=None, headers=EMPTY)
+    for lengths in (_FULL, *_SHORTER):
+        letter = dead_letter(bare, error, lengths=lengths, **terms)
+        stub = letter.replace(
+            key=position(record.topic, record.partition, record.offset).encode(),
+            headers=Headers.trusted([*letter.headers, *_described(record)]),
+            timestamp_ms=None,
+        )
+        yield stub, True
+
+
+def _described(record: Record) -> Iterator[Pair]:
+    """Say of a record what a stub of it says."""
+    for name, part in (("value", record.value), ("key", record.key)):
+        if part is not None:
+            yield f"{_STUB}{name}.bytes", str(len(part)).encode()
+            yield f"{_STUB}{name}.sha256", hashlib.sha256(part).hexdigest().encode()
+    size = sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
+    yield f"{_STUB}headers", str(len(record.headers)).encode()
+    yield f"{_STUB}headers.bytes", str(size).encode()
 
 
 def is_dead_letter_topic(pattern: str, topic: str) -> bool:
@@ -58,7 +127,7 @@ def is_dead_letter_topic(pattern: str, topic: str) -> bool:
     return longer and topic.startswith(before) and topic.endswith(after)
 
 
-def _connect(record: Record, error: InterceptorError, stage: str) -> list[Pair]:
+def _connect(record: Record, error: InterceptorError, stage: str, lengths: Lengths) -> list[Pair]:
     stage, component, exception = _of_connect(error) or (stage, error.step, _class_name(error))
     reason: dict[str, str | None] = {
         "topic": record.topic,
@@ -67,8 +136,8 @@ def _connect(record: Record, error: InterceptorError, stage: str) -> list[Pair]:
         "stage": stage,
         "class.name": component,
         "exception.class.name": exception,
-        "exception.message": _message(error),
-        "exception.stacktrace": _stacktrace(error),
+        "exception.message": _message(error, lengths),
+        "exception.stacktrace": _stacktrace(error, lengths),
     }
     return [(CONNECT + name, text.encode()) for name, text in reason.items() if text is not None]
 
@@ -82,8 +151,9 @@ def _of_connect(error: InterceptorError) -> tuple[str, str | None, str | None] |
     return None
 
 
-def _spring(record: Record, error: InterceptorError, group_id: str | None) -> list[Pair]:
+def _spring(record: Record, error: InterceptorError, group_id: str | None, lengths: Lengths) -> list[Pair]:
     cause = error.__cause__
+    stacktrace = _stacktrace(error, lengths)
     reason: dict[str, bytes | None] = {
         "original-topic": record.topic.encode(),
         "original-partition": None if record.partition is None else struct.pack(">i", record.partition),
@@ -93,8 +163,8 @@ def _spring(record: Record, error: InterceptorError, group_id: str | None) -> li
         "original-consumer-group": None if group_id is None else group_id.encode(),
         "exception-fqcn": _class_name(error).encode(),
         "exception-cause-fqcn": None if cause is None else _class_name(cause).encode(),
-        "exception-message": _message(error).encode(),
-        "exception-stacktrace": _stacktrace(error).encode(),
+        "exception-message": _message(error, lengths).encode(),
+        "exception-stacktrace": None if stacktrace is None else stacktrace.encode(),
     }
     return [(SPRING + name, value) for name, value in reason.items() if value is not None]
 
@@ -107,16 +177,19 @@ def _class_name(error: BaseException) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
-def _message(error: InterceptorError) -> str:
+def _message(error: InterceptorError, lengths: Lengths) -> str:
     """Give what was wrong, but not at any length: a record's names may stand in it."""
-    text = str(error)
-    return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}..."
+    text, limit = str(error), lengths[0]
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def _stacktrace(error: InterceptorError) -> str:
+def _stacktrace(error: InterceptorError, lengths: Lengths) -> str | None:
     """Give where it happened, without the causes' texts, which may quote a payload."""
+    limit = lengths[1]
+    if not limit:
+        return None
     frames = traceback.extract_tb(error.__traceback__)
     cause = error.__cause__
     if cause is not None and cause.__traceback__ is not error.__traceback__:
         frames.extend(traceback.extract_tb(cause.__traceback__))
-    return "".join(frames.format())[-_STACKTRACE_LIMIT:]
+    return "".join(frames.format())[-limit:]

@@ -194,7 +194,16 @@ class HeldBackError(InterceptorError):
 
 
 class DeadLetterError(HeldBackError):
-    """A refused record whose dead letter could not be delivered: nothing may move past it yet."""
+    """A refused record whose dead letter could not be delivered: nothing may move past it yet.
+
+    ``unfit`` says that the topic would take other letters but not this one, such as one that is too large.
+    """
+
+    unfit: bool = False
+
+    def __init__(self, message: str, *, unfit: bool = False) -> None:
+        super().__init__(message)
+        self.unfit = unfit
 
 
 def position(topic: str, partition: int | None, offset: int | None) -> str:

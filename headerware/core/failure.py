@@ -124,5 +124,6 @@ def _unpublished(error: Exception, reason: InterceptorError) -> DeadLetterError:
         f"the dead letter could not be stored ({type(error).__name__}{said}), so the record stays where "
         f"it is; it was refused because: {reason}"
     )
+    failure.unfit = isinstance(error, DeadLetterError) and error.unfit
     failure.__cause__ = error
     return failure

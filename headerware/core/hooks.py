@@ -167,6 +167,9 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             interceptors that observe.
         dead_letter_topic: where ``dead_letter`` publishes; ``{topic}`` is the record's own.
         dead_letter_headers: whose names the reason gets: Connect's, in decimal text, or Spring's, binary.
+        dead_letter_too_large: what a consumer does with a record whose letter the topic refuses as too large
+            even with the shortest reason: ``stub`` publishes a letter without the payload and goes on,
+            ``hold`` stays at the record.
     """
 
     type: ClassVar[str] = ""
@@ -183,6 +186,7 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     on_error: OnError | None = None
     dead_letter_topic: str = "{topic}.dead-letter"
     dead_letter_headers: Literal["connect", "spring"] = "connect"
+    dead_letter_too_large: Literal["stub", "hold"] = "stub"
 
     @property
     def unsignable(self) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
+from headerware.core.dead_letter import dead_letters, is_dead_letter_topic
 from headerware.core.edge import (
     WIRE_TYPES,
     admit,
@@ -23,7 +23,7 @@ from headerware.core.edge import (
     refuse_encodings,
     to_wire,
 )
-from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, raised_at
+from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
 from headerware.core.fold import Fold, Outcome
 from headerware.core.hooks import DROP, Place
 from headerware.core.interrupts import pass_on_interrupt
@@ -283,17 +283,31 @@ class Session:
         publish = self.context.publish
         if publish is None:
             raise DeadLetterError("this session's context has no publish port to send a dead letter with")
-        letter = dead_letter(
+        policy = getattr(interceptor, "dead_letter_too_large", "stub")
+        refusal: InterceptorError | None = None
+        for letter, is_stub in dead_letters(
             original,
             error,
+            # What is sent stands nowhere else, so its application keeps it.
+            stubs=policy == "stub" and stage == "ON_CONSUME",
             topic=topic,
             names=str(getattr(interceptor, "dead_letter_headers", "connect")),
             stage=stage,
             group_id=self.context.group_id,
-        )
-        for piece in self._cut(letter):
-            publish(piece)
-        return True
+        ):
+            try:
+                for piece in self._cut(letter):
+                    publish(piece)
+            except InterceptorError as unstored:
+                if isinstance(unstored, DeadLetterError) and not unstored.unfit:
+                    raise
+                refusal = unstored
+            else:
+                if is_stub and refusal is not None:
+                    _note_stub(step, original, refusal)
+                return True
+        assert refusal is not None  # noqa: S101 - there is always a letter to try
+        raise refusal
 
     def _cut(self, letter: Record) -> Iterable[Record]:
         """Cut a letter that was glued from slices, for it may be too large to go in one piece."""
@@ -302,6 +316,20 @@ class Session:
                 pieces = cut(letter)
                 return (pieces,) if isinstance(pieces, Record) else pieces
         return (letter,)
+
+
+def _note_stub(step: Step, original: Record, refusal: InterceptorError) -> None:
+    """Count a letter that is only a stub, and log the first of a step's."""
+    step.counts["stubs"] = step.counts.get("stubs", 0) + 1
+    if "stub" not in step.warned:
+        step.warned.add("stub")
+        _log.warning(
+            "%s: the dead letter of %s holds a stub in place of the payload, for %s (further ones are only "
+            "counted)",
+            step.name,
+            position(original.topic, original.partition, original.offset),
+            refusal.message,
+        )
 
 
 def _unchanged(record: Record) -> Outcome:

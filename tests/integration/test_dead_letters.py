@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import random
 import struct
 import time
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from confluent_kafka import KafkaException
 
-from headerware import DeadLetterError, Headers, InterceptorError, Record
+from headerware import DeadLetterError, Headers, Interceptor, InterceptorError, Record
 from headerware.interceptors import Sign, Slice, Trail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from confluent_kafka import Message
 
     from headerware import Consumer
     from tests.integration.conftest import Cluster
@@ -26,6 +29,8 @@ DEADLINE_S: Final = 60.0
 TIMESTAMP_MS: Final = 1_700_000_000_000
 IMPATIENT: Final = {"headerware.dead_letter.message.timeout.ms": 500}
 LONG: Final = ("message", "stacktrace")
+CLAIM: Final[Any] = [("hw.slice", b"no slice at all")]
+"""It keeps a slicer from cutting the letter, for a slice is never cut again."""
 
 
 def tamper(cluster: Cluster, topic: str, keyring: str) -> list[tuple[str, bytes | None]]:
@@ -108,6 +113,79 @@ class TestLetters:
             headers = Headers(message.headers())
             assert headers[0] == ("a", b"1")
             assert dict(headers)["__connect.errors.class.name"] == b"picky"
+
+
+class TestTooLarge:
+    """Whoever can write to a topic can write records that no dead-letter topic takes with a reason."""
+
+    def refused(self, cluster: Cluster, *records: dict[str, Any], **settings: Any) -> list[Message]:
+        """Lay plain records and a good one through a chain that refuses them, and give their letters."""
+        topic = cluster.topic("orders", config={"message.timestamp.after.max.ms": str(2**62)})
+        letters = cluster.topic("letters", config=settings)
+        wire = cluster.plain_producer(message_max_bytes=2_000_000)
+        for record in (*records, {"value": b"good", "key": b"key"}):
+            wire.produce(topic, partition=0, **record)
+            assert wire.flush(DEADLINE_S) == 0
+        told: Any = {"on_error": "dead_letter", "dead_letter_topic": letters}
+        consumer = cluster.consumer(topic, Picky(**told), Slice(**told))
+        assert [m.value() for m in cluster.rest_of(consumer, topic)] == [b"good"]
+        consumer.commit(asynchronous=False)
+        assert cluster.committed(topic, topic)[0] == len(records) + 1
+        return cluster.on_the_wire(letters)
+
+    # What Java's producer sends at most: such a letter leaves room for a short reason at the broker's limit.
+    NEARLY: Final = b"bad" + bytes(1_048_000)
+    LARGEST: Final = b"bad" + bytes(1_048_450)
+
+    def test_a_reason_is_shortened_where_that_is_enough(self, cluster: Cluster) -> None:
+        (letter,) = self.refused(cluster, {"value": self.NEARLY, "key": b"k", "headers": CLAIM})
+        assert letter.value() == self.NEARLY
+        names = Headers(letter.headers()).names()
+        assert "__connect.errors.exception.stacktrace" not in names
+        assert "__connect.errors.exception.message" in names
+
+    def test_a_stub_stands_for_the_largest(self, cluster: Cluster) -> None:
+        (letter,) = self.refused(cluster, {"value": self.LARGEST, "headers": CLAIM})
+        assert letter.value() is None
+        headers = dict(Headers(letter.headers()))
+        assert headers["__connect.errors.offset"] == b"0"
+        assert headers["headerware.stub.value.bytes"] == str(len(self.LARGEST)).encode()
+        assert headers["headerware.stub.value.sha256"] == hashlib.sha256(self.LARGEST).hexdigest().encode()
+
+    def test_a_stub_stands_for_headers_that_are_too_large(self, cluster: Cluster) -> None:
+        bloated = [*CLAIM, ("x", bytes(1_048_350))]
+        (letter,) = self.refused(cluster, {"value": b"bad", "headers": bloated})
+        headers = dict(Headers(letter.headers()))
+        assert headers["headerware.stub.headers"] == b"2"
+        assert "x" not in headers
+
+    def test_the_brokers_limit_may_be_lower_than_the_clients(self, cluster: Cluster) -> None:
+        limits = {"max.message.bytes": "10000"}
+        (letter,) = self.refused(cluster, {"value": b"bad" + bytes(20_000), "headers": CLAIM}, **limits)
+        assert dict(Headers(letter.headers()))["headerware.stub.value.bytes"] == b"20003"
+
+    def test_what_compression_made_small_is_no_obstacle(self, cluster: Cluster) -> None:
+        topic = cluster.topic("orders")
+        wire = cluster.plain_producer(message_max_bytes=50_000_000, compression_type="gzip")
+        wire.produce(topic, b"bad" + bytes(20_000_000), headers=CLAIM)
+        wire.produce(topic, b"good")
+        assert wire.flush(DEADLINE_S) == 0
+        consumer = cluster.consumer(topic, Picky(), Slice(on_error="dead_letter"))
+        assert [m.value() for m in cluster.rest_of(consumer, topic)] == [b"good"]
+        (letter,) = cluster.on_the_wire(f"{topic}.dead-letter")
+        assert dict(Headers(letter.headers()))["headerware.stub.value.bytes"] == b"20000003"
+
+    def test_a_key_or_time_that_the_topic_refuses_is_no_obstacle_either(self, cluster: Cluster) -> None:
+        soon = int(time.time() * 1000) + 86_400_000
+        (letter,) = self.refused(
+            cluster,
+            {"value": b"bad", "timestamp": soon, "key": b"k"},
+            **{"message.timestamp.after.max.ms": "3600000"},
+        )
+        assert dict(Headers(letter.headers()))["headerware.stub.value.bytes"] == b"3"
+        (letter,) = self.refused(cluster, {"value": b"bad"}, **{"cleanup.policy": "compact"})
+        assert dict(Headers(letter.headers()))["headerware.stub.value.bytes"] == b"3"
+        assert letter.key() == dict(Headers(letter.headers()))["__connect.errors.topic"] + b"[0]@0"
 
 
 class TestUnavailableTopic:
@@ -199,10 +277,10 @@ class TestUnavailableTopic:
         return caught.value
 
 
-class Picky:
+class Picky(Interceptor, frozen=True, kw_only=True):
     """Refuse what begins with "bad"."""
 
-    on_error = "dead_letter"
+    on_error: Any = "dead_letter"
 
     def on_consume(self, record: Record) -> Record:
         if record.value.startswith(b"bad"):

@@ -200,8 +200,9 @@ class TestPoll:
         take(consumer, 1)
         with pytest.raises(InterceptorError):
             consumer.poll(10)
-        consumer.commit(asynchronous=False)
-        assert committed(consumer, topic)[0] == 2
+        assert committed(consumer, topic)[0] == 2, "at once, for the application may die of it"
+        with pytest.raises(KafkaException, match="_NO_OFFSET"):
+            consumer.commit(asynchronous=False)
 
     def test_gives_all_records_of_a_fan_out(
         self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
@@ -245,7 +246,6 @@ class TestConsume:
         assert committed(consumer, topic)[0] == 1
         with pytest.raises(InterceptorError):
             consumer.consume(3, 5)
-        consumer.commit(asynchronous=False)
         assert committed(consumer, topic)[0] == 2
 
     def test_commits_no_position_beyond_what_was_not_taken(
@@ -762,7 +762,7 @@ class TestLifecycle:
         consumer = make_consumer(Upper(), topic=topic)
         take(consumer, 1)
         assert consumer.stats()["upper"]["consumed"] == 1
-        assert consumer.stats()["client"] == {"pending": 0, "repeated": 0}
+        assert consumer.stats()["client"] == {"pending": 0, "repeated": 0, "refused": 0}
 
 
 class TestRebalance:

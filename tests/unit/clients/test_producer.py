@@ -13,7 +13,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 import headerware
 from headerware.clients import Producer
 from headerware.core.chain import Chain
-from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError, RecordError
+from headerware.core.errors import (
+    DeadLetterError,
+    HeaderError,
+    HeaderwareError,
+    InterceptorError,
+    RecordError,
+)
 from headerware.core.hooks import DROP, FanOut, Interceptor, Role
 from headerware.core.record import Record
 from headerware.interceptors import Slice
@@ -739,6 +745,23 @@ class TestDeadLetters:
         assert letter is not None
         assert letter.value() == b"value"
         assert ("own", b"1") in (letter.headers() or [])
+
+    def test_that_are_too_large_get_a_shorter_reason_or_are_raised(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        class Careful(Interceptor, frozen=True, kw_only=True):
+            def on_send(self, record: Record) -> Record:
+                raise InterceptorError("no")
+
+        producer = make_producer(
+            Careful(name="careful", on_error="dead_letter", dead_letter_topic=f"{topic}.dead"),
+            message_max_bytes=2_000,
+        )
+        producer.produce(topic, bytes(1_400))
+        assert producer.stats()["careful"]["dead_lettered"] == 1
+        with pytest.raises(DeadLetterError, match="MSG_SIZE_TOO_LARGE") as raised:
+            producer.produce(topic, bytes(2_001))
+        assert raised.value.unfit, "the application still has the record, so no stub stands for it"
 
 
 class TestRaw:

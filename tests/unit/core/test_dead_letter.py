@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import struct
 from types import SimpleNamespace as Hooks
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ import pytest
 
 from headerware import DROP, Chain, Context, DeadLetterError, Headers, Place, Record, SignatureError
 from headerware.core.dead_letter import is_dead_letter_topic
+from headerware.interceptors import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,3 +232,130 @@ class TestLargeLetters:
 
         slicer = Hooks(name="slice", place=Place.SLICE, on_send=cut)
         assert [letter.value for letter in letters(refusing(), slicer)] == [b"v", b"a", b"l", b"u", b"e"]
+
+
+class Topic:
+    """A dead-letter topic that takes letters up to a size, as a broker does."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.letters: list[Record] = []
+        self.attempts = 0
+
+    def __call__(self, letter: Record) -> None:
+        self.attempts += 1
+        if wire_size(letter) > self.limit:
+            raise DeadLetterError("the message is too large", unfit=True)
+        self.letters.append(letter)
+
+
+def wire_size(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.value or b"") + len(record.key or b"") + headers
+
+
+class TestTooLarge:
+    """One record must not hold up a partition because its letter is larger than the topic takes."""
+
+    LARGE = ORIGINAL.replace(value=bytes(10_000))
+
+    def published(self, limit: int, record: Record = LARGE, **options: Any) -> Record:
+        topic = Topic(limit)
+        session = Chain([refusing(**options)]).open(Context(publish=topic))
+        assert session.consume_outcome(record) is DROP
+        assert session.stats()["sign"]["dead_lettered"] == 1
+        (letter,) = topic.letters
+        return letter
+
+    @pytest.mark.parametrize("names", ["connect", "spring"])
+    def test_the_stack_trace_goes_first(self, names: str) -> None:
+        full = self.published(100_000, dead_letter_headers=names)
+        letter = self.published(wire_size(full) - 1, dead_letter_headers=names)
+        assert (letter.value, letter.key) == (self.LARGE.value, self.LARGE.key)
+        gone = set(full.headers.names()) - set(letter.headers.names())
+        assert {name.endswith("stacktrace") for name in gone} == {True}
+
+    def test_then_most_of_the_message(self) -> None:
+        error = SignatureError("x" * 3_000)
+        letter = self.published(wire_size(self.LARGE) + 1_000, error=error)
+        assert letter.value == self.LARGE.value
+        message = letter.headers.last("__connect.errors.exception.message") or b""
+        assert message.startswith(b"sign at orders[3]@42: xxx")
+        assert message.endswith(b"...")
+        assert len(message) < 200
+
+    @pytest.mark.parametrize("names", ["connect", "spring"])
+    def test_then_a_stub_stands_for_the_record(self, names: str) -> None:
+        letter = self.published(wire_size(self.LARGE), dead_letter_headers=names)
+        assert (letter.topic, letter.value, letter.key) == ("orders.dead-letter", None, b"orders[3]@42")
+        headers = dict(letter.headers)
+        assert not {"traceparent", "a", "hw.sig"} & set(headers), "its own headers may be what is large"
+        assert {name: value for name, value in headers.items() if name.startswith("headerware.stub.")} == {
+            "headerware.stub.value.bytes": b"10000",
+            "headerware.stub.value.sha256": hashlib.sha256(bytes(10_000)).hexdigest().encode(),
+            "headerware.stub.key.bytes": b"3",
+            "headerware.stub.key.sha256": hashlib.sha256(b"key").hexdigest().encode(),
+            "headerware.stub.headers": b"4",
+            "headerware.stub.headers.bytes": b"24",
+        }
+        place = {
+            "connect": ("__connect.errors.offset", b"42"),
+            "spring": ("kafka_dlt-original-offset", struct.pack(">q", 42)),
+        }
+        assert headers[place[names][0]] == place[names][1]
+        assert letter.timestamp_ms is None, "the topic may refuse the original's time, too"
+
+    def test_a_stub_says_nothing_of_a_null(self) -> None:
+        bloated = ORIGINAL.replace(value=None, key=None, headers=Headers([("h", bytes(10_000))]))
+        names = self.published(5_000, bloated).headers.names()
+        assert [name for name in names if name.startswith("headerware.stub.")] == [
+            "headerware.stub.headers",
+            "headerware.stub.headers.bytes",
+        ]
+
+    def test_a_stub_is_told_once_and_counted(self, caplog: pytest.LogCaptureFixture) -> None:
+        topic = Topic(5_000)
+        session = Chain([refusing()]).open(Context(publish=topic))
+        with caplog.at_level(logging.WARNING, logger="headerware"):
+            for _ in range(3):
+                assert session.consume_outcome(self.LARGE) is DROP
+        assert session.stats()["sign"]["stubs"] == 3
+        told = [record.message for record in caplog.records if "stub" in record.message]
+        assert len(told) == 1
+        assert "orders[3]@42" in told[0]
+
+    def test_a_stub_that_is_refused_again_does_not_grow(self) -> None:
+        stub = self.published(5_000)
+        again = self.published(5_000, stub.replace(topic="orders", partition=3, offset=42))
+        assert again.value is None
+        assert sorted(again.headers.names()) == sorted(stub.headers.names())
+
+    def test_holds_the_record_where_the_policy_says_so(self) -> None:
+        topic = Topic(5_000)
+        session = Chain([refusing(dead_letter_too_large="hold")]).open(Context(publish=topic))
+        assert isinstance(session.consume_outcome(self.LARGE), DeadLetterError)
+        assert topic.letters == []
+
+    def test_no_stub_stands_for_a_record_that_is_nowhere_else(self) -> None:
+        session = Chain([refusing()]).open(Context(publish=Topic(5_000)))
+        outcome = session.send_outcome(Record("orders", bytes(10_000)))
+        assert isinstance(outcome, DeadLetterError), "the producer's application still has it"
+
+    def test_a_slicer_that_finds_no_room_beside_the_headers_is_one_more_limit(self) -> None:
+        bloated = ORIGINAL.replace(headers=Headers([("h", bytes(10_000))]))
+        topic = Topic(100_000)
+        session = Chain([refusing(), Slice(max_bytes=5_000)]).open(
+            Context(publish=topic, pick_partition=lambda _: 0)
+        )
+        assert session.consume_outcome(bloated) is DROP
+        assert [letter.key for letter in topic.letters] == [b"orders[3]@42"]
+
+    def test_an_outage_is_no_reason_to_shorten(self) -> None:
+        def publish(_: Record) -> None:
+            attempts.append(1)
+            raise DeadLetterError("all brokers are down")
+
+        attempts: list[int] = []
+        session = Chain([refusing()]).open(Context(publish=publish))
+        assert isinstance(session.consume_outcome(self.LARGE), DeadLetterError)
+        assert len(attempts) == 1
