@@ -22,7 +22,7 @@ from headerware.clients.codes import (
     VALUE_SERIALIZATION,
 )
 from headerware.clients.offsets import Place
-from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, SerdeError
+from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
 
 
 class KeySerializationError(SerdeError, theirs.KeySerializationError):
@@ -59,8 +59,8 @@ class RefusedRecordError(KafkaError):
 def as_message(error: HeaderwareError, place: Place, offset: int | None) -> Message:
     """Make the message that stands for a refused record: its place and why, and none of its parts."""
     code, text = BAD_MSG, str(error)
-    if isinstance(error, DeadLetterError):
-        code, text = RETRY, f"{text}; nothing behind it is read until the letter is stored"
+    if isinstance(error, HeldBackError):
+        code, text = RETRY, f"{text}; it is tried again, and nothing behind it is read until then"
     else:
         if isinstance(error, SerdeError) and error.part is not None:
             code = _CLASSES["consume", error.part][1]

@@ -83,6 +83,7 @@ class Elsewhere(TopicPatterns):
     __slots__ = ("_patterns",)
 
     def __init__(self, patterns: Iterable[TopicPatterns]) -> None:
+        super().__init__(())
         self._patterns = tuple(patterns)
 
     def matches(self, topic: str) -> bool:
