@@ -7,6 +7,7 @@ was used wrongly.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,18 +20,22 @@ from headerware.keyring import (
     Key,
     Keyring,
     Permissions,
+    key_id_problem,
     public_part,
     read_keyring,
     with_new_key,
     with_revocation,
     with_rotation,
 )
+from headerware.keyring.keyring import SIGN_USE, Moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
 
-_COLUMNS: Final = ("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked")
+_COLUMNS: Final = (
+    *("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked"),
+    *("topics", "use", "not_before", "not_after"),
+)
 _REVOKED_FROM: Final = re.compile(r"([^:\s]+):(\d+):(\d+)")
 
 
@@ -67,7 +72,32 @@ def _keyring_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-_key_id = click.option("--id", "key_id", required=True, help="The key's name.")
+def _checked_id(_: click.Context, __: click.Parameter, key_id: str) -> str:
+    if problem := key_id_problem(key_id):
+        raise click.BadParameter(problem)
+    return key_id
+
+
+def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
+    try:
+        return None if text is None else msgspec.convert(text, Moment)
+    except msgspec.ValidationError:
+        wanted = "expected a date and time with a zone, such as 2026-12-31T23:59:59Z"
+        raise click.BadParameter(f"{wanted}, not {text!r}") from None
+
+
+_key_id = click.option(
+    "--id", "key_id", required=True, callback=_checked_id, help="The key's name, which its versions share."
+)
+
+
+def _times(command: Callable[..., None]) -> Callable[..., None]:
+    for name, helped in (
+        ("--not-after", "The last moment at which it may sign, such as 2026-12-31T23:59:59Z."),
+        ("--not-before", "The first moment at which it may sign."),
+    ):
+        command = click.option(name, callback=_moment, metavar="TIME", help=helped)(command)
+    return command
 
 
 @click.group()
@@ -85,15 +115,47 @@ def keys() -> None:
     show_default=True,
     help="HMAC is fast, and who verifies can also sign; Ed25519 has a public half.",
 )
+@click.option(
+    "--topic",
+    "topics",
+    metavar="PATTERN",
+    multiple=True,
+    help="A topic or pattern that it may sign for, or with ! may not; may be given several times. "
+    "Every topic without it.",
+)
+@click.option(
+    "--use",
+    default=SIGN_USE,
+    metavar="WORD",
+    multiple=True,
+    show_default=True,
+    help="What it is for; without sign it neither signs nor verifies records.",
+)
+@_times
 def generate(
-    path: Path, permissions: Permissions, key_id: str, algorithm: Algorithm, *, as_json: bool
+    path: Path,
+    permissions: Permissions,
+    key_id: str,
+    algorithm: Algorithm,
+    *,
+    topics: tuple[str, ...],
+    use: tuple[str, ...],
+    not_before: datetime | None,
+    not_after: datetime | None,
+    as_json: bool,
 ) -> None:
     """Make a new key, and the file where there is none."""
-    keyring = _edit(path, permissions, lambda ring: with_new_key(ring, key_id, algorithm), create=True)
-    made = keyring.keys[-1]
-    _show(
-        [made], as_json=as_json, text=f"made key {made.id!r}, version {made.version}, {algorithm}, in {path}"
-    )
+
+    def change(ring: Keyring) -> Keyring:
+        return with_new_key(
+            ring, key_id, algorithm, topics=topics, use=use, not_before=not_before, not_after=not_after
+        )
+
+    made = _edit(path, permissions, change, create=True).keys[-1]
+    text = f"made key {made.id!r}, version {made.version}, {algorithm}, in {path}"
+    if "sign" not in use:
+        text += f"\nit neither signs nor verifies records: its use is {', '.join(use)}"
+    _show([made], as_json=as_json, text=text)
 
 
 @keys.command("list")
@@ -107,9 +169,25 @@ def list_keys(path: Path, permissions: Permissions, *, as_json: bool) -> None:
 @keys.command()
 @_keyring_options
 @_key_id
-def rotate(path: Path, permissions: Permissions, key_id: str, *, as_json: bool) -> None:
-    """Let a new version of a key sign; the old ones still verify."""
-    made = _edit(path, permissions, lambda ring: with_rotation(ring, key_id)).versions(key_id)[-1]
+@_times
+def rotate(
+    path: Path,
+    permissions: Permissions,
+    key_id: str,
+    *,
+    not_before: datetime | None,
+    not_after: datetime | None,
+    as_json: bool,
+) -> None:
+    """Let a new version of a key sign; the old ones still verify.
+
+    It has the topics and the use of the version before, and its times where none are given.
+    """
+    made = _edit(
+        path,
+        permissions,
+        lambda ring: with_rotation(ring, key_id, not_before=not_before, not_after=not_after),
+    ).versions(key_id)[-1]
     _show([made], as_json=as_json, text=f"key {made.id!r} signs with version {made.version} from now on")
 
 
@@ -201,6 +279,10 @@ def _row(key: Key) -> dict[str, Any]:
         "revoked": _time(key.revoked),
         "revoked_from": key.revoked_from,
         "reason": key.reason,
+        "topics": key.topics,
+        "use": key.use,
+        "not_before": _time(key.not_before),
+        "not_after": _time(key.not_after),
     }
 
 
@@ -211,11 +293,15 @@ def _holds(key: Key) -> str:
 
 
 def _time(at: datetime | None) -> str | None:
-    return None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    cells = [_COLUMNS, *(tuple(str(row[column] or "-") for column in _COLUMNS) for row in rows)]
+    cells = [_COLUMNS, *(tuple(_cell(row[column]) for column in _COLUMNS) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = (zip(line, widths, strict=True) for line in cells)
     return "\n".join("  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in lines)
+
+
+def _cell(shown: Any) -> str:
+    return ",".join(shown) or "-" if isinstance(shown, tuple) else str(shown or "-")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.clients.messages import fitted, message_of
 from headerware.clients.offsets import Place
-from headerware.core.errors import DeadLetterError, HeaderwareError
+from headerware.core.errors import HeaderwareError, HeldBackError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
 
@@ -29,8 +29,8 @@ class Entry:
         error: what to raise, or None.
         original: the record on the wire, where the chain can take it in again by itself.
 
-    An entry is ``blocked`` when its dead letter could not be stored; ``raised`` says that the
-    application knows.
+    An entry is ``blocked`` when its dead letter could not be stored, or nobody could judge it; ``raised``
+    says that the application knows.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Entry:
         self.record: Final = record
         self.error: HeaderwareError | None = error
         self.original: Final = original
-        self.blocked: bool = isinstance(error, DeadLetterError)
+        self.blocked: bool = isinstance(error, HeldBackError)
         self.raised: bool = False
 
 
@@ -113,7 +113,7 @@ class Inbox:
         """Take a blocked record in again, and tell whether that changed anything."""
         assert entry.original is not None  # noqa: S101 - the caller has looked
         outcome = _listed(self._consume(entry.original))
-        if isinstance(outcome, DeadLetterError):
+        if isinstance(outcome, HeldBackError):
             entry.error = outcome
             return False
         if isinstance(outcome, HeaderwareError):
@@ -179,7 +179,7 @@ class Inbox:
             return
         error = outcome if isinstance(outcome, HeaderwareError) else None
         # A message that was glued is not the record that came last; that alone would not make it again.
-        alone = isinstance(error, DeadLetterError) and error.last_record == record
+        alone = isinstance(error, HeldBackError) and error.last_record == record
         yield Entry(
             place,
             offset=record.offset,

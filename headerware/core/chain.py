@@ -11,7 +11,7 @@ from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label
 from headerware.core.options import refused
-from headerware.core.order import check_order, role_of
+from headerware.core.order import check_order, is_signed, role_of
 from headerware.core.plan import Step
 from headerware.core.plugins import require_hooks
 from headerware.core.session import Session
@@ -91,7 +91,7 @@ class Chain:
                 that have been opened are closed again.
         """
         steps = [
-            _opener(position, name, interceptor)
+            _opener(position, name, interceptor, signed=is_signed(interceptor, self._interceptors))
             for position, (name, interceptor) in enumerate(zip(self._names, self._interceptors, strict=True))
         ]
         return Session(steps, Context() if context is None else context)
@@ -160,8 +160,9 @@ def resolved_on_error(interceptor: object) -> OnError:
     return chosen
 
 
-def _opener(position: int, name: str, interceptor: Any) -> Callable[[Context], Step]:
+def _opener(position: int, name: str, interceptor: Any, *, signed: bool) -> Callable[[Context], Step]:
     def opened(context: Context) -> Step:
+        context = msgspec.structs.replace(context, signed=signed)
         opens = getattr(interceptor, "open", None)
         step = opens(context) if callable(opens) else interceptor
         step = interceptor if step is None else step

@@ -46,6 +46,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         max_message_bytes: the largest message that the client takes, or None where it is unknown.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
             session for each step.
+        signed: whether the records are signed that a step works on, set by the chain for each step; what a
+            header says of them must then be hard to forge.
     """
 
     side: Literal["producer", "consumer"] | None = None
@@ -58,3 +60,4 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     pick_partition: Callable[[Record], int | None] = _no_partition
     max_message_bytes: int | None = None
     overhead_bytes: Callable[[Record], int] = _no_overhead
+    signed: bool = False

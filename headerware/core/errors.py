@@ -16,7 +16,8 @@
         ├── CompressionError
         ├── ReassemblyError
         ├── TransportHeaderError
-        └── DeadLetterError
+        └── HeldBackError
+            └── DeadLetterError
 
 A message never holds a payload, a header's value or key material.
 """
@@ -183,7 +184,15 @@ class TransportHeaderError(InterceptorError):
     """A record that carries an encoding which no interceptor of this chain decodes."""
 
 
-class DeadLetterError(InterceptorError):
+class HeldBackError(InterceptorError):
+    """A record that nothing is wrong with, as far as anyone can tell: nothing may move past it yet.
+
+    What a step needs to judge it is out of order, such as a keyring that has been unreadable for too long.
+    ``on_error`` neither drops it nor makes a dead letter of it; consumers try it again.
+    """
+
+
+class DeadLetterError(HeldBackError):
     """A refused record whose dead letter could not be delivered: nothing may move past it yet."""
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError
+from headerware.core.errors import (
+    DeadLetterError,
+    HeaderwareError,
+    HeldBackError,
+    InterceptorError,
+    KeyringError,
+)
 from headerware.core.hooks import DROP
 
 if TYPE_CHECKING:
@@ -60,6 +66,9 @@ class Failures:
         return [self._refused(step, refused)]
 
     def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> Answer:
+        if isinstance(error, HeldBackError):
+            step.counts["failed"] += 1
+            return error
         if step.on_error == "drop":
             self._note(step, "dropped", error)
             return DROP
@@ -88,6 +97,8 @@ def wrapped(error: Exception) -> InterceptorError:
     """Wrap what a hook raised; its text stays in the cause, for it may quote a payload."""
     if isinstance(error, InterceptorError):
         wrapped = error.again()
+    elif isinstance(error, KeyringError):
+        wrapped = HeldBackError(str(error))
     elif isinstance(error, HeaderwareError):
         wrapped = InterceptorError(str(error))
     else:

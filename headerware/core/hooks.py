@@ -159,6 +159,11 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dead_letter_topic: str = "{topic}.dead-letter"
     dead_letter_headers: Literal["connect", "spring"] = "connect"
 
+    @property
+    def unsignable(self) -> str | None:
+        """Why it cannot stand in a chain that signs; None where it can."""
+        return None
+
     def open(self, context: Context) -> Any:  # noqa: ARG002 - a stateless interceptor needs no context
         """Give the object with the hooks for one session; itself where there is no state."""
         return self

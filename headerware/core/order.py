@@ -79,6 +79,13 @@ def check_order(interceptors: Sequence[object]) -> None:
                 raise _misplaced(right, left, _CHANGES_BYTES)
             if place_of(left) is Place.COMPACT and place_of(right) is None:
                 raise _misplaced(right, left, _LAST)
+    for interceptor in interceptors:
+        unsignable: str | None = getattr(interceptor, "unsignable", None)
+        if unsignable and is_signed(interceptor, interceptors):
+            raise ConfigError(
+                f"{label(interceptor)!r} cannot stand in a chain that signs: {unsignable}",
+                path=f"interceptors.{label(interceptor)}",
+            )
     for left, right in pairwise(interceptors):
         if stage_of(right) is Stage.OBJECTS and stage_of(left) is not Stage.OBJECTS:
             raise _misplaced(right, left, "it works on objects, before they are serialized")
@@ -91,6 +98,11 @@ def check_order(interceptors: Sequence[object]) -> None:
                 f"own topics, or one of them up",
                 path=f"interceptors.{label(right)}",
             )
+
+
+def is_signed(interceptor: object, interceptors: Iterable[object]) -> bool:
+    """Whether some of the records that an interceptor works on are signed."""
+    return any(place_of(other) is Place.SIGN and _share_topics(interceptor, other) for other in interceptors)
 
 
 def precedes_bytes(interceptor: object) -> bool:

@@ -35,7 +35,14 @@ from headerware.serdes.schema_header import (
     is_mark_of_part,
 )
 from headerware.serdes.stores.cache import CachedStore, open_shared
-from headerware.serdes.stores.store import Algorithm, SchemaStore, Store, store_type
+from headerware.serdes.stores.store import (
+    Algorithm,
+    SchemaStore,
+    Store,
+    require_strong,
+    store_type,
+    weakness,
+)
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -57,7 +64,8 @@ class Schema(Interceptor, frozen=True, kw_only=True):
 
     Args:
         store: where schemas are deposited and fetched; by type: ``folder``, ``topic`` or ``registry``.
-        fingerprint: how schemas are digested on send; all three are understood on consume.
+        fingerprint: how schemas are digested on send: ``sha256``, ``md5`` or ``rabin``. All three are
+            understood on consume, but where records are signed only ``sha256``.
         max_schema_bytes: the size of a schema's text.
 
     Raises:
@@ -72,7 +80,7 @@ class Schema(Interceptor, frozen=True, kw_only=True):
     decodes: ClassVar[tuple[str, ...]] = (SCHEMA_HEADER,)
 
     store: Annotated[Any, kinds(store_type)]
-    fingerprint: Algorithm = "md5"
+    fingerprint: Algorithm = "sha256"
     max_schema_bytes: Annotated[int, msgspec.Meta(ge=2)] = 1 << 20
 
     def __post_init__(self) -> None:
@@ -81,17 +89,23 @@ class Schema(Interceptor, frozen=True, kw_only=True):
             message = f"expected a schema store, found {type(self.store).__name__}"
             raise ConfigError(message, path="store")
 
-    def open(self, context: Context) -> _SchemaStep:  # noqa: ARG002 - it needs nothing of the session's
+    @property
+    def unsignable(self) -> str | None:
+        """Why it cannot stand in a chain that signs; None where it can."""
+        return weakness(self.fingerprint)
+
+    def open(self, context: Context) -> _SchemaStep:
         """Give the hooks for one session."""
-        return _SchemaStep(self, open_shared(self.store))
+        return _SchemaStep(self, open_shared(self.store), signed=context.signed)
 
 
 class _SchemaStep:
     """The hooks of one session."""
 
-    __slots__ = ("_algorithm", "_limits", "_marks", "_store", "_texts")
+    __slots__ = ("_algorithm", "_limits", "_marks", "_signed", "_store", "_texts")
 
-    def __init__(self, options: Schema, store: CachedStore) -> None:
+    def __init__(self, options: Schema, store: CachedStore, *, signed: bool) -> None:
+        self._signed: Final = signed
         self._algorithm: Final = options.fingerprint
         self._limits: Final = STORED._replace(max_schema_bytes=options.max_schema_bytes)
         self._store: CachedStore | None = store
@@ -162,6 +176,7 @@ class _SchemaStep:
 
     def _text(self, value: HeaderValue) -> Pair:
         part, fingerprint = decode_mark(value)
+        require_strong(fingerprint, signed=self._signed)
         schema = AvroSchema.fetched(self._opened(), fingerprint, self._limits)
         pair = (TEXT_HEADERS[part], schema.text.encode())
         self._texts.put(value, pair, len(pair[1]))

@@ -9,7 +9,7 @@ import msgspec
 from headerware.core.errors import SerdeError
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.options import from_option, kinds
-from headerware.serdes.plugins import opened, require_serde, serde_type
+from headerware.serdes.plugins import first_unsignable, opened, require_serde, serde_type
 from headerware.serdes.serde import PARTS, Part, SerdeContext
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
             require_serde(serde, path=part)
             msgspec.structs.force_setattr(self, part, serde)
 
+    @property
+    def unsignable(self) -> str | None:
+        """Why it cannot stand in a chain that signs; None where it can."""
+        return first_unsignable([self.key, self.value])
+
     def open(self, context: Context) -> _SerializeStep:
         """Give the hooks for one session."""
         return _SerializeStep(self, context)
@@ -66,7 +71,8 @@ class _SerializeStep:
             for part in PARTS:
                 serde = getattr(options, part)
                 if serde is not None:
-                    functions[part] = opened(serde, SerdeContext(part=part, side=context.side), path=part)
+                    own = SerdeContext(part=part, side=context.side, signed=context.signed)
+                    functions[part] = opened(serde, own, path=part)
                     if functions[part] is not serde:
                         self._opened.append(functions[part])
         except BaseException:

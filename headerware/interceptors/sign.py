@@ -23,7 +23,8 @@ from headerware.core.options import PATH
 from headerware.core.verified import Verified
 from headerware.interceptors.sign_replay import ReplayWindow
 from headerware.interceptors.sign_verify import TOPIC, Require, Rules, Uncovered, Verifying
-from headerware.keyring import Keyring, KeyringFile, Permissions
+from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
+from headerware.keyring.file import MAX_STALE_MS
 from headerware.keyring.signature import (
     HEADER,
     STAMP_BYTES,
@@ -85,6 +86,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ``cluster/topic``, both literal but for ``*`` and ``?``. ``{topic}`` is the topic that is read.
         keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
             that the group can read.
+        keyring_max_stale_ms: how long the last good keyring is used while the file is missing or broken,
+            in milliseconds; then nothing is signed or verified until it is good again.
         replay_window: how many records to remember for each producer, to refuse copies of them that
             stand elsewhere; 0 is off.
 
@@ -98,7 +101,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
-    key_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    key_id: str | None = None
     require: bool | Literal["off", "warn", "enforce", "true", "false"] = "enforce"
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     uncovered: Literal["strip", "refuse", "pass"] = "strip"
@@ -107,6 +110,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=_SKEW_MAX_MS)] = 60_000
     accept_origins: tuple[str, ...] = ()
     keyring_permissions: Permissions = "owner"
+    keyring_max_stale_ms: Annotated[int, msgspec.Meta(ge=0)] = MAX_STALE_MS
     replay_window: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
@@ -121,6 +125,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name in self.covered:
             if name.casefold().startswith("hw.sig"):
                 raise ConfigError(f"a signature does not cover {name!r}, which holds it", path="covered")
+        if self.key_id is not None and (problem := key_id_problem(self.key_id)):
+            raise ConfigError(problem, path="key_id")
         for origin in self.accept_origins:
             _origin(origin)
 
@@ -132,7 +138,12 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             KeyringError: a keyring that cannot be read, or no such key to sign with.
         """
         now_ms = context.now_ms()
-        file = KeyringFile(self.keyring, permissions=self.keyring_permissions, now_ms=now_ms)
+        file = KeyringFile(
+            self.keyring,
+            permissions=self.keyring_permissions,
+            max_stale_ms=self.keyring_max_stale_ms,
+            now_ms=now_ms,
+        )
         if context.side == "producer":
             if self.key_id is None:
                 raise ConfigError("sending takes the id of a key to sign with", path="key_id")

@@ -1,7 +1,15 @@
 """Keys that sign and verify: keyring files, their rotation and their revocation."""
 
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
-from headerware.keyring.keyring import Algorithm, Key, Keyring, Status, decode_keyring, encode_keyring
+from headerware.keyring.keyring import (
+    Algorithm,
+    Key,
+    Keyring,
+    Status,
+    decode_keyring,
+    encode_keyring,
+    key_id_problem,
+)
 from headerware.keyring.lifecycle import public_part, with_new_key, with_revocation, with_rotation
 
 __all__ = [
@@ -13,6 +21,7 @@ __all__ = [
     "Status",
     "decode_keyring",
     "encode_keyring",
+    "key_id_problem",
     "public_part",
     "read_keyring",
     "with_new_key",

@@ -1,23 +1,28 @@
-"""A keyring file: read with care for who else can read it, and followed while it changes."""
+"""A keyring file: read with care for whose it is and who else can reach it, and followed while it changes."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
-from collections import OrderedDict
-from pathlib import Path
 from threading import Lock
 from typing import Final, Literal
 
 from headerware.core.errors import KeyringError
+from headerware.core.plain_files import read_plain
 from headerware.keyring.keyring import Key, Keyring, decode_keyring
 
 Permissions = Literal["owner", "kubernetes"]
 
 _log = logging.getLogger("headerware.keyring")
 
-_UNKNOWN_KEYS_MAX: Final = 1024
+MAX_BYTES: Final = 4 << 20
+MAX_STALE_MS: Final = 300_000
+"""Longer than a file takes to be swapped on any machine (a mounted secret two minutes), and short enough
+for a revocation that came with a mistake in it."""
+_EXTRA_LOOK_MS: Final = 100
+_EXTRA_LOOKS: Final = 10
 FORBIDDEN: Final[dict[Permissions, int]] = {"owner": 0o077, "kubernetes": 0o037}
 """By policy: the bits that a file with secrets must not have. Kubernetes may let the group read."""
 _FORBIDDEN_PUBLIC: Final = 0o022
@@ -25,54 +30,55 @@ _FORBIDDEN_PUBLIC: Final = 0o022
 _ADVICE: Final[dict[Permissions, str]] = {"owner": "600", "kubernetes": "440"}
 _ADVICE_PUBLIC: Final = "644"
 
-_Stamp = tuple[int, int, int, int, int]
+_Stamp = tuple[int, int, int, int, int, int]
 
 
 def read_keyring(path: str | os.PathLike[str], *, permissions: Permissions = "owner") -> Keyring:
-    """Read a keyring file.
+    """Read a keyring file once, as those do who administer it.
 
     Args:
-        path: the file.
+        path: the file, of this user or of root; root reads everybody's.
         permissions: ``owner`` wants a plain file that nobody but its owner can read when it holds
             secrets; ``kubernetes`` also takes symbolic links and files that the group can read, as
             mounted secrets are. A file of public halves only may be read by everyone.
 
     Raises:
-        KeyringError: a file that is missing, open to others, or no keyring.
+        KeyringError: a file that is missing, open to others, another user's, or no keyring.
     """
-    return _read(os.fspath(path), permissions)[0]
+    return _read(os.fspath(path), permissions, any_owner=os.geteuid() == 0)[0]
 
 
 class KeyringFile:
     """Follow a keyring file, so that rotation needs no restart.
 
-    Safe for use by several threads. When a reload fails, the last good keyring goes on; the failure is
-    logged once and counted.
+    Safe for use by several threads. When a reload fails, the last good keyring goes on for a while, and the
+    log says so; after that there is no keyring until the file is good again.
 
     Args:
-        path: the file.
+        path: the file, of this process's user or of root.
         permissions: as in :func:`read_keyring`.
         refresh_ms: how often to look for changes, in milliseconds of the caller's clock.
-        negative_ms: how long an unknown key stays unknown before it causes another look, in
+        max_stale_ms: how long the last good keyring may be used after it was last seen to be good, in
             milliseconds.
         now_ms: the caller's clock at this moment.
 
     Raises:
-        KeyringError: a file that is missing, open to others, or no keyring.
+        KeyringError: a file that is missing, open to others, another user's, or no keyring.
     """
 
     __slots__ = (
         "_checked_ms",
         "_due_ms",
+        "_extra_ms",
         "_failure",
+        "_good_ms",
         "_keyring",
         "_lock",
-        "_negative_ms",
+        "_max_stale_ms",
         "_path",
         "_permissions",
         "_refresh_ms",
         "_stamp",
-        "_unknown",
         "failures",
         "reloads",
     )
@@ -83,26 +89,31 @@ class KeyringFile:
         *,
         permissions: Permissions = "owner",
         refresh_ms: int = 1000,
-        negative_ms: int = 10_000,
+        max_stale_ms: int = MAX_STALE_MS,
         now_ms: int = 0,
     ) -> None:
         self._path = os.fspath(path)
         self._permissions: Permissions = permissions
         self._refresh_ms = refresh_ms
-        self._negative_ms = negative_ms
+        self._max_stale_ms = max_stale_ms
         self._lock = Lock()
-        self._unknown: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._failure: str | None = None
         self.reloads: int = 0
         self.failures: int = 0
+        self._stamp: _Stamp | None
         self._keyring, self._stamp = _read(self._path, permissions)
         self._checked_ms, self._due_ms = now_ms, now_ms + refresh_ms
+        self._good_ms = now_ms
+        self._extra_ms = now_ms - _EXTRA_LOOKS * _EXTRA_LOOK_MS
 
     def current(self, now_ms: int) -> Keyring:
-        """Give the keyring as it stands; the same object as long as the file did not change.
+        """Return the keyring as it stands; the same object as long as the file did not change.
 
         Args:
             now_ms: the caller's clock, in milliseconds. One that runs backwards causes a look, too.
+
+        Raises:
+            KeyringError: the file has been bad for too long.
         """
         if not self._checked_ms <= now_ms < self._due_ms and self._lock.acquire(blocking=False):
             # Whoever does not get the lock goes on with what is there: another thread is looking.
@@ -110,10 +121,15 @@ class KeyringFile:
                 self._look(now_ms)
             finally:
                 self._lock.release()
+        if self._failure is not None and now_ms - self._good_ms >= self._max_stale_ms:
+            raise KeyringError(self._stale(self._failure))
         return self._keyring
 
     def find(self, key_id: str, version: int, now_ms: int) -> Key:
-        """Give one version of a key; an unknown one causes one look at the file before it is refused.
+        """Return one version of a key; before an unknown one is refused, the file is looked at once more.
+
+        Such looks are bounded in all, for a sender can name any number of keys that there are not: ten at
+        once, and ten a second.
 
         Args:
             key_id: the key's name.
@@ -121,56 +137,88 @@ class KeyringFile:
             now_ms: the caller's clock, in milliseconds.
 
         Raises:
-            KeyringError: no such key or version.
+            KeyringError: no such key or version, or the file has been bad for too long.
         """
         try:
             return self.current(now_ms).verifying_key(key_id, version)
         except KeyringError:
-            if not self._may_look_for((key_id, version), now_ms):
+            if not self._looked_again(now_ms):
                 raise
-        return self._keyring.verifying_key(key_id, version)
+        return self.current(now_ms).verifying_key(key_id, version)
 
-    def _may_look_for(self, wanted: tuple[str, int], now_ms: int) -> bool:
+    def _looked_again(self, now_ms: int) -> bool:
         with self._lock:
-            seen_ms = self._unknown.get(wanted)
-            if seen_ms is not None and seen_ms <= now_ms < seen_ms + self._negative_ms:
+            unused_ms = now_ms - _EXTRA_LOOKS * _EXTRA_LOOK_MS
+            spent_ms = self._extra_ms if unused_ms < self._extra_ms <= now_ms else unused_ms
+            if spent_ms + _EXTRA_LOOK_MS > now_ms:
                 return False
-            self._unknown[wanted] = now_ms
-            self._unknown.move_to_end(wanted)
-            if len(self._unknown) > _UNKNOWN_KEYS_MAX:
-                self._unknown.popitem(last=False)
+            self._extra_ms = spent_ms + _EXTRA_LOOK_MS
             self._look(now_ms)
         return True
 
     def _look(self, now_ms: int) -> None:
         self._checked_ms, self._due_ms = now_ms, now_ms + self._refresh_ms
+        self._good_ms = min(self._good_ms, now_ms)
+        stamp = None
         try:
-            if self._failure is None and _stamp(Path(self._path).stat()) == self._stamp:
-                return
-            self._keyring, self._stamp = _read(self._path, self._permissions)
+            stamp = _stamp(os.stat(self._path))  # noqa: PTH116 - a path as text, once a second
+            if stamp != self._stamp:
+                self._keyring, stamp = _read(self._path, self._permissions)
+                self.reloads += 1
+                self._failure = None
         except (KeyringError, OSError) as error:
             self._note_failure(_text(self._path, error))
+            if isinstance(error.__cause__ or error, OSError):
+                stamp = None
         else:
-            self._failure = None
-            self.reloads += 1
+            if self._failure is None:
+                self._good_ms = now_ms
+            else:
+                self.failures += 1
+        # What was read and found bad is not read again until it has changed; what could not be read is.
+        self._stamp = stamp
 
     def _note_failure(self, text: str) -> None:
         self.failures += 1
         if self._failure != text:
-            _log.warning("the last good keyring goes on: %s", text)
+            _log.error(
+                "%s; the last good keyring goes on for at most %g s, then nothing is signed or verified",
+                text,
+                self._max_stale_ms / 1000,
+            )
         self._failure = text
 
+    def _stale(self, failure: str) -> str:
+        return (
+            f"{failure}; the last good keyring is older than {self._max_stale_ms / 1000:g} s and no longer "
+            "used: mend the file, and it is taken up without a restart"
+        )
 
-def _read(path: str, permissions: Permissions) -> tuple[Keyring, _Stamp]:
+
+def _read(path: str, permissions: Permissions, *, any_owner: bool = False) -> tuple[Keyring, _Stamp]:
     try:
-        linked = Path(path).is_symlink()
-        with Path(path).open("rb") as file:
-            status = os.fstat(file.fileno())
-            keyring = decode_keyring(file.read(), source=f"keyring {path}")
-    except OSError as error:
+        text, status, linked = _contents(path)
+    except (OSError, ValueError) as error:
         raise KeyringError(_text(path, error)) from error
+    user = os.geteuid()
+    if status.st_uid not in {0, user} and not any_owner:
+        raise KeyringError(
+            f"keyring {path} belongs to user {status.st_uid}, who could change which keys are trusted here; "
+            f"expected this process's user {user} or root: run chown {user} {path}"
+        )
+    keyring = decode_keyring(text, source=f"keyring {path}")
     _check_permissions(path, keyring, status.st_mode, permissions, linked=linked)
     return keyring, _stamp(status)
+
+
+def _contents(path: str) -> tuple[bytes, os.stat_result, bool]:
+    """Read a file, and tell whether its name is a link."""
+    try:
+        return *read_plain(path, MAX_BYTES, follow=False), False
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return *read_plain(path, MAX_BYTES), True
 
 
 def _check_permissions(
@@ -190,11 +238,20 @@ def _check_permissions(
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
-    # The mode counts as well, so that a file that was opened to others is noticed while it is followed.
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)
+    # The mode and the times of both changes count, so that a file that was opened to others, or given to
+    # another user, is noticed while it is followed.
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_mode,
+    )
 
 
 def _text(path: str, error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"keyring {path} cannot be read: {error.strerror or type(error).__name__}"
-    return str(error)
+    if isinstance(error, KeyringError):
+        return str(error)
+    reason = error.strerror if isinstance(error, OSError) else None
+    return f"keyring {path} cannot be read: {reason or type(error).__name__}"

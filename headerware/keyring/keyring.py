@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from unicodedata import is_normalized
 
 import msgspec
 
@@ -24,21 +25,43 @@ Algorithm = Literal["hmac-sha256", "ed25519"]
 Status = Literal["active", "retired", "revoked"]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
+FORMAT: Final = "headerware-keyring"
+VERSION: Final = 2
 HMAC_SECRET_MIN_BYTES: Final = 32
 HMAC_SECRET_MAX_BYTES: Final = 1024
+SECRET_MIN_DISTINCT: Final = 8
+"""Of 32 random bytes that many differ; what has fewer is a placeholder."""
 ED25519_BYTES: Final = 32
 KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _QUOTED_VALUE: Final = re.compile(r"(?<=^Invalid enum value) '.*'(?= - at|$)", re.DOTALL)
+_QUOTED_FIELD: Final = re.compile(
+    r"(?<=^Object contains unknown field) `(?![a-z_]{1,32}`).*`(?= - at|$)", re.DOTALL
+)
+
+
+def key_id_problem(key_id: str) -> str | None:
+    """Return why a text cannot be a key's id, or None if it can."""
+    if (
+        key_id.isprintable()
+        and key_id == key_id.strip()
+        and is_normalized("NFC", key_id)
+        and 1 <= len(key_id.encode()) <= KEY_ID_MAX_BYTES
+    ):
+        return None
+    return (
+        f"a key's id is 1 to {KEY_ID_MAX_BYTES} bytes of printable text: no line breaks or control "
+        "characters, no space at either end, accents composed (NFC)"
+    )
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Hold one version of a key.
 
     Args:
-        id: the key's name, 1 to 255 bytes of UTF-8.
+        id: the key's name, 1 to 255 bytes of printable text.
         version: 1 to 65535; rotation counts it up.
         algorithm: what it signs with; a record never chooses it.
         status: ``active`` signs and verifies, ``retired`` verifies, ``revoked`` does neither.
@@ -80,8 +103,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     def __post_init__(self) -> None:
         """Refuse a key that could not work."""
-        if not 1 <= len(self.id.encode()) <= KEY_ID_MAX_BYTES or not self.id.isprintable():
-            raise ValueError(f"a key's id is 1 to {KEY_ID_MAX_BYTES} bytes of printable text")
+        if problem := key_id_problem(self.id):
+            raise ValueError(problem)
         if not 1 <= self.version <= KEY_VERSION_MAX:
             raise ValueError(f"a key's version is 1 to {KEY_VERSION_MAX}, not {self.version}")
         wrong = _wrong_hmac(self) if self.algorithm == "hmac-sha256" else _wrong_ed25519(self)
@@ -137,21 +160,17 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         )
 
 
-class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """Hold the keys of one file.
 
     Args:
         keys: the keys, in the file's order.
-        format: what the file is.
-        version: the layout's version.
 
     Raises:
         ValueError: two keys of the same id and version, or two active versions of one id.
     """
 
     keys: tuple[Key, ...] = ()
-    format: Literal["headerware-keyring"] = "headerware-keyring"
-    version: Literal[1] = 1
 
     def __post_init__(self) -> None:
         """Refuse a keyring in which a name could mean two keys."""
@@ -193,10 +212,10 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             KeyringError: no such key or version.
         """
-        for key in self.keys:
-            if key.version == version and key.id == key_id:
-                return key
-        raise KeyringError(f"there is no version {version} of a key {key_id!r} in the keyring")
+        key = self._by_place.get((key_id, version))
+        if key is None:
+            raise KeyringError(f"there is no version {version} of a key {key_id!r} in the keyring")
+        return key
 
     def versions(self, key_id: str) -> tuple[Key, ...]:
         """Give all versions of a key, oldest first.
@@ -214,6 +233,10 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Whether it holds material that only its owner may read."""
         return any(key.is_secret for key in self.keys)
 
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, int], Key]:
+        return {(key.id, key.version): key for key in self.keys}
+
     def _names(self) -> str:
         names = sorted({key.id for key in self.keys})
         return f"it has {', '.join(map(repr, names))}" if names else "it is empty"
@@ -230,21 +253,45 @@ def decode_keyring(text: bytes, *, source: str = "keyring") -> Keyring:
         KeyringError: JSON that is broken or describes no keyring.
     """
     try:
-        return msgspec.json.decode(text, type=Keyring)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        _require_version(msgspec.json.decode(text, type=_Head))
+        return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         # A value that is quoted may be a secret in the wrong place, and the cause quotes it, too.
-        problem = _QUOTED_VALUE.sub("", str(error))
+        problem = _QUOTED_FIELD.sub("", _QUOTED_VALUE.sub("", str(error)))
         raise KeyringError(f"{source} is no keyring: {problem}") from None
 
 
 def encode_keyring(keyring: Keyring) -> bytes:
     """Write a keyring as JSON for people and machines to read."""
-    fields: Mapping[str, object] = {
-        "format": keyring.format,
-        "version": keyring.version,
-        "keys": keyring.keys,
-    }
+    fields: Mapping[str, object] = {"format": FORMAT, "version": VERSION, "keys": keyring.keys}
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+
+
+class _Head(msgspec.Struct):
+    """What every version's layout has, so that another one is told rather than misread."""
+
+    format: Any
+    version: Any
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal["headerware-keyring"]
+    version: int
+    keys: tuple[Key, ...]
+
+
+def _require_version(head: _Head) -> None:
+    if head.format != FORMAT:
+        raise ValueError(f'its format is not "{FORMAT}"')
+    if type(head.version) is not int:
+        raise ValueError(f"its version is of type {type(head.version).__name__}, expected {VERSION}")
+    if head.version < VERSION:
+        raise ValueError(
+            f"its version is {head.version}, expected {VERSION}: write {VERSION} there, for the rest of "
+            "version 1 means the same"
+        )
+    if head.version > VERSION:
+        raise ValueError(f"its version is {head.version}, expected {VERSION}: it is for a later Headerware")
 
 
 def _name(key: Key) -> str:
@@ -273,8 +320,8 @@ def _shown(moment: datetime | int) -> str:
 
 
 def _wrong_limits(key: Key) -> str | None:
-    if not all(pattern.removeprefix("!") for pattern in key.topics):
-        return "its topics are patterns such as orders.*, and one of them is empty"
+    if not all(pattern.removeprefix("!") and pattern.isprintable() for pattern in key.topics):
+        return "its topics are patterns such as orders.*, and one of them is empty or not printable"
     if not key.use or not all(map(_PURPOSE.fullmatch, key.use)):
         return "its use is one or more lower-case words, such as sign"
     for name, moment in (("not_before", key.not_before), ("not_after", key.not_after)):
@@ -293,6 +340,8 @@ def _wrong_hmac(key: Key) -> str | None:
     if not HMAC_SECRET_MIN_BYTES <= len(key.secret) <= HMAC_SECRET_MAX_BYTES:
         wanted = f"{HMAC_SECRET_MIN_BYTES} to {HMAC_SECRET_MAX_BYTES} bytes"
         return f"its secret has {wanted}, not {len(key.secret)}"
+    if len(set(key.secret)) < SECRET_MIN_DISTINCT:
+        return "its secret is a few bytes over and over, which can be guessed: generate one"
     return None
 
 
@@ -304,4 +353,21 @@ def _wrong_ed25519(key: Key) -> str | None:
     for name, half in (("private", key.private), ("public", key.public)):
         if half is not None and len(half) != ED25519_BYTES:
             return f"its {name} half has {ED25519_BYTES} bytes, not {len(half)}"
+    if key.private is not None and len(set(key.private)) < SECRET_MIN_DISTINCT:
+        return "its private half is a few bytes over and over, which can be guessed: generate one"
+    if key.public is not None and _is_of_small_order(key.public):
+        return "its public half is of small order, so that anyone could sign for it"
     return None
+
+
+_P: Final = 2**255 - 19
+_ORDER_8: Final = int.from_bytes(
+    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little"
+)
+_SMALL_ORDER: Final = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
+"""The y coordinates of the eight points of edwards25519 whose order divides 8 (RFC 8032, section 5.1)."""
+
+
+def _is_of_small_order(public: bytes) -> bool:
+    # The sign of x is left out, and y taken modulo p, so that no other way of writing such a point passes.
+    return (int.from_bytes(public, "little") & (2**255 - 1)) % _P in _SMALL_ORDER

@@ -12,14 +12,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headerware.core.errors import KeyringError
-from headerware.keyring.keyring import HMAC_SECRET_MIN_BYTES, KEY_VERSION_MAX, Algorithm, Key, Keyring
+from headerware.keyring.keyring import (
+    HMAC_SECRET_MIN_BYTES,
+    KEY_VERSION_MAX,
+    SIGN_USE,
+    Algorithm,
+    Key,
+    Keyring,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 def with_new_key(
-    keyring: Keyring, key_id: str, algorithm: Algorithm, *, now: datetime | None = None
+    keyring: Keyring,
+    key_id: str,
+    algorithm: Algorithm,
+    *,
+    topics: tuple[str, ...] = (),
+    use: tuple[str, ...] = SIGN_USE,
+    not_before: datetime | None = None,
+    not_after: datetime | None = None,
+    now: datetime | None = None,
 ) -> Keyring:
     """Add a new key, active in version 1.
 
@@ -27,37 +42,77 @@ def with_new_key(
         keyring: the keyring so far.
         key_id: the key's name.
         algorithm: ``hmac-sha256`` or ``ed25519``.
+        topics: globs of the topics that it may sign for; empty is every topic.
+        use: what it is for.
+        not_before: the first moment at which it may sign, with a time zone, or None.
+        not_after: the last moment at which it may sign, with a time zone, or None.
         now: when it is made, with a time zone; None is now.
 
     Raises:
-        KeyringError: a key of this name is there already, or the name cannot be one.
+        KeyringError: a key of this name is there already, or the name or a limit cannot be one.
     """
     if any(key.id == key_id for key in keyring.keys):
         raise KeyringError(f"there is a key {key_id!r} already: rotate it for a new version")
-    made = _key(key_id, 1, algorithm, now or datetime.now(UTC))
+    made = _key(
+        id=key_id,
+        version=1,
+        algorithm=algorithm,
+        created=now or datetime.now(UTC),
+        topics=topics,
+        use=use,
+        not_before=not_before,
+        not_after=not_after,
+    )
     return Keyring(keys=(*keyring.keys, made))
 
 
-def with_rotation(keyring: Keyring, key_id: str, *, now: datetime | None = None) -> Keyring:
+def with_rotation(
+    keyring: Keyring,
+    key_id: str,
+    *,
+    not_before: datetime | None = None,
+    not_after: datetime | None = None,
+    now: datetime | None = None,
+) -> Keyring:
     """Let a new version of a key sign from now on; the old one still verifies.
+
+    The new version has the topics and the use of the one before.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
+        not_before: the first moment at which the new version may sign; None keeps that of the one before.
+        not_after: the last moment at which it may sign; None keeps that of the one before.
         now: when it happens, with a time zone; None is now.
 
     Raises:
-        KeyringError: no such key, or its versions are used up.
+        KeyringError: no such key, its versions are used up, or the new one could never sign.
     """
     at = now or datetime.now(UTC)
     newest = keyring.versions(key_id)[-1]
     if newest.version == KEY_VERSION_MAX:
         raise KeyringError(f"key {key_id!r} has used up its {KEY_VERSION_MAX} versions: generate another")
+    until = not_after or newest.not_after
+    if until is not None and until < at:
+        raise KeyringError(
+            f"key {key_id!r} would be expired at once: its not_after, {until:%Y-%m-%dT%H:%M:%SZ}, has "
+            "passed: give the new version another"
+        )
+    made = _key(
+        id=key_id,
+        version=newest.version + 1,
+        algorithm=newest.algorithm,
+        created=at,
+        topics=newest.topics,
+        use=newest.use,
+        not_before=not_before or newest.not_before,
+        not_after=until,
+    )
     kept = tuple(
         _changed(key, status="retired", rotated=at) if key.id == key_id and key.status == "active" else key
         for key in keyring.keys
     )
-    return Keyring(keys=(*kept, _key(key_id, newest.version + 1, newest.algorithm, at)))
+    return Keyring(keys=(*kept, made))
 
 
 def with_revocation(
@@ -115,16 +170,9 @@ def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
     return Keyring(keys=public), left_out
 
 
-def _key(key_id: str, version: int, algorithm: Algorithm, at: datetime) -> Key:
+def _key(*, algorithm: Algorithm, **fields: Any) -> Key:
     try:
-        return Key(
-            id=key_id,
-            version=version,
-            algorithm=algorithm,
-            status="active",
-            created=_whole_seconds(at),
-            **_material(algorithm),
-        )
+        return Key(algorithm=algorithm, status="active", **_in_whole_seconds(fields), **_material(algorithm))
     except ValueError as error:
         raise KeyringError(str(error)) from error
 
@@ -146,9 +194,11 @@ def _public_key(key: Key) -> Key:
 
 
 def _changed(key: Key, **changes: Any) -> Key:
-    times = {name: _whole_seconds(at) for name, at in changes.items() if isinstance(at, datetime)}
-    return msgspec.structs.replace(key, **{**changes, **times})
+    return msgspec.structs.replace(key, **_in_whole_seconds(changes))
 
 
-def _whole_seconds(at: datetime) -> datetime:
-    return at.astimezone(UTC).replace(microsecond=0)
+def _in_whole_seconds(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.astimezone(UTC).replace(microsecond=0) if isinstance(value, datetime) else value
+        for name, value in fields.items()
+    }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import PluginError
 from headerware.core.plugins import Catalogue
 from headerware.serdes.serde import Deserializer, Serde, SerdeContext, Serializer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 serde_type: Final = Catalogue(
     "serde",
@@ -52,6 +55,11 @@ def require_serde(serde: Any, *, path: str = "") -> None:
             f"expected a serde, an object with serialize or deserialize, or a function, found {shown}",
             path=path,
         )
+
+
+def first_unsignable(serdes: Iterable[Any]) -> str | None:
+    """Return why the first serde that cannot be used where records are signed cannot; None if all can."""
+    return next((why for serde in serdes if (why := getattr(serde, "unsignable", None))), None)
 
 
 def opened(serde: Any, context: SerdeContext, *, path: str = "") -> Any:

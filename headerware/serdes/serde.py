@@ -77,10 +77,12 @@ class SerdeContext(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         part: whether it is for keys or for values.
         side: which half will be used, or None for both.
+        signed: whether the records are signed; what a header says of them must then be hard to forge.
     """
 
     part: Part = "value"
     side: Side | None = None
+    signed: bool = False
 
 
 class Serde(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +94,11 @@ class Serde(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     type: ClassVar[str] = ""
     """The word for it in configuration."""
+
+    @property
+    def unsignable(self) -> str | None:
+        """Why it cannot be used where records are signed; None where it can."""
+        return None
 
     def open(self, context: SerdeContext) -> Any:  # noqa: ARG002 - a stateless serde needs no context
         """Give the object with the functions for one client; itself where there is no state."""

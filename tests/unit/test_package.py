@@ -28,6 +28,7 @@ PUBLIC = [
     "HeaderId",
     "Headers",
     "HeaderwareError",
+    "HeldBackError",
     "Interceptor",
     "InterceptorError",
     "KeyringError",

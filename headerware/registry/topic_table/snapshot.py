@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.core.errors import WireFormatError
+from headerware.core.plain_files import read_plain
 from headerware.registry.topic_table.rows import TableRecord
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _COUNT: Final = struct.Struct(">I")
 _OFFSET: Final = struct.Struct(">Q")
 _LENGTH: Final = struct.Struct(">I")
 _DIGEST_BYTES: Final = 32
+_MAX_BYTES: Final = 1 << 30
 
 
 class Snapshot(NamedTuple):
@@ -85,10 +87,11 @@ def decode_snapshot(data: bytes) -> Snapshot:
 def read_snapshot(path: str | os.PathLike[str], topic: str) -> Snapshot | None:
     """Read a topic's snapshot file; None where there is none that can be used.
 
-    A file that cannot be read, is corrupt, or belongs to another topic is reported as a warning.
+    A file that cannot be read, is corrupt, belongs to another topic, or that others can write is reported as
+    a warning.
     """
     try:
-        snapshot = decode_snapshot(Path(path).read_bytes())
+        snapshot = decode_snapshot(_own(path))
     except FileNotFoundError:
         return None
     except (OSError, WireFormatError) as error:
@@ -98,6 +101,14 @@ def read_snapshot(path: str | os.PathLike[str], topic: str) -> Snapshot | None:
         _log.warning("snapshot %s is left aside: it is of topic %s, not %s", path, snapshot.topic, topic)
         return None
     return snapshot
+
+
+def _own(path: str | os.PathLike[str]) -> bytes:
+    """Read a file that nobody else can have written, for it stands for a topic that has its own rules."""
+    data, status = read_plain(path, _MAX_BYTES)
+    if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
+        raise WireFormatError("others than this process's user and root can write it")
+    return data
 
 
 def write_snapshot(path: str | os.PathLike[str], snapshot: Snapshot) -> None:

@@ -29,6 +29,7 @@ from headerware.serdes.schema_header import (
     decode_mark,
     is_mark_of_part,
 )
+from headerware.serdes.stores.store import require_strong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -65,6 +66,7 @@ class AvroReading:
     ) -> None:
         self._limits: Final = options.limits
         self._part: Final = context.part
+        self._signed: Final = context.signed
         self._text_header: Final = TEXT_HEADERS[context.part]
         self._id_header: Final = ID_HEADERS[context.part]
         self._content_headers: Final = spellings(header_for(context))
@@ -124,6 +126,7 @@ class AvroReading:
         part, fingerprint = decode_mark(value)
         if part != self._part:
             raise SerdeError(f"{SCHEMA_HEADER} is for the {part}, expected the {self._part}")
+        require_strong(fingerprint, signed=self._signed)
         known = next(
             (own for own in self._known if own.fingerprint(fingerprint.algorithm) == fingerprint), None
         )
@@ -192,6 +195,7 @@ class AvroReading:
                 known = AvroSchema.fetched(self._store, fingerprint, self._limits)
             except UnknownSchemaError:
                 return None  # then these two bytes are the beginning of a bare payload
+            require_strong(fingerprint, signed=self._signed)
         return None if known is None else self._remembered(fingerprint, known)
 
     def _says_avro(self, headers: Headers) -> bool:

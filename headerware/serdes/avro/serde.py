@@ -28,7 +28,7 @@ from headerware.serdes.avro.writing import AvroWriting
 from headerware.serdes.content.headers import require_content_type
 from headerware.serdes.serde import Serde, SerdeContext
 from headerware.serdes.stores.cache import CachedStore, open_shared
-from headerware.serdes.stores.store import Algorithm, SchemaStore, Store, store_type
+from headerware.serdes.stores.store import Algorithm, SchemaStore, Store, store_type, weakness
 
 WriteAs = Literal["fingerprint", "schema", "prefix", "confluent-header"]
 Serialize = Callable[[str, Headers, Any], tuple[bytes | None, Headers]]
@@ -52,7 +52,8 @@ class Avro(Serde, frozen=True, kw_only=True):
         reader_schema: the schema that payloads are resolved to, given likewise; without it they come as they
             were written.
         store: where schemas are deposited and fetched; by type: ``folder``, ``topic`` or ``registry``.
-        fingerprint: how schemas are digested on send; reading understands all three.
+        fingerprint: how schemas are digested on send: ``sha256``, ``md5`` or ``rabin``. Reading understands
+            all three, but where records are signed only ``sha256``.
         write_as: how a record says which schema it has. Without it ``fingerprint`` where there is a
             store, else ``schema``.
         subject: under which subject ``prefix`` and ``confluent-header`` register a schema, with
@@ -75,7 +76,7 @@ class Avro(Serde, frozen=True, kw_only=True):
     schema: Annotated[Any, path_unless(is_json)] = None
     reader_schema: Annotated[Any, path_unless(is_json)] = None
     store: Annotated[Any, kinds(store_type)] = None
-    fingerprint: Algorithm = "md5"
+    fingerprint: Algorithm = "sha256"
     write_as: WriteAs | None = None
     subject: str = "{topic}-{part}"
     content_type: str = "application/avro-binary"
@@ -109,6 +110,11 @@ class Avro(Serde, frozen=True, kw_only=True):
     def way(self) -> WriteAs:
         """How a record says which schema it has."""
         return self.write_as or ("schema" if self.store is None else "fingerprint")
+
+    @property
+    def unsignable(self) -> str | None:
+        """Why it cannot be used where records are signed; None where it can."""
+        return weakness(self.fingerprint) if self.way == "fingerprint" else None
 
     def open(self, context: SerdeContext) -> OpenedAvro:
         """Give the two functions for one part.

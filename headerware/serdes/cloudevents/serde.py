@@ -21,7 +21,7 @@ from headerware.serdes.cloudevents.json_format import JsonData, encoded_data, re
 from headerware.serdes.content.headers import header_for, last_stated, spellings
 from headerware.serdes.content.types import codec_of, content_type_of, parse_content_type
 from headerware.serdes.formats.refusals import cannot_write
-from headerware.serdes.plugins import opened, require_serde, serde_type
+from headerware.serdes.plugins import first_unsignable, opened, require_serde, serde_type
 from headerware.serdes.polyglot.serde import Polyglot
 from headerware.serdes.serde import Serde, SerdeContext
 
@@ -69,6 +69,11 @@ class CloudEvents(Serde, frozen=True, kw_only=True):
         data = from_option(self.data, serde_type, path="data")
         require_serde(data, path="data")
         msgspec.structs.force_setattr(self, "data", data)
+
+    @property
+    def unsignable(self) -> str | None:
+        """Why it cannot be used where records are signed; None where it can."""
+        return first_unsignable([self.data])
 
     def open(self, context: SerdeContext) -> CloudEventsFunctions:
         """Give the functions for one client.

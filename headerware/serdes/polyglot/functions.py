@@ -58,7 +58,9 @@ class PolyglotFunctions:
         self._serdes: Final = options.table()
         self._object_types: Final = ObjectTypes(options.by_type, frozenset(self._serdes))
         self._opened: Final[dict[int, Any]] = {}
-        inner = ContentTypeContext(part=context.part, side=context.side, header=self._name)
+        inner = ContentTypeContext(
+            part=context.part, side=context.side, signed=context.signed, header=self._name
+        )
         self._bytes: Final = Bytes(content_type="").open(inner)
         try:
             self._table: Final = {key: self._open(serde, inner) for key, serde in self._serdes.items()}

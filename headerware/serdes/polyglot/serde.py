@@ -17,7 +17,7 @@ from headerware.serdes.content.headers import require_content_type
 from headerware.serdes.content.types import FORMATS, parse_content_type
 from headerware.serdes.formats.cbor_codec import cbor_is_there
 from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Text
-from headerware.serdes.plugins import require_serde, serde_type
+from headerware.serdes.plugins import first_unsignable, require_serde, serde_type
 from headerware.serdes.polyglot.functions import PolyglotFunctions
 from headerware.serdes.polyglot.object_types import require_object_type
 from headerware.serdes.serde import Serde, SerdeContext
@@ -89,6 +89,11 @@ class Polyglot(Serde, frozen=True, kw_only=True):
                 formats.setdefault(FORMATS[essence], serde)
         installed = {"cbor": _CBOR} if cbor_is_there() else {}
         return {**_DEFAULTS, **installed, **formats, **self.types}
+
+    @property
+    def unsignable(self) -> str | None:
+        """Why it cannot be used where records are signed; None where it can."""
+        return first_unsignable([*self.types.values(), self.default])
 
     def open(self, context: SerdeContext) -> PolyglotFunctions:
         """Give the functions for one client, and open the serdes.

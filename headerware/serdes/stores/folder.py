@@ -20,6 +20,7 @@ import msgspec
 
 from headerware.core.errors import SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
+from headerware.core.plain_files import read_plain
 from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.stores.store import DIGEST_BYTES, Fingerprint, Schema, Store
@@ -142,10 +143,7 @@ class FolderStore:
     @staticmethod
     def _read(path: Path) -> AvroSchema | None:
         try:
-            if not path.is_file() and not path.is_dir():  # a pipe would be waited for without end
-                _log.warning("skipping schema file %s: it is no file, or leads to none", path)
-                return None
-            return AvroSchema.parsed(path.read_bytes(), STORED)
+            return AvroSchema.parsed(read_plain(path, STORED.max_schema_bytes)[0], STORED)
         except OSError as error:
             _log.warning("skipping schema file %s: %s", path, error.strerror)
         except SerdeError as error:

@@ -2,7 +2,7 @@
 
 The registry finds schemas by id, by GUID and by subject, but not by fingerprint. So a deposit registers the
 schema under a subject that is made of its fingerprint, such as
-``headerware-md5-4e0b54a0a6d56d6a0f4e5e4b93bb1ed3``, where anyone who knows the fingerprint finds it. The
+``headerware-sha256-`` and 64 hexadecimal digits, where anyone who knows the fingerprint finds it. The
 registry keeps one schema under several subjects as one, with one id, so a deposit costs no second copy.
 """
 
@@ -49,7 +49,7 @@ class RegistrySchemas(Store, frozen=True, kw_only=True):
         """Refuse a subject that is the same for different schemas."""
         try:
             first, second = (
-                self.subject.format(algorithm="md5", digest=digest) for digest in ("0" * 32, "1" * 32)
+                self.subject.format(algorithm="sha256", digest=digest) for digest in ("0" * 64, "1" * 64)
             )
         except (KeyError, IndexError, ValueError, AttributeError):
             first = second = ""

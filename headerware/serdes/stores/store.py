@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, runtime_c
 
 import msgspec
 
-from headerware.core.errors import PluginError
+from headerware.core.errors import PluginError, SerdeError
 from headerware.core.plugins import Catalogue
 
 Algorithm = Literal["md5", "rabin", "sha256"]
@@ -20,6 +20,17 @@ ALGORITHM_BYTES: Final[dict[Algorithm, int]] = {"md5": 1, "rabin": 2, "sha256": 
 """The algorithms as ``hw.schema`` numbers them."""
 DIGEST_BYTES: Final[dict[Algorithm, int]] = {"md5": 16, "rabin": 8, "sha256": 32}
 """How long their digests are."""
+
+_FORGED: Final[dict[Algorithm, str]] = {
+    "md5": "who deposits schemas can make two with one MD5 digest",
+    "rabin": "another schema with the same Rabin fingerprint is made in a moment",
+}
+
+
+def weakness(algorithm: Algorithm) -> str | None:
+    """Return why a digest does not bind a signed record to its schema, or None if it does."""
+    forged = _FORGED.get(algorithm)
+    return forged and f"{forged}, so that signed bytes are read as something else; use sha256"
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -34,7 +45,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
     digest: bytes
 
     @classmethod
-    def of(cls, schema_text: str, algorithm: Algorithm = "md5") -> Fingerprint:
+    def of(cls, schema_text: str, algorithm: Algorithm = "sha256") -> Fingerprint:
         """Digest a schema's canonical form (spec/schema.md).
 
         Args:
@@ -55,6 +66,20 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.algorithm} {self.digest.hex()}"
+
+
+def require_strong(fingerprint: Fingerprint, *, signed: bool) -> None:
+    """Refuse a fingerprint that does not bind a signed record to its schema.
+
+    Raises:
+        SerdeError: the records are signed, and the digest can be forged.
+    """
+    weak = weakness(fingerprint.algorithm) if signed else None
+    if weak:
+        raise SerdeError(
+            f"the schema is named by its {fingerprint.algorithm} fingerprint, expected sha256 where records "
+            f"are signed: {weak}"
+        )
 
 
 class Schema(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from pyspark import SparkFiles, TaskContext
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
-from headerware.core.errors import HeaderwareError, InterceptorError
+from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.order import place_of
 from headerware.interceptors.serialize import Serialize
@@ -106,12 +106,12 @@ class Opened:
             original: the row as it came.
 
         Raises:
-            HeaderwareError: failures are to fail the job.
+            HeaderwareError: failures are to fail the job, or it is none of the row's.
         """
         error = (
             error.at("chain", original) if isinstance(error, InterceptorError) else _placed(error, original)
         )
-        if self.work.failures == "fail":
+        if self.work.failures == "fail" or isinstance(error, HeldBackError):
             raise error
         work = self.work
         usual = Letter(work.dead_letter_topic, work.dead_letter_headers)

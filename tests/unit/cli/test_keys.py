@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,48 @@ class TestGenerate:
     def test_unknown_algorithm_is_wrong_use(self, path: Path) -> None:
         assert run("generate", "--keyring", path, "--id", "x", "--algorithm", "md5").exit_code == 2
 
+    @pytest.mark.parametrize("key_id", ["", " x", "a\nb", "a\u202eb", "a\x1b[2J", "é" * 128])
+    @pytest.mark.parametrize("command", ["generate", "rotate", "revoke"])
+    def test_an_id_that_cannot_be_one_is_wrong_use(self, path: Path, command: str, key_id: str) -> None:
+        result = run(command, "--keyring", path, "--id", key_id)
+        assert result.exit_code == 2
+        assert "a key's id is 1 to 255 bytes of printable text" in " ".join(result.stderr.split())
+
+    def test_takes_limits(self, path: Path) -> None:
+        limits = (
+            *("--topic", "orders.*", "--topic", "!orders.test", "--use", "sign", "--use", "audit"),
+            *("--not-before", "2026-01-01T00:00:00Z", "--not-after", "2026-12-31T23:59:59+01:00"),
+        )
+        row = done_json("generate", "--keyring", path, "--id", "limited", *limits)["keys"][0]
+        shown = {name: row[name] for name in ("topics", "use", "not_before", "not_after")}
+        assert shown == {
+            "topics": ["orders.*", "!orders.test"],
+            "use": ["sign", "audit"],
+            "not_before": "2026-01-01T00:00:00Z",
+            "not_after": "2026-12-31T22:59:59Z",
+        }
+        key = read_keyring(path).versions("limited")[-1]
+        assert (key.topics, key.use) == (("orders.*", "!orders.test"), ("sign", "audit"))
+        assert (key.not_before, key.not_after) == (
+            datetime(2026, 1, 1, tzinfo=UTC),
+            datetime(2026, 12, 31, 22, 59, 59, tzinfo=UTC),
+        )
+
+    @pytest.mark.parametrize("moment", ["2026-01-01", "2026-01-01T00:00:00", "tomorrow", "", "1767225600"])
+    def test_a_time_without_a_zone_is_wrong_use(self, path: Path, moment: str) -> None:
+        result = run("generate", "--keyring", path, "--id", "x", "--not-after", moment)
+        assert result.exit_code == 2
+        assert "such as 2026-12-31T23:59:59Z" in " ".join(result.stderr.split())
+
+    def test_times_that_leave_no_moment_are_refused(self, path: Path) -> None:
+        limits = ("--not-before", "2026-02-01T00:00:00Z", "--not-after", "2026-01-01T00:00:00Z")
+        result = run("generate", "--keyring", path, "--id", "x", *limits)
+        assert (result.exit_code, "its not_after is earlier" in result.stderr) == (1, True)
+
+    def test_a_use_that_never_signs_is_told(self, path: Path) -> None:
+        text = done("generate", "--keyring", path, "--id", "x", "--use", "audit")
+        assert "neither signs nor verifies records: its use is audit" in text
+
     def test_missing_option_is_wrong_use(self, path: Path) -> None:
         assert run("generate", "--keyring", path).exit_code == 2
 
@@ -64,6 +107,27 @@ class TestList:
         assert head.split()[:4] == ["id", "version", "algorithm", "status"]
         assert first.split()[:4] == ["orders", "1", "hmac-sha256", "retired"]
         assert second.split()[:4] == ["orders", "2", "hmac-sha256", "active"]
+
+    def test_shows_limits(self, path: Path) -> None:
+        until = "2026-12-31T23:59:59Z"
+        done(
+            "generate",
+            "--keyring",
+            path,
+            "--id",
+            "limited",
+            "--topic",
+            "a",
+            "--topic",
+            "b.*",
+            "--not-after",
+            until,
+        )
+        head, plain, limited = done("list", "--keyring", path).splitlines()
+        columns = ["topics", "use", "not_before", "not_after"]
+        assert head.split()[-4:] == columns
+        assert plain.split()[-4:] == ["-", "sign", "-", "-"]
+        assert limited.split()[-4:] == ["a,b.*", "sign", "-", until]
 
     def test_json_has_times_and_revocation(self, path: Path) -> None:
         done("revoke", "--keyring", path, "--id", "orders", "--from", "t.a:3:9", "--reason", "lost")
@@ -86,6 +150,27 @@ class TestRotate:
     def test_signs_with_the_next_version(self, path: Path) -> None:
         assert "version 2" in done("rotate", "--keyring", path, "--id", "orders")
         assert read_keyring(path).signing_key("orders").version == 2
+
+    def test_keeps_topics_and_use_and_times(self, path: Path) -> None:
+        limits = ("--topic", "orders", "--use", "audit", "--not-before", "2026-01-01T00:00:00Z")
+        until = ("--not-after", "2999-01-01T00:00:00Z")
+        (old,) = done_json("generate", "--keyring", path, "--id", "x", *limits, *until)["keys"]
+        (new,) = done_json("rotate", "--keyring", path, "--id", "x")["keys"]
+        kept = ("topics", "use", "not_before", "not_after")
+        assert [new[name] for name in kept] == [old[name] for name in kept]
+
+    def test_takes_new_times(self, path: Path) -> None:
+        times = ("--not-before", "2026-06-01T00:00:00Z", "--not-after", "2999-01-01T00:00:00Z")
+        (new,) = done_json("rotate", "--keyring", path, "--id", "orders", *times)["keys"]
+        assert (new["not_before"], new["not_after"]) == (times[1], times[3])
+        assert read_keyring(path).versions("orders")[0].not_after is None
+
+    def test_an_expired_key_takes_a_new_end(self, path: Path) -> None:
+        done("generate", "--keyring", path, "--id", "x", "--not-after", "2026-01-01T00:00:00Z")
+        result = run("rotate", "--keyring", path, "--id", "x")
+        assert result.exit_code == 1
+        assert "not_after, 2026-01-01T00:00:00Z, has passed: give the new version another" in result.stderr
+        done("rotate", "--keyring", path, "--id", "x", "--not-after", "2999-01-01T00:00:00Z")
 
     def test_unknown_key_is_refused(self, path: Path) -> None:
         result = run("rotate", "--keyring", path, "--id", "nobody")
@@ -124,6 +209,14 @@ class TestExportPublic:
         public = read_keyring(tmp_path / "public.json")
         assert not public.is_secret
         assert public.keys[0].public == read_keyring(path).versions("audit")[0].public
+
+    def test_keeps_limits(self, path: Path, tmp_path: Path) -> None:
+        limits = ("--topic", "audit.*", "--not-after", "2999-01-01T00:00:00Z")
+        done("generate", "--keyring", path, "--id", "audit", "--algorithm", "ed25519", *limits)
+        done("export-public", "--keyring", path, "--out", tmp_path / "p.json")
+        whole, public = read_keyring(path).keys[-1], read_keyring(tmp_path / "p.json").keys[0]
+        assert (public.topics, public.use, public.not_after) == (whole.topics, whole.use, whole.not_after)
+        assert public.topics == ("audit.*",)
 
     def test_text_names_what_it_leaves_out(self, path: Path, tmp_path: Path) -> None:
         done("generate", "--keyring", path, "--id", "audit", "--algorithm", "ed25519")

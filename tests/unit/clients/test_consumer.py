@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from headerware.clients import Consumer, Producer
 from headerware.clients.groups import clamped
 from headerware.core.chain import Chain
-from headerware.core.errors import DeadLetterError, InterceptorError
+from headerware.core.errors import DeadLetterError, HeldBackError, InterceptorError, KeyringError
 from headerware.core.hooks import DROP, Interceptor
 from headerware.interceptors import Slice
 
@@ -652,6 +652,29 @@ class TestDeadLetters:
         with Consumer({**conf, "group.id": f"{topic}-letters"}, chain=Chain([Slice()])) as reader:
             reader.assign(letters)
             assert values(take(reader, 1)) == [b"bad" * 5_000]
+
+
+class TestHeldBack:
+    def test_a_record_waits_until_it_can_be_judged(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        broken = [True]
+
+        class Guard(Interceptor, frozen=True, kw_only=True):
+            def on_consume(self, record: Record) -> Record:
+                if broken:
+                    raise KeyringError("keyring keys.json is older than 300 s")
+                return record
+
+        fill(b"a", b"b")
+        consumer = make_consumer(Guard(on_error="drop"), topic=topic)
+        for _ in range(3):
+            with pytest.raises(HeldBackError, match=r"\[0\]@0: keyring keys.json is older than 300 s"):
+                consumer.poll(10)
+        with pytest.raises(KafkaException, match="No offset stored"):
+            consumer.commit(asynchronous=False)
+        broken.clear()
+        assert values(take(consumer, 2)) == [b"a", b"b"]
 
 
 class TestLifecycle:

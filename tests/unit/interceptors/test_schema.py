@@ -74,7 +74,7 @@ def record(*headers: tuple[str, bytes | None]) -> Record:
     return Record("orders", b"\x0e", b"\x02k", Headers(headers), 3, 5, 1, 7)
 
 
-def mark(part: int, text: str, algorithm: Algorithm = "md5") -> tuple[str, bytes]:
+def mark(part: int, text: str, algorithm: Algorithm = "sha256") -> tuple[str, bytes]:
     return "hw.schema", bytes((1, part)) + Fingerprint.of(text, algorithm).code
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.errors import ConfigError, KeyringError, SignatureError
+from headerware.core.errors import ConfigError, HeldBackError, KeyringError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.core.verified import Verified
@@ -87,6 +88,11 @@ class TestSignOptions:
     def test_require_refuses_other_words(self) -> None:
         with pytest.raises(ConfigError, match=r"require: off, warn or enforce, not 'maybe'"):
             Sign(keyring="k", require="maybe")  # type: ignore[arg-type]  # what a user may mistype
+
+    @pytest.mark.parametrize("key_id", ["", "a\nb", "a\u202eb", "é" * 128])
+    def test_a_key_id_is_checked_at_once(self, key_id: str) -> None:
+        with pytest.raises(ConfigError, match="key_id: a key's id is 1 to 255 bytes of printable text"):
+            Sign(keyring="k", key_id=key_id)
 
     def test_keyring_takes_a_path(self, tmp_path: Path) -> None:
         options: dict[str, Any] = {"keyring": tmp_path / "k.json"}
@@ -297,12 +303,32 @@ class TestSignRotation:
         edit_keyring(path, lambda ring: with_rotation(ring, "hmac"))
         assert read_by(reader, opened(path, clock).on_send(RECORD)) == RECORD
 
-    def test_a_deleted_keyring_stops_nobody(self, path: Path, clock: Clock) -> None:
+    def test_a_deleted_keyring_stops_nobody_at_first(self, path: Path, clock: Clock) -> None:
         step = opened(path, clock)
         path.unlink()
         clock.now += 5000
         assert read_by(step, step.on_send(RECORD)) == RECORD
         assert step.stats()["keyring_failures"] == 1
+
+    @pytest.mark.parametrize("on_error", ["raise", "drop", "dead_letter"])
+    def test_a_keyring_that_stays_broken_holds_back_what_nobody_can_judge(
+        self, path: Path, clock: Clock, on_error: Any
+    ) -> None:
+        chain = Chain([Sign(keyring=str(path), key_id="hmac", on_error=on_error, keyring_max_stale_ms=6000)])
+        session = chain.open(Context(now_ms=clock, publish=lambda _: pytest.fail("made a dead letter")))
+        signed = session.send_outcome(RECORD)
+        assert isinstance(signed, Record)
+        good = path.read_bytes()
+        path.write_bytes(b"{")
+        clock.now += 6000
+        for outcome in (session.send_outcome(RECORD), session.consume_outcome(signed)):
+            assert isinstance(outcome, HeldBackError)
+            assert "keys.json is no keyring" in str(outcome)
+            assert "older than 6 s" in str(outcome)
+        path.write_bytes(good)
+        clock.now += 1000
+        (read,) = session.consume([signed])
+        assert read.replace(local=None) == RECORD
 
     def test_revocation_stops_a_running_sender(self, path: Path, clock: Clock) -> None:
         sender = opened(path, clock)

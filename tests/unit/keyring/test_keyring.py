@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import base64
 import json
 import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from headerware.core.errors import KeyringError
 from headerware.keyring import (
@@ -14,15 +16,33 @@ from headerware.keyring import (
     Keyring,
     decode_keyring,
     encode_keyring,
+    key_id_problem,
     public_part,
     with_new_key,
     with_revocation,
     with_rotation,
 )
+from headerware.keyring.signing import signer, verifier
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 2, 1, tzinfo=UTC)
 SECRET = bytes(range(32))
+
+
+def ring_text(*keys: dict[str, Any], **head: Any) -> bytes:
+    return json.dumps({"format": "headerware-keyring", "version": 2, "keys": keys, **head}).encode()
+
+
+def key_fields(**fields: Any) -> dict[str, Any]:
+    return {
+        "id": "a",
+        "version": 1,
+        "algorithm": "hmac-sha256",
+        "status": "active",
+        "created": "2026-01-01T00:00:00Z",
+        "secret": base64.b64encode(SECRET).decode(),
+        **fields,
+    }
 
 
 def hmac_key(**changes: Any) -> Key:
@@ -52,16 +72,19 @@ class TestKey:
             {"secret": None},
             {"secret": bytes(31)},
             {"secret": bytes(1025)},
-            {"public": bytes(32)},
+            {"public": bytes(range(32))},
             {"algorithm": "ed25519"},
             {"algorithm": "ed25519", "secret": None},
             {"algorithm": "ed25519", "secret": None, "private": bytes(31)},
+            {"algorithm": "ed25519", "secret": None, "private": bytes(32)},
             {"algorithm": "ed25519", "secret": None, "public": bytes(33)},
             {"version": 0},
             {"version": 65536},
             {"id": ""},
             {"id": "x" * 256},
-            {"id": "a\nb"},
+            {"secret": b"changeme" * 4},
+            {"secret": bytes(64)},
+            {"topics": ("orders\n",)},
             {"topics": ("",)},
             {"topics": ("!",)},
             {"use": ()},
@@ -89,6 +112,96 @@ class TestKey:
     def test_active_and_retired_verify_everywhere(self) -> None:
         assert hmac_key().verifies_at("any", None, None)
         assert hmac_key(status="retired").verifies_at("any", 0, 0)
+
+
+class TestKeyId:
+    @pytest.mark.parametrize("key_id", ["a", "orders-2026", "größe 2", "鍵", "x" * 255, "é" * 127])
+    def test_is_printable_text(self, key_id: str) -> None:
+        assert key_id_problem(key_id) is None
+        assert hmac_key(id=key_id).id == key_id
+
+    @pytest.mark.parametrize(
+        "key_id",
+        [
+            "",
+            "x" * 256,
+            "é" * 128,
+            " ",
+            " orders",
+            "orders ",
+            "a\nb",
+            "a\u2028b",
+            "a\x00b",
+            "a\x1b[2Jb",
+            "a\x85b",
+            "a\u202eb",
+            "a\u2066b",
+            "a\u200bb",
+            "\ufefforders",
+            "a\xa0b",
+            "\ud800",
+            "e\u0301",
+        ],
+    )
+    def test_refuses_what_cannot_be_told_apart_or_breaks_a_line(self, key_id: str) -> None:
+        with pytest.raises(ValueError, match="a key's id is 1 to 255 bytes of printable text"):
+            hmac_key(id=key_id)
+        with pytest.raises(KeyringError, match="printable text"):
+            with_new_key(Keyring(), key_id, "hmac-sha256")
+
+
+class TestSmallOrder:
+    """Under a public key of small order anyone can sign: a signature of nothing fits a part of all texts."""
+
+    POINTS: ClassVar = [
+        bytes.fromhex(point)
+        for point in (
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "0100000000000000000000000000000000000000000000000000000000000080",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "0000000000000000000000000000000000000000000000000000000000000080",
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+            "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+            "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+        )
+    ]
+    GROUP_ORDER = 2**252 + 27742317777372353535851937790883648493
+
+    def test_such_a_key_would_take_a_forged_signature(self) -> None:
+        key, signature = Ed25519PublicKey.from_public_bytes(self.POINTS[0]), self.POINTS[0] + bytes(32)
+        key.verify(signature, b"whatever")
+
+    @pytest.mark.parametrize("point", POINTS)
+    def test_such_a_key_is_refused(self, point: bytes) -> None:
+        with pytest.raises(ValueError, match="its public half is of small order"):
+            hmac_key(algorithm="ed25519", secret=None, public=point)
+        fields = key_fields(algorithm="ed25519", public=base64.b64encode(point).decode())
+        del fields["secret"]
+        with pytest.raises(KeyringError, match="of small order, so that anyone could sign"):
+            decode_keyring(ring_text(fields))
+
+    @pytest.mark.parametrize("point", POINTS)
+    def test_a_signature_with_such_a_point_is_refused(self, point: bytes) -> None:
+        key = with_new_key(Keyring(), "audit", "ed25519").keys[0]
+        verify, signature = verifier(key, b""), signer(key, b"")(b"text")
+        assert verify(b"text", signature)
+        assert not verify(b"text", point + signature[32:])
+        assert not verify(b"text", point + bytes(32))
+
+    def test_a_signature_written_in_another_way_is_refused(self) -> None:
+        key = with_new_key(Keyring(), "audit", "ed25519").keys[0]
+        verify, signature = verifier(key, b""), signer(key, b"")(b"text")
+        scalar = int.from_bytes(signature[32:], "little")
+        for times in range(1, 16):
+            other = scalar + times * self.GROUP_ORDER
+            assert not verify(b"text", signature[:32] + other.to_bytes(32, "little"))
 
 
 class TestRefusal:
@@ -223,7 +336,7 @@ class TestLifecycle:
             status="active",
             created=THEN,
             private=ring.keys[0].private,
-            public=bytes(32),
+            public=bytes(range(32)),
         )
         assert public_part(Keyring(keys=(bare,)))[0].keys[0].public == ring.keys[0].public
 
@@ -247,39 +360,33 @@ class TestKeyringJson:
         assert decode_keyring(encode_keyring(ring)) == ring
 
     def test_says_what_it_is(self) -> None:
-        assert encode_keyring(Keyring()).startswith(b'{\n  "format": "headerware-keyring",\n  "version": 1,')
+        assert encode_keyring(Keyring()).startswith(b'{\n  "format": "headerware-keyring",\n  "version": 2,')
 
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
             (b"", "truncated"),
             (b"\xff", "malformed"),
-            (b"{}}", "malformed"),
-            (b'{"format": "other"}', "format"),
-            (b'{"version": 2}', "version"),
-            (b'{"keys": [{}]}', "keys"),
-            (b'{"extra": 1}', "extra"),
-            (
-                (
-                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "md5", "status": "active", '
-                    b'"created": "2026-01-01T00:00:00Z"}]}'
-                ),
-                "algorithm",
-            ),
-            (
-                (
-                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
-                    b'"created": "2026-01-01T00:00:00Z", "secret": "c2hvcnQ="}]}'
-                ),
-                "32 to 1024 bytes",
-            ),
-            (
-                (
-                    b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
-                    b'"created": "2026-01-01T00:00:00"}]}'
-                ),
-                "created",
-            ),
+            (b"{}", "format"),
+            (b"{]", "malformed"),
+            (b"[]", "object"),
+            (b'{"format": "headerware-keyring"}', "version"),
+            (b'{"format": "headerware-keyring", "version": 2}', "keys"),
+            (b'{"keys": [' + b"[" * 100_000, "recursion"),
+            (ring_text(format="other"), 'its format is not "headerware-keyring"'),
+            (ring_text(version=1), "its version is 1, expected 2: write 2 there"),
+            (ring_text(version=3), "its version is 3, expected 2: it is for a later Headerware"),
+            (ring_text(version=3, scopes={}, keys={}), "its version is 3, expected 2"),
+            (ring_text(version="2"), "its version is of type str, expected 2"),
+            (ring_text(version=True), "its version is of type bool, expected 2"),
+            (ring_text({}), "keys"),
+            (ring_text(extra=1), "extra"),
+            (ring_text(key_fields(algorithm="md5")), "algorithm"),
+            (ring_text(key_fields(secret="c2hvcnQ=")), "32 to 1024 bytes"),
+            (ring_text(key_fields(created="2026-01-01T00:00:00")), "created"),
+            (ring_text(key_fields(not_after="2026-01-01T00:00:00")), "not_after"),
+            (ring_text(key_fields(use="sign")), "use"),
+            (ring_text(key_fields(), key_fields(status="retired")), "stands twice"),
         ],
     )
     def test_says_what_is_wrong_and_where(self, text: bytes, expected: str) -> None:
@@ -292,21 +399,29 @@ class TestKeyringJson:
         assert [key.id for key in decode_keyring(example.encode()).keys] == ["orders", "audit"]
 
     def test_broken_material_is_not_shown(self) -> None:
-        text = (
-            b'{"keys": [{"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active", '
-            b'"created": "2026-01-01T00:00:00Z", "secret": "TOPSECRET!"}]}'
-        )
+        text = ring_text(key_fields(secret="TOPSECRET!"))
         with pytest.raises(KeyringError) as caught:
             decode_keyring(text)
         assert "TOPSECRET" not in str(caught.value)
         assert "secret" in str(caught.value)
 
-    @pytest.mark.parametrize("field", ["status", "algorithm"])
-    def test_a_secret_in_the_wrong_field_is_not_shown(self, field: str) -> None:
-        fields = {"id": "a", "version": 1, "algorithm": "hmac-sha256", "status": "active"}
-        text = json.dumps(
-            {"format": "headerware-keyring", "version": 1, "keys": [{**fields, field: "TOPSECRET"}]}
-        )
-        with pytest.raises(KeyringError, match=field) as caught:
-            decode_keyring(text.encode())
+    @pytest.mark.parametrize(
+        ("text", "named"),
+        [
+            (ring_text(key_fields(status="TOPSECRET")), "status"),
+            (ring_text(key_fields(algorithm="TOPSECRET")), "algorithm"),
+            (ring_text(key_fields(created="TOPSECRET")), "created"),
+            (ring_text(key_fields(use=["TOPSECRET"])), "use"),
+            (ring_text(key_fields(TOPSECRET="a")), "unknown field"),
+            (ring_text(key_fields(**{"TOPSECRET` - at `$": "a"})), "unknown field"),
+            (ring_text(key_fields(revoked_from={"TOPSECRET": "a"})), "revoked_from"),
+            (ring_text(version="TOPSECRET"), "version"),
+            (ring_text(format="TOPSECRET"), "format"),
+            (ring_text(key_fields(secret="TOPSECRET"))[:-20], "truncated"),
+            (ring_text(key_fields(secret="TOPSECRET")).replace(b"active", b"\xff"), "invalid"),
+        ],
+    )
+    def test_a_secret_in_the_wrong_place_is_not_shown(self, text: bytes, named: str) -> None:
+        with pytest.raises(KeyringError, match=rf"(?i){named}") as caught:
+            decode_keyring(text)
         assert "TOPSECRET" not in "".join(traceback.format_exception(caught.value))

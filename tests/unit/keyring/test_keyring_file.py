@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import re
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from threading import Barrier, Thread
+from typing import Any
 
 import pytest
 
@@ -41,6 +46,36 @@ def rotate(path: Path) -> None:
     edit_keyring(path, lambda ring: with_rotation(ring, "orders"))
 
 
+def damaged(path: Path, damage: str) -> None:
+    if damage == "deleted":
+        path.unlink()
+    elif damage == "corrupt":
+        path.write_bytes(b"{")
+    elif damage == "open":
+        path.chmod(0o644)
+    elif damage == "later":
+        path.write_bytes(b'{"format": "headerware-keyring", "version": 3, "keys": {}}')
+
+
+class Calls:
+    """Count the calls of a function by its first argument."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._counts = Counter[str]()
+
+    def __call__(self, path: Any, *arguments: Any, **options: Any) -> Any:
+        self._counts[str(path)] += 1
+        return self._function(path, *arguments, **options)
+
+    def of(self, path: Path) -> int:
+        return self._counts[str(path)]
+
+
+def out_of_descriptors(*_: Any, **__: Any) -> int:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return written(tmp_path / "keys.json", secret_ring())
@@ -71,6 +106,27 @@ class TestPermissions:
             read_keyring(link)
         assert read_keyring(link, permissions="kubernetes").versions("orders")
 
+    def test_a_link_to_public_halves_is_followed(self, tmp_path: Path) -> None:
+        link = tmp_path / "link.json"
+        link.symlink_to(written(tmp_path / "public.json", public_ring()))
+        assert read_keyring(link).versions("audit")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+    @pytest.mark.parametrize("permissions", ["owner", "kubernetes"])
+    @pytest.mark.parametrize("keyring", [secret_ring(), public_ring()])
+    def test_another_user_does_not_decide_who_is_trusted(
+        self, tmp_path: Path, keyring: Keyring, permissions: Permissions
+    ) -> None:
+        path = written(tmp_path / "foreign.json", keyring)
+        os.chown(path, 12345, 0)
+        with pytest.raises(KeyringError, match=r"belongs to user 12345, .*: run chown 0 "):
+            KeyringFile(path, permissions=permissions)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root administers the files of others")
+    def test_root_administers_the_files_of_others(self, path: Path) -> None:
+        os.chown(path, 12345, 12345)
+        assert read_keyring(path).versions("orders")
+
     @pytest.mark.parametrize("permissions", ["owner", "kubernetes"])
     def test_public_halves_may_be_read_by_everyone(self, tmp_path: Path, permissions: Permissions) -> None:
         path = written(tmp_path / "public.json", public_ring(), 0o644)
@@ -80,6 +136,53 @@ class TestPermissions:
         path = written(tmp_path / "public.json", public_ring(), 0o666)
         with pytest.raises(KeyringError, match=r"can be written by others .*chmod 644"):
             read_keyring(path)
+
+
+class TestWhatIsNoPlainFile:
+    """A keyring's name may lead anywhere; reading it must neither wait nor take memory without bound."""
+
+    @pytest.mark.parametrize("permissions", ["owner", "kubernetes"])
+    def test_a_pipe_without_a_writer(self, tmp_path: Path, permissions: Permissions) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(KeyringError, match="pipe cannot be read: it is a folder, pipe or device"):
+            read_keyring(tmp_path / "pipe", permissions=permissions)
+
+    @pytest.mark.parametrize("name", ["/dev/zero", "/dev/null", "/"])
+    def test_a_device_or_folder(self, name: str) -> None:
+        with pytest.raises(KeyringError, match="expected a plain file"):
+            read_keyring(name)
+
+    def test_a_pipe_behind_a_mounted_link(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "keys.json").symlink_to(tmp_path / "pipe")
+        with pytest.raises(KeyringError, match="expected a plain file"):
+            read_keyring(tmp_path / "keys.json", permissions="kubernetes")
+
+    def test_a_huge_file(self, path: Path) -> None:
+        os.truncate(path, 1 << 40)
+        with pytest.raises(KeyringError, match="larger than 4,194,304 bytes"):
+            read_keyring(path)
+
+    @pytest.mark.parametrize("name", ["keys\0.json", "x" * 300, "keys.json/more", "a/../keys.json/"])
+    def test_a_name_that_no_file_can_have(self, path: Path, name: str) -> None:
+        with pytest.raises(KeyringError, match="cannot be read: "):
+            read_keyring(f"{path.parent}/{name}")
+
+    def test_links_that_go_round(self, tmp_path: Path) -> None:
+        (tmp_path / "a").symlink_to(tmp_path / "b")
+        (tmp_path / "b").symlink_to(tmp_path / "a")
+        with pytest.raises(KeyringError, match="cannot be read: Too many levels"):
+            read_keyring(tmp_path / "a", permissions="kubernetes")
+
+    def test_a_running_reader_meets_a_pipe(self, path: Path) -> None:
+        file = KeyringFile(path)
+        path.unlink()
+        os.mkfifo(path)
+        assert file.current(1000).versions("orders")
+        with pytest.raises(
+            KeyringError, match=r"expected a plain file; the last good keyring is older than 300 s"
+        ):
+            file.current(300_000)
 
 
 class TestKeyringFile:
@@ -120,23 +223,54 @@ class TestKeyringFile:
         (tmp_path / "..swap").replace(tmp_path / "..data")
         assert file.current(1000).signing_key("orders").version == 2
 
-    @pytest.mark.parametrize("damage", ["deleted", "corrupt", "open"])
-    def test_last_good_keyring_goes_on_and_the_log_says_so_once(
-        self, path: Path, damage: str, caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize(
+        ("damage", "said"),
+        [
+            ("deleted", r"cannot be read: No such file"),
+            ("corrupt", r"is no keyring: .*truncated"),
+            ("open", r"others can reach"),
+            ("later", r"its version is 3, expected 2"),
+        ],
+    )
+    def test_last_good_keyring_goes_on_for_a_while_and_then_nothing_is_trusted(
+        self, path: Path, damage: str, said: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        file = KeyringFile(path)
+        file = KeyringFile(path, max_stale_ms=4000)
         before = file.current(0)
-        if damage == "deleted":
-            path.unlink()
-        elif damage == "corrupt":
-            path.write_bytes(b"{")
-        else:
-            path.chmod(0o644)
+        damaged(path, damage)
         with caplog.at_level(logging.WARNING):
             kept = [file.current(now_ms) for now_ms in (1000, 2000, 3000)]
         assert all(ring is before for ring in kept)
         assert file.failures == 3
-        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        (logged,) = caplog.records
+        assert logged.levelname == "ERROR"
+        assert re.search(rf"{said}.*goes on for at most 4 s, then nothing is signed", logged.getMessage())
+        for ask in (lambda: file.current(4000), lambda: file.find("orders", 1, 4001)):
+            with pytest.raises(
+                KeyringError, match=rf"keys\.json .*{said}.*is older than 4 s.*: mend the file"
+            ):
+                ask()
+
+    def test_a_stale_keyring_comes_back_when_the_file_is_mended(self, path: Path) -> None:
+        file, good = KeyringFile(path, max_stale_ms=2000), path.read_bytes()
+        path.write_bytes(b"{")
+        with pytest.raises(KeyringError, match="older than 2 s"):
+            file.current(2000)
+        path.write_bytes(good)
+        assert file.current(3000).versions("orders")
+
+    def test_a_keyring_is_fresh_as_long_as_the_file_is_good(self, path: Path) -> None:
+        file = KeyringFile(path, max_stale_ms=2000)
+        assert all(file.current(now_ms).versions("orders") for now_ms in (1000, 10_000, 1_000_000))
+        path.write_bytes(b"{")
+        assert file.current(1_001_000).versions("orders")
+
+    def test_a_clock_that_was_set_back_does_not_keep_an_old_keyring(self, path: Path) -> None:
+        file = KeyringFile(path, max_stale_ms=2000, now_ms=10 * MS)
+        path.write_bytes(b"{")
+        file.current(5)
+        with pytest.raises(KeyringError, match="older than 2 s"):
+            file.current(2005)
 
     def test_recovers_after_a_failure(self, path: Path) -> None:
         file = KeyringFile(path)
@@ -163,15 +297,6 @@ class TestKeyringFile:
         rotate(path)
         assert file.find("orders", 2, 1).version == 2
 
-    def test_unknown_key_is_looked_for_once_a_period(self, path: Path) -> None:
-        file = KeyringFile(path, refresh_ms=10 * MS, negative_ms=5000)
-        with pytest.raises(KeyringError):
-            file.find("orders", 2, 0)
-        rotate(path)
-        with pytest.raises(KeyringError, match="no version 2"):
-            file.find("orders", 2, 4999)
-        assert file.find("orders", 2, 5000).version == 2
-
     def test_one_unknown_key_does_not_hide_another(self, path: Path) -> None:
         file = KeyringFile(path, refresh_ms=10 * MS)
         with pytest.raises(KeyringError):
@@ -179,12 +304,45 @@ class TestKeyringFile:
         rotate(path)
         assert file.find("orders", 2, 0).version == 2
 
-    def test_remembers_a_bounded_number_of_unknown_keys(self, path: Path) -> None:
-        file = KeyringFile(path, refresh_ms=10 * MS)
-        for version in range(3000):
+    @pytest.mark.parametrize("damage", ["none", "deleted", "corrupt", "open"])
+    def test_a_flood_of_unknown_keys_is_no_flood_of_looks(
+        self, path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file, looks, opened = KeyringFile(path, refresh_ms=10 * MS), Calls(os.stat), Calls(os.open)
+        damaged(path, damage)
+        monkeypatch.setattr(os, "stat", looks)
+        monkeypatch.setattr(os, "open", opened)
+        for number in range(10_000):
             with pytest.raises(KeyringError):
-                file.find("nobody", version, 0)
-        assert len(file._unknown) == 1024
+                file.find(f"nobody-{number}", number, number // 5)
+        assert looks.of(path) == 10 + 19
+        assert opened.of(path) == {"none": 0, "deleted": 0, "corrupt": 1, "open": 1}[damage]
+
+    def test_a_new_key_is_found_soon_in_spite_of_a_flood(self, path: Path) -> None:
+        file = KeyringFile(path, refresh_ms=10 * MS)
+        for number in range(1000):
+            with pytest.raises(KeyringError):
+                file.find("nobody", number, 0)
+        rotate(path)
+        with pytest.raises(KeyringError):
+            file.find("orders", 2, 99)
+        assert file.find("orders", 2, 100).version == 2
+
+    def test_looks_for_unknown_keys_when_the_clock_runs_backwards(self, path: Path) -> None:
+        file = KeyringFile(path, now_ms=10 * MS)
+        with pytest.raises(KeyringError):
+            file.find("nobody", 1, 10 * MS)
+        file.current(0)
+        rotate(path)
+        assert file.find("orders", 2, 1).version == 2
+
+    def test_what_could_not_be_read_is_tried_again(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = KeyringFile(path)
+        rotate(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", out_of_descriptors)
+            assert file.current(1000).signing_key("orders").version == 1
+        assert file.current(2000).signing_key("orders").version == 2
 
     def test_is_followed_by_many_threads(self, path: Path) -> None:
         file, barrier, seen = KeyringFile(path), Barrier(8), list[int]()

@@ -231,6 +231,17 @@ class TestApply:
             TomlStore(path).apply(Register(entry("0.1.0.3", "three"), "a"))
         assert not path.exists()
 
+    def test_a_pipe_in_its_place_makes_nobody_wait(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "ids.toml")
+        with pytest.raises(RegistryError, match="expected a plain file"):
+            TomlStore(tmp_path / "ids.toml").load()
+
+    def test_a_huge_file_is_not_read(self, tmp_path: Path) -> None:
+        (tmp_path / "ids.toml").touch()
+        os.truncate(tmp_path / "ids.toml", 1 << 40)
+        with pytest.raises(RegistryError, match="it is larger than 67,108,864 bytes"):
+            TomlStore(tmp_path / "ids.toml").load()
+
 
 class TestWrittenByHand:
     @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 import stat
 import struct
 from typing import TYPE_CHECKING
@@ -122,3 +123,31 @@ class TestFile:
     ) -> None:
         assert read_snapshot(tmp_path, "ids") is None
         assert len(caplog.records) == 1
+
+    def test_a_pipe_in_its_place_makes_nobody_wait(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        os.mkfifo(tmp_path / "ids.snapshot")
+        assert read_snapshot(tmp_path / "ids.snapshot", "ids") is None
+        assert "expected a plain file" in caplog.text
+
+    def test_a_huge_one_is_left_aside(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        write_snapshot(tmp_path / "ids.snapshot", SNAPSHOT)
+        os.truncate(tmp_path / "ids.snapshot", 1 << 40)
+        assert read_snapshot(tmp_path / "ids.snapshot", "ids") is None
+        assert "it is larger than 1,073,741,824 bytes" in caplog.text
+
+    def test_one_that_others_can_write_is_left_aside(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        write_snapshot(tmp_path / "ids.snapshot", SNAPSHOT)
+        (tmp_path / "ids.snapshot").chmod(0o620)
+        assert read_snapshot(tmp_path / "ids.snapshot", "ids") is None
+        assert "others than this process's user and root can write it" in caplog.text
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+    def test_another_users_is_left_aside(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        write_snapshot(tmp_path / "ids.snapshot", SNAPSHOT)
+        os.chown(tmp_path / "ids.snapshot", 12345, 0)
+        assert read_snapshot(tmp_path / "ids.snapshot", "ids") is None
+        assert "others than this process's user and root can write it" in caplog.text

@@ -83,7 +83,8 @@ def store(tmp_path: Path) -> FolderSchemas:
 
 class TestAvroWithAStore:
     def test_writes_bare_avro_and_the_fingerprint(self, store: FolderSchemas) -> None:
-        payload, headers = opened(schema=ORDER, store=store).serialize("orders", EMPTY, VALUE)
+        serde = opened(schema=ORDER, store=store, fingerprint="md5")
+        payload, headers = serde.serialize("orders", EMPTY, VALUE)
         digest = Fingerprint.of(json.dumps(ORDER), "md5").digest
         assert payload == PAYLOAD == written(ORDER, VALUE)
         assert headers == Headers([("hw.schema", b"\x01\x01\x01" + digest), CONTENT_TYPE])

@@ -360,7 +360,7 @@ class TestHostileSchemas:
         payload, headers = opened('"long"', store=FolderSchemas(path=str(tmp_path))).serialize("t", EMPTY, 7)
         liar = opened(store=Liar())
         error = refused(
-            lambda: liar.deserialize("t", headers, payload), "holds, under md5 [0-9a-f]{32}, a schema"
+            lambda: liar.deserialize("t", headers, payload), "holds, under sha256 [0-9a-f]{64}, a schema"
         )
         assert str(Fingerprint.of('"string"')) in str(error)
 

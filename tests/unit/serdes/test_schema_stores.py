@@ -334,6 +334,13 @@ class TestFolderStore:
                     store.get(UNKNOWN)
         assert len(caplog.records) == 2
 
+    def test_a_huge_file_is_skipped(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        (tmp_path / "huge.avsc").touch()
+        os.truncate(tmp_path / "huge.avsc", 1 << 40)
+        (tmp_path / "long.avsc").write_text(LONG.text)
+        assert FolderStore(tmp_path).get(LONG.fingerprint) == LONG.text
+        assert "it is larger than 16,777,216 bytes" in caplog.text
+
     def test_a_schema_as_deep_as_a_serde_may_allow(self, tmp_path: Path) -> None:
         store = FolderStore(tmp_path)
         store.put(DEEP)

@@ -7,7 +7,7 @@ import pytest
 from pyspark import SparkFiles, TaskContext
 
 from headerware.core.chain import Chain
-from headerware.core.errors import ConfigError, HeaderwareError, SignatureError
+from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors import Sign, Trail
@@ -126,6 +126,13 @@ class TestFilesOfOptions:
 
 
 class TestRefused:
+    def test_what_nobody_can_judge_fails_the_job(self) -> None:
+        ready = opened(work_of(Trail(), failures="route"))
+        with pytest.raises(HeldBackError, match=r"chain at t\[1\]@2: keyring keys.json is older"):
+            ready.refused(
+                HeldBackError("keyring keys.json is older"), Record("t", b"v", partition=1, offset=2)
+            )
+
     def test_an_error_without_a_place_gets_the_rows(self) -> None:
         ready = opened(work_of(Trail(), failures="route"))
         failure = ready.refused(HeaderwareError("no good"), Record("t", b"v", partition=1, offset=2))

@@ -1,0 +1,39 @@
+"""Read files that others may have put something else in the place of: a pipe, a device, or far too much."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+
+def read_plain(
+    path: str | os.PathLike[str], max_bytes: int, *, follow: bool = True
+) -> tuple[bytes, os.stat_result]:
+    """Return a plain file's contents, and what was known of it once it was open.
+
+    A pipe makes nobody wait, and more than ``max_bytes`` are not read.
+
+    Args:
+        path: the file.
+        max_bytes: the most that it may hold.
+        follow: whether its name may be a symbolic link.
+
+    Raises:
+        OSError: it cannot be read, is no plain file, holds more, or is a link (``errno.ELOOP``).
+        ValueError: no file can have this name.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is a folder, pipe or device, expected a plain file")
+        if status.st_size <= max_bytes:
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                content = file.read(max_bytes + 1)
+            if len(content) <= max_bytes:
+                return content, status
+        raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes")
+    finally:
+        os.close(descriptor)
