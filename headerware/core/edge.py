@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
 
 RESERVED: Final = frozenset({"hw.", "Hw.", "hW.", "HW."})
-"""What names of ours begin with. We write small letters; the rest is reserved, too, to prevent confusion."""
+"""What reserved names begin with, in any case; those that we write are in lower case."""
 LINEAGE: Final = frozenset({"hw.trail", "hw.owner", "hw.schema"})
 """Headers of ours that describe a record and may stay on it, and so may come back from an application."""
 ENCODINGS: Final[Mapping[str, str | None]] = {

@@ -120,13 +120,13 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if require is None:
             raise ConfigError(f"off, warn or enforce, not {self.require!r}", path="require")
         msgspec.structs.force_setattr(self, "require", require)
-        if self.key_id is not None and (problem := key_id_problem(self.key_id)):
-            raise ConfigError(problem, path="key_id")
         if self.uncovered not in get_args(Uncovered):  # in code nothing has checked it yet
             raise ConfigError(f"strip, refuse or pass, not {self.uncovered!r}", path="uncovered")
         for name in self.covered:
             if name.casefold() == HEADER:
                 raise ConfigError(f"a signature does not cover {name!r}, which holds it", path="covered")
+        if self.key_id is not None and (problem := key_id_problem(self.key_id)):
+            raise ConfigError(problem, path="key_id")
         for origin in self.accept_origins:
             _origin(origin)
 

@@ -327,9 +327,8 @@ class TestSignRotation:
             assert "older than 6 s" in str(outcome)
         path.write_bytes(good)
         clock.now += 1000
-        consumed = session.consume_outcome(signed)
-        assert isinstance(consumed, Record)
-        assert consumed.replace(local=None) == RECORD
+        (read,) = session.consume([signed])
+        assert read.replace(local=None) == RECORD
 
     def test_revocation_stops_a_running_sender(self, path: Path, clock: Clock) -> None:
         sender = opened(path, clock)

@@ -16,6 +16,7 @@ from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import InterceptorError, SignatureError
 from headerware.core.headers import Headers
+from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.core.session import Session
 from headerware.core.verified import Verified
@@ -308,6 +309,14 @@ class TestReplay:
         first, second = session.consume_outcomes([signed, signed.replace(offset=2000)])
         assert isinstance(first, Record)
         assert isinstance(second, SignatureError)
+
+    def test_a_replay_is_answered_as_the_step_is_told_to(self, path: Path, signed: Record) -> None:
+        session = self.reading(path, InBatches(), on_error="drop")
+        first, second = session.consume_outcomes([signed, signed.replace(offset=2000)])
+        assert isinstance(first, Record)
+        assert second is DROP
+        assert session.stats()["sign"]["dropped"] == 1
+        assert session.stats()["sign"]["consumed"] == 2
 
     def test_without_a_place_nothing_is_a_second_reading(self, path: Path, signed: Record) -> None:
         session, nowhere = self.reading(path), signed.replace(offset=None)

@@ -14,6 +14,7 @@ from headerware.core.errors import SignatureError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, Interceptor, Role, Stage
 from headerware.core.record import Record
+from headerware.interceptors.compact import Compact
 from headerware.interceptors.dedup import Dedup
 from headerware.interceptors.serialize import Serialize
 from headerware.interceptors.sign import Sign
@@ -21,7 +22,7 @@ from headerware.interceptors.slice import Slice
 from headerware.interceptors.trace import Trace
 from headerware.interceptors.transforms import Transforms
 from headerware.keyring import Keyring, encode_keyring, with_new_key
-from headerware.serdes import Avro, Json, Polyglot, Text
+from headerware.serdes import Avro, CloudEvent, CloudEvents, Json, Polyglot, Text
 
 RECORD = Record("orders", b'{"id":1}', b"k-1", Headers([("tenant", b"blue")]), partition=3, offset=1042)
 ADDED = ("x", b"1")
@@ -105,6 +106,21 @@ def read(keys: str, records: list[Record], *left: Any, **options: Any) -> list[R
         return found
 
 
+def masking() -> tuple[Any, ...]:
+    """Return steps that mask a field unless a header tells otherwise."""
+    lines = {
+        "transforms": "mask",
+        "transforms.mask.type": "MaskField$Value",
+        "transforms.mask.fields": "id",
+        "transforms.mask.predicate": "told",
+        "transforms.mask.negate": "true",
+        "predicates": "told",
+        "predicates.told.type": "HasHeaderKey",
+        "predicates.told.name": "unmasked",
+    }
+    return Transforms(config=lines, on="consume"), Serialize(value=Json())
+
+
 class TestStripped:
     def test_neither_steps_nor_the_application_see_them(self, keys: str) -> None:
         (seen,) = read(keys, [appended(sent(keys)[0], ADDED)], Spy())
@@ -155,20 +171,34 @@ class TestStripped:
         assert "trace" not in (seen.local or {})
 
     def test_a_predicate_switches_nothing_off(self, keys: str) -> None:
-        lines = {
-            "transforms": "mask",
-            "transforms.mask.type": "MaskField$Value",
-            "transforms.mask.fields": "id",
-            "transforms.mask.predicate": "told",
-            "transforms.mask.negate": "true",
-            "predicates": "told",
-            "predicates.told.type": "HasHeaderKey",
-            "predicates.told.name": "unmasked",
-        }
-        steps = (Transforms(config=lines, on="consume"), Serialize(value=Json()))
         (signed,) = sent(keys)
-        (seen,) = read(keys, [appended(signed, ("unmasked", b"1"))], *steps)
+        (seen,) = read(keys, [appended(signed, ("unmasked", b"1"))], *masking())
         assert seen.value == {"id": 0}
+
+    @pytest.mark.parametrize("form", ["packed", "keys"])
+    @pytest.mark.parametrize("writer_compacts", [False, True])
+    def test_in_compact_form_they_come_off_too(self, keys: str, form: Any, *, writer_compacts: bool) -> None:
+        wire = Compact(form=form).open(Context())
+        (signed,) = sent(keys)
+        (added,) = wire.on_send(RECORD.with_headers(Headers([("10.0.0.1", b"1")]))).headers
+        assert added[0] != "10.0.0.1"
+        chain = Chain([Spy(), Sign(keyring=keys), Compact()]).open(Context(side="consumer"))
+        outcome = chain.consume_outcome(appended(wire.on_send(signed) if writer_compacts else signed, added))
+        # A second block is refused; in every other form it stands behind the signature.
+        if isinstance(outcome, Record):
+            assert (outcome.headers, Spy.seen) == (RECORD.headers, [RECORD.headers])
+            assert outcome.verified is not None
+            assert outcome.verified.uncovered == ("10.0.0.1",)
+        else:
+            assert (form, writer_compacts) == ("packed", True)
+
+    def test_an_event_has_no_attribute_of_theirs(self, keys: str) -> None:
+        steps = (Serialize(value=CloudEvents(mode="binary")),)
+        event = CloudEvent(id="1", source="/shop", type="paid", data={"id": 1})
+        (signed,) = sent(keys, *steps, record=Record("orders", event))
+        (seen,) = read(keys, [appended(signed, ("ce_role", b"admin"), ("ce_subject", b"x"))], *steps)
+        assert seen.value.extensions == {}
+        assert seen.value.subject is None
 
     def test_a_reason_makes_no_copy_pass(self, keys: str) -> None:
         (signed,) = sent(keys, Dedup())
@@ -211,6 +241,11 @@ class TestRefused:
 
 
 class TestPassed:
+    def test_a_predicate_sees_none_either(self, keys: str) -> None:
+        (signed,) = sent(keys)
+        (seen,) = read(keys, [appended(signed, ("unmasked", b"1"))], *masking(), uncovered="pass")
+        assert (seen.value, seen.headers.last("unmasked")) == ({"id": 0}, b"1")
+
     def test_the_application_alone_sees_them(self, keys: str) -> None:
         (seen,) = read(keys, [appended(sent(keys)[0], ADDED)], Spy(), uncovered="pass")
         assert Spy.seen == [RECORD.headers]

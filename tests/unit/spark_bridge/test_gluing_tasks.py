@@ -9,13 +9,15 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from headerware.core.chain import Chain
+from headerware.core.context import Context
 from headerware.core.errors import ReassemblyError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors import Dedup, Slice, Trail
+from headerware.interceptors import Dedup, Sign, Slice, Trail
 from headerware.interceptors.serialize import Serialize
 from headerware.interceptors.slice_wire import HEADER
 from headerware.interceptors.trail_entries import read_trail
+from headerware.keyring import Keyring, encode_keyring, with_new_key
 from headerware.serdes.formats.plain import Json
 from headerware.spark_bridge.chain_source import ChainSource
 from headerware.spark_bridge.executors.gluing import Terms, glue
@@ -36,6 +38,7 @@ from headerware.spark_bridge.frames.schema import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 KAFKA = StructType([
     StructField("key", BinaryType()),
@@ -383,3 +386,27 @@ class TestTypedMessages:
         assert (failed[STATUS], failed["value"]) == (Status.FAILED, None)
         assert "the value does not fit its column" in failed["failure"]["reason"]
         assert failed["failure"]["value"] == pieces[-1].value
+
+
+class TestSigners:
+    @pytest.fixture
+    def keys(self, tmp_path: Path) -> str:
+        ring = with_new_key(with_new_key(Keyring(), "ours", "hmac-sha256"), "theirs", "hmac-sha256")
+        path = tmp_path / "keys.json"
+        path.write_bytes(encode_keyring(ring))
+        path.chmod(0o600)
+        return str(path)
+
+    @pytest.mark.parametrize("signer", ["ours", "theirs", None])
+    def test_a_foreign_slice_is_not_glued_in_and_harms_nobody(self, keys: str, signer: str | None) -> None:
+        value = message()
+        steps = [Slice(max_bytes=SMALL), Sign(keyring=keys, key_id="ours")]
+        genuine = placed(Chain(steps).open().send([Record("t", value, b"k")]), begin=10)
+        bare = genuine[1].replace(
+            value=bytes(len(genuine[1].value)), headers=Headers(genuine[1].headers[:-1]), offset=None
+        )
+        foreign = bare if signer is None else Sign(keyring=keys, key_id=signer).open(Context()).on_send(bare)
+        work = work_of(Slice(), Sign(keyring=keys, require="off"))
+        found = glued(work, [*placed([foreign], begin=5), *genuine], Terms())
+        good = [row for row in found if row["failure"] is None]
+        assert [row["value"] for row in good] == [value]
