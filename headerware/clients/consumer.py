@@ -109,6 +109,7 @@ class Consumer(InboxConsumer):
         self._paused: set[Place] = set()
         self._next: dict[Place, int] = {}
         self._silenced: list[TopicPartition] = []
+        self._begins_first = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._remembered = OrderedDict()
         self._simple = not self._offsets.gathers
         self._ticks = session.has("poll") or self._offsets.gathers
@@ -131,6 +132,7 @@ class Consumer(InboxConsumer):
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
         self._begin(sys._getframe(1))  # noqa: SLF001 - as inspect does
+        self._batches = None
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -203,11 +205,14 @@ class Consumer(InboxConsumer):
                 # What a callback threw away is read again when the application has heard of it.
                 self._taking = 0 if self._deferred is None else self._taking
                 return messages
-            wanted, asked = num_messages - len(self._inbox.given), True
+            # One alone where a batch was thrown away, or a callback that always raises would stop all.
+            wanted = 1 if self._careful else num_messages - len(self._inbox.given)
+            asked = True
             fetched = self._fetched(wanted, self._patience(left))
             if self._ticks:
                 self._tick()
             if fetched:
+                self._careful = False
                 self._batch(fetched)
             # A batch that is short was cut off by our own patience, not by the caller's.
             enough = len(fetched) == wanted or (not fetched and bool(self._inbox))
@@ -225,7 +230,9 @@ class Consumer(InboxConsumer):
     def _fetched(self, count: int, timeout: float) -> list[Message]:
         """Fetch from the wire; what a callback raises waits until the messages before it have been given."""
         try:
-            return list(_c_consume(self, count, timeout))
+            batches = self._batches = []
+            batches.extend(map(_c_consume, (self,), (count,), (timeout,)))  # in C, so that nothing gets lost
+            return batches[0]
         except Exception as raised:
             pass_on_interrupt(raised)
             if not self._inbox.given:

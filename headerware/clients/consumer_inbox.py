@@ -9,7 +9,14 @@ from types import CodeType, FrameType
 from typing import Any, ClassVar, Final
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from headerware.clients.calls import is_under_way
 from headerware.clients.consumer_partitions import PartitionsConsumer
@@ -23,6 +30,7 @@ from headerware.core.record import Record
 _C: Final[Any] = confluent_kafka.Consumer
 _c_poll = _C.poll
 _REMEMBERED: Final = 10_000
+_COMMITTED_TIMEOUT_S: Final = 5.0
 
 
 class InboxConsumer(PartitionsConsumer):
@@ -34,6 +42,12 @@ class InboxConsumer(PartitionsConsumer):
     _repeated: int
     _silenced: list[TopicPartition]
     """Partitions that are paused for the moment of a poll."""
+    _batches: list[list[Message]] | None = None
+    """What a ``consume`` got from the wire, and none of it where C raised; None in a ``poll``."""
+    _careful: bool = False
+    """Whether the last batch was thrown away."""
+    _begins_first: bool
+    """Whether a partition without a committed offset is read from its beginning."""
 
     def _drain(self, limit: int, messages: list[Message]) -> list[Message]:
         """Add messages of the inbox, up to a refused record; raise that only if there are none before it."""
@@ -102,8 +116,9 @@ class InboxConsumer(PartitionsConsumer):
     def _go_back(self, caller: FrameType | None) -> None:
         """Take up what an interrupt, or a callback that raised, left between wire and application.
 
-        The wire's position says what confluent-kafka has given out, and may have thrown away when a callback
-        raised; ours says what has arrived. What lies between is read again.
+        The wire's position says what confluent-kafka has given out; ours says what has arrived, and what
+        lies between is read again. Where a callback raises in ``consume``, confluent-kafka throws a batch
+        away, at times with a record more than its position says.
 
         Args:
             caller: the frame from which on no call of this consumer may be under way, such as one that has
@@ -120,15 +135,31 @@ class InboxConsumer(PartitionsConsumer):
         positions = {place_of(found): found.offset for found in _C.position(self, _C.assignment(self))}
         gone = [TopicPartition(*place) for place in self._next if place not in positions]
         self._leave(gone, commit=False)
+        threw_away = self._careful = self._batches == []
         for place, position in positions.items():
             if place not in self._next:  # its callback was interrupted
                 self._arrive([TopicPartition(*place)])
             taken = self._next[place] = max(self._next[place], self._inbox.position(place) or OFFSET_INVALID)
-            if taken < position:
+            if taken < 0:
+                taken = self._first_taken(place, taken, position, threw_away=threw_away)
+            if taken != OFFSET_INVALID and (taken < position or threw_away):
                 self._read_again(place, taken)
             if taken >= 0 and self._stores:
                 self._store_offset(self._offsets.stored(place, self._next[place]))
         self._taking = 0
+
+    def _first_taken(self, place: Place, began: int, position: int, *, threw_away: bool) -> int:
+        """Return where to read a partition again of which nothing has arrived, if anything came."""
+        messages = [message for batch in self._batches or () for message in batch if _is_at(message, place)]
+        if messages:
+            return min(message.offset() or 0 for message in messages)
+        if threw_away and began == OFFSET_BEGINNING:
+            return began
+        if threw_away and began != OFFSET_END and self._begins_first:
+            with suppress(KafkaException):  # it cannot be asked just now
+                committed: int = _C.committed(self, [TopicPartition(*place)], _COMMITTED_TIMEOUT_S)[0].offset
+                return committed if committed >= 0 else OFFSET_BEGINNING
+        return OFFSET_INVALID if position < 0 else position - 1
 
     def _read_again(self, place: Place, taken: int) -> None:
         """Go back to an offset, and to the first slice of a message that was not whole there."""
@@ -144,7 +175,7 @@ class InboxConsumer(PartitionsConsumer):
             self._inbox.drop({place})
         self._session.revoke([place])
         with suppress(KafkaException):  # it has gone meanwhile
-            _C.seek(self, positioned(place, OFFSET_STORED if begin == OFFSET_INVALID else begin))
+            _C.seek(self, positioned(place, begin))
 
     def _retried(self, entry: Entry) -> bool:
         """Try once more to store a dead letter, and tell whether that changed anything."""
@@ -181,3 +212,7 @@ class InboxConsumer(PartitionsConsumer):
         The last 10,000 messages that have any are remembered.
         """
         return (self._found(message)[1] or {}) if self._chained else {}
+
+
+def _is_at(message: Message, place: Place) -> bool:
+    return message.error() is None and (message.topic(), message.partition()) == place
