@@ -268,6 +268,7 @@ class TestAConsumer:
                     armed.append(True)
             except ValueError:
                 raised += 1
+        armed.clear()  # confluent-kafka's close never ends when a callback raises in it
         consumer.close()
         assert raised == 8
         assert found == [str(number).encode() for number in range(1_000)]
