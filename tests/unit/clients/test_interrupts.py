@@ -243,32 +243,3 @@ class TestAConsumer:
         assert at > 15
         assert last < count - 10, "all was read before all was tried"
         assert len(refused) == (sum(number % 7 == 5 for number in range(last)) if chain == "choosing" else 0)
-
-    def test_loses_no_batch_to_a_callback_that_raises(
-        self, connection: dict[str, Any], fill: Callable[..., None], topic: str
-    ) -> None:
-        """confluent-kafka throws away what ``consume`` has fetched so far."""
-
-        def statistics(_: str) -> None:
-            if armed:
-                armed.clear()
-                raise ValueError("from the callback")
-
-        armed = [True]
-        fill(*(str(number).encode() for number in range(1_000)))
-        conf = {"group.id": topic, "auto.offset.reset": "earliest", "statistics.interval.ms": 20}
-        consumer = Consumer({**connection, **conf, "stats_cb": statistics}, chain=Chain([Pass()]))
-        consumer.assign([TopicPartition(topic, 0)])
-        found: list[bytes | None] = []
-        raised = 0
-        while len(found) < 1_000:
-            try:
-                found.extend(message.value() for message in consumer.consume(60, 0.5))
-                if raised < 8:
-                    armed.append(True)
-            except ValueError:
-                raised += 1
-        armed.clear()  # confluent-kafka's close never ends when a callback raises in it
-        consumer.close()
-        assert raised == 8
-        assert found == [str(number).encode() for number in range(1_000)]
