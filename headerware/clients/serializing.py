@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import confluent_kafka
 from confluent_kafka import Message
-from confluent_kafka.error import ConsumeError
 
 from headerware.clients.consumer import Consumer
 from headerware.clients.deliveries import DeliveryCallback
 from headerware.clients.producer import Producer
-from headerware.clients.serde_errors import RefusedRecordError
 from headerware.core.chain import Chain
 from headerware.core.config import nested
-from headerware.core.errors import ConfigError, SerdeError
+from headerware.core.errors import ConfigError
 from headerware.core.headers import HeadersLike
 from headerware.core.hooks import Place, Stage
 from headerware.core.options import from_option
@@ -127,6 +125,8 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
     ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
     """
 
+    _raises_events = True
+
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         self._serdes = _Serdes("deserializer", conf)
         found, rest = super()._chain_for(self._serdes.rest, chain)
@@ -145,15 +145,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
                 ``consume`` gives these as messages. Where the chain comes from configuration, this is
                 raised for what other interceptors refused, too, with their error as ``exception``.
         """
-        message = Consumer.poll(self, timeout)
-        if message is None or (error := message.error()) is None:
-            return message
-        if not isinstance(error, RefusedRecordError):
-            raise ConsumeError(error, kafka_message=message)
-        refused = self._raisable(error.cause)
-        if isinstance(refused, SerdeError):
-            raise refused
-        raise ConsumeError(error, refused, message) from refused
+        return Consumer.poll(self, timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Give up to ``num_messages`` messages with their keys and values as objects.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from threading import Lock
 from typing import Any, Final, Literal
 
 from headerware.core.errors import HeaderwareError, InterceptorError
@@ -23,6 +24,7 @@ Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # ty
 """What became of one record: it, several, none yet (an empty list), dropped, or refused."""
 
 _PLANS_LIMIT: Final = 1_000
+_RETIRED_LIMIT: Final = 2 * _PLANS_LIMIT
 _INCOMPLETE: Final = "a slice was dropped further on, and without it nobody can glue the message"
 
 
@@ -49,7 +51,9 @@ class Fold:
         self._edge = edge
         self._failures: Final = Failures(bury)
         self._plans: dict[str, Plan] = {}
+        self._retired: list[Plan] = []
         self._forgotten: dict[str, int] = {}
+        self._lock: Final = Lock()
 
     def one(self, record: Record) -> Outcome:
         """Give what became of one record; never raises for it."""
@@ -104,18 +108,30 @@ class Fold:
         """Give the plan of a topic, made once."""
         plan = self._plans.get(topic)
         if plan is None:
-            if len(self._plans) >= _PLANS_LIMIT:
-                self._forgotten = self.records_by_step()
-                self._plans.clear()
-            plan = self._plans[topic] = Plan(topic, self._direction, self._steps)
+            with self._lock:
+                plan = self._plans.get(topic)
+                if plan is None:
+                    if len(self._plans) >= _PLANS_LIMIT:
+                        self._retire()
+                    plan = self._plans[topic] = Plan(topic, self._direction, self._steps)
         return plan
+
+    def _retire(self) -> None:
+        """Forget the plans; those at which another thread still counts are added up when it is through."""
+        self._retired += self._plans.values()
+        self._plans = {}
+        if len(self._retired) > _RETIRED_LIMIT:
+            kept = self._retired[-_PLANS_LIMIT:]
+            for plan in self._retired[:-_PLANS_LIMIT]:
+                _add_up(self._forgotten, plan)
+            self._retired = kept
 
     def records_by_step(self) -> dict[str, int]:
         """Count the records that each step's plans have taken in."""
-        counts = dict(self._forgotten)
-        for plan in list(self._plans.values()):
-            for name, count in plan.counts():
-                counts[name] = counts.get(name, 0) + count
+        with self._lock:
+            counts = dict(self._forgotten)
+            for plan in [*self._retired, *self._plans.values()]:
+                _add_up(counts, plan)
         return counts
 
     def _fold(self, plan: Plan, start: int, record: Record, original: Record) -> Outcome:
@@ -272,6 +288,11 @@ class Fold:
             return outcome
         plan.enter(index + 1)
         return self._fold(plan, index + 1, current, original)
+
+
+def _add_up(counts: dict[str, int], plan: Plan) -> None:
+    for name, count in plan.counts():
+        counts[name] = counts.get(name, 0) + count
 
 
 def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
