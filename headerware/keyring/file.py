@@ -115,12 +115,12 @@ class KeyringFile:
         Raises:
             KeyringError: the file has been bad for too long.
         """
-        if not self._checked_ms <= now_ms < self._due_ms and self._lock.acquire(blocking=False):
-            # Whoever does not get the lock goes on with what is there: another thread is looking.
-            try:
-                self._look(now_ms)
-            finally:
-                self._lock.release()
+        if not self._checked_ms <= now_ms < self._due_ms and not self._lock.locked():
+            # Whoever finds it locked goes on with what is there: another thread is looking. And "with", for
+            # an interrupt between an acquire and its try would leave it locked, and the keyring old for ever.
+            with self._lock:
+                if not self._checked_ms <= now_ms < self._due_ms:
+                    self._look(now_ms)
         if self._failure is not None and now_ms - self._good_ms >= self._max_stale_ms:
             raise KeyringError(self._stale(self._failure))
         return self._keyring

@@ -72,7 +72,7 @@ def polyglot(tmp_path_factory: pytest.TempPathFactory) -> str:
 class TestAvroSchemaInHeaders:
     def test_shows_bare_payloads_and_fingerprints(self, shown: Callable[[str], str]) -> None:
         found = re.findall(
-            r"^  ([0-9a-f]+) +as application/avro-binary, hw.schema 010101([0-9a-f]{32})$",
+            r"^  ([0-9a-f]+) +as application/avro-binary, hw.schema 010103([0-9a-f]{64})$",
             shown("avro_schema_in_headers"),
             re.MULTILINE,
         )
