@@ -6,6 +6,7 @@ the handler the record is still the last good one.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
@@ -24,7 +25,6 @@ Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # ty
 """What became of one record: it, several, none yet (an empty list), dropped, or refused."""
 
 _PLANS_LIMIT: Final = 1_000
-_RETIRED_LIMIT: Final = 2 * _PLANS_LIMIT
 _INCOMPLETE: Final = "a slice was dropped further on, and without it nobody can glue the message"
 
 
@@ -51,7 +51,8 @@ class Fold:
         self._edge = edge
         self._failures: Final = Failures(bury)
         self._plans: dict[str, Plan] = {}
-        self._retired: list[Plan] = []
+        self._gone: deque[list[tuple[str, int]]] = deque()
+        """What forgotten plans have counted, once the last thread has left them."""
         self._forgotten: dict[str, int] = {}
         self._lock: Final = Lock()
 
@@ -112,26 +113,22 @@ class Fold:
                 plan = self._plans.get(topic)
                 if plan is None:
                     if len(self._plans) >= _PLANS_LIMIT:
-                        self._retire()
-                    plan = self._plans[topic] = Plan(topic, self._direction, self._steps)
+                        self._plans = {}
+                        self._add_gone()
+                    plan = self._plans[topic] = Plan(topic, self._direction, self._steps, self._gone.append)
         return plan
 
-    def _retire(self) -> None:
-        """Forget the plans; those at which another thread still counts are added up when it is through."""
-        self._retired += self._plans.values()
-        self._plans = {}
-        if len(self._retired) > _RETIRED_LIMIT:
-            kept = self._retired[-_PLANS_LIMIT:]
-            for plan in self._retired[:-_PLANS_LIMIT]:
-                _add_up(self._forgotten, plan)
-            self._retired = kept
+    def _add_gone(self) -> None:
+        while self._gone:
+            _add_up(self._forgotten, self._gone.popleft())
 
     def records_by_step(self) -> dict[str, int]:
         """Count the records that each step's plans have taken in."""
         with self._lock:
+            self._add_gone()
             counts = dict(self._forgotten)
-            for plan in [*self._retired, *self._plans.values()]:
-                _add_up(counts, plan)
+            for plan in self._plans.values():
+                _add_up(counts, plan.counts())
         return counts
 
     def _fold(self, plan: Plan, start: int, record: Record, original: Record) -> Outcome:
@@ -290,8 +287,8 @@ class Fold:
         return self._fold(plan, index + 1, current, original)
 
 
-def _add_up(counts: dict[str, int], plan: Plan) -> None:
-    for name, count in plan.counts():
+def _add_up(counts: dict[str, int], more: list[tuple[str, int]]) -> None:
+    for name, count in more:
         counts[name] = counts.get(name, 0) + count
 
 

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
-from confluent_kafka import TopicPartition
 
 import headerware
 from headerware.clients import Consumer
-from headerware.core.chain import Chain
 from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP
 from headerware.interceptors import Slice
