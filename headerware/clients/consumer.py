@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
+from threading import get_ident
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka.error import ConsumeError
 
 from headerware.clients.cluster import cluster_id_port
 from headerware.clients.consumer_inbox import InboxConsumer
@@ -26,6 +29,8 @@ from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
+from headerware.core.errors import HeaderwareError
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.session import Session
 
@@ -57,6 +62,7 @@ class Consumer(InboxConsumer):
 
     chain: Chain = Chain()
     """The chain; empty for a raw client."""
+    _raises_events: bool = False
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
@@ -101,6 +107,9 @@ class Consumer(InboxConsumer):
             raise
         self._take_in = session.consume_outcome
         self._paused: set[Place] = set()
+        self._next: dict[Place, int] = {}
+        self._silenced: list[TopicPartition] = []
+        self._begins_first = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._remembered = OrderedDict()
         self._simple = not self._offsets.gathers
         self._ticks = session.has("poll") or self._offsets.gathers
@@ -122,14 +131,27 @@ class Consumer(InboxConsumer):
         """
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
-        self._raise_deferred()
+        self._begin(sys._getframe(1))  # noqa: SLF001 - as inspect does
+        self._batches = None
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
-            if self._inbox and (messages := self._drain(1, [])):
-                return messages[0]
+            if self._inbox:
+                try:
+                    messages = self._drain(1, [])
+                    if messages and self._raises_events:
+                        _raise_event(messages[0])
+                except (HeaderwareError, ConsumeError):
+                    self._inbox.leaving, self._taking = [], 0
+                    raise
+                # From here on no call and no loop, so that an interrupt comes before this or after us.
+                self._inbox.leaving = []
+                if messages:
+                    self._taking = 0
+                    return messages[0]
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
+                self._taking = 0
                 return None
             message: Message | None = _c_poll(self, self._patience(left))
             asked = True
@@ -138,6 +160,9 @@ class Consumer(InboxConsumer):
             if message is None:
                 continue
             if message.error() is not None:
+                self._taking = 0
+                if self._raises_events:
+                    _raise_event(message)
                 return message
             record = record_of(message)
             if self._offsets.gathers:
@@ -146,8 +171,11 @@ class Consumer(InboxConsumer):
             if outcome.__class__ is Record and self._simple and not self._inbox:
                 if self._stores:
                     self._store_message(message)
-                return self._delivered(message, record, outcome)
-            self._inbox.add(message, record, outcome)
+                message = self._delivered(message, record, outcome)
+                self._next[record.topic, record.partition or 0] = (record.offset or 0) + 1
+                self._taking = 0
+                return message
+            self._queue(message, record, outcome)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Give up to ``num_messages`` messages, or an empty list after ``timeout`` seconds.
@@ -159,93 +187,97 @@ class Consumer(InboxConsumer):
         """
         if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
-        self._raise_deferred()
-        messages: list[Message] = []
+        self._begin(sys._getframe(1))  # noqa: SLF001 - as inspect does
         deadline = time.monotonic() + timeout if timeout > 0 else None
-        asked = False
+        asked, enough = False, True
         while True:
             if self._inbox:
-                messages = self._drain(num_messages, messages)
-                if messages:
-                    return messages
+                try:
+                    messages = self._drain(num_messages, self._inbox.given)
+                except HeaderwareError:
+                    self._inbox.leaving, self._taking = [], 0
+                    raise
+                self._inbox.given, self._inbox.leaving = messages, []
+            enough = enough or bool(self._inbox) or self._deferred is not None
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
-            if asked and timeout >= 0 and left <= 0:
+            if (enough and self._inbox.given) or (asked and timeout >= 0 and left <= 0):
+                messages, self._inbox.given = self._inbox.given, []
+                # What a callback threw away is read again when the application has heard of it.
+                self._taking = 0 if self._deferred is None else self._taking
                 return messages
-            wanted, asked = num_messages - len(messages), True
-            fetched = self._fetched(wanted, self._patience(left), messages)
+            # One alone where a batch was thrown away, or a callback that always raises would stop all.
+            wanted = 1 if self._careful else num_messages - len(self._inbox.given)
+            asked = True
+            fetched = self._fetched(wanted, self._patience(left))
             if self._ticks:
                 self._tick()
-            messages = self._batch(fetched, num_messages, messages) if fetched else messages
+            if fetched:
+                self._careful = False
+                self._batch(fetched)
             # A batch that is short was cut off by our own patience, not by the caller's.
-            if messages and (len(fetched) == wanted or self._inbox or self._deferred is not None):
-                return messages
+            enough = len(fetched) == wanted or (not fetched and bool(self._inbox))
 
-    def _fetched(self, count: int, timeout: float, messages: list[Message]) -> list[Message]:
-        """Fetch from the wire; what a callback raises waits until the messages before it have been given."""
-        try:
-            return list(_c_consume(self, count, timeout))
-        except Exception as raised:
-            if not messages:
-                raise
-            self._deferred = raised
-            return []
-
-    def _raise_deferred(self) -> None:
+    def _begin(self, caller: FrameType | None) -> None:
+        """Begin to take records from the wire to the application, after what is left of the last time."""
         deferred, self._deferred = self._deferred, None
         if deferred is not None:
             raise deferred
+        if self._taking:
+            self._taking = get_ident()
+            self._go_back(caller)
+        self._taking = get_ident()
+
+    def _fetched(self, count: int, timeout: float) -> list[Message]:
+        """Fetch from the wire; what a callback raises waits until the messages before it have been given."""
+        try:
+            batches = self._batches = []
+            batches.extend(map(_c_consume, (self,), (count,), (timeout,)))  # in C, so that nothing gets lost
+            return batches[0]
+        except Exception as raised:
+            pass_on_interrupt(raised)
+            if not self._inbox.given:
+                raise
+            self._deferred = raised
+            return []
 
     def _patience(self, left: float) -> float:
         """Give how long to wait for the wire before the chain has to be asked again."""
         return _TICK_S if self._ticks and not 0 <= left <= _TICK_S else left
 
-    def _batch(self, fetched: list[Message], limit: int, messages: list[Message]) -> list[Message]:
-        """Take a batch in, and add its messages to those that are there."""
+    def _batch(self, fetched: list[Message]) -> None:
+        """Take a batch in: its messages are to be given, or wait in the inbox with all else."""
         records = [record_of(message) for message in fetched if message.error() is None]
         if self._offsets.gathers:
             for record in records:
                 self._recall(record)
         outcomes = self._session.consume_outcomes(records)
-        if not self._simple or self._inbox or len(records) < len(fetched):
-            return self._queued(fetched, records, outcomes, limit, messages)
-        good = 0
-        last: dict[tuple[str, int | None], Message] = {}
-        before: Record | None = None
-        for record, outcome in zip(records, outcomes, strict=True):
-            if outcome.__class__ is not Record:
-                break
-            if before is not None and (record.partition != before.partition or record.topic != before.topic):
-                last[before.topic, before.partition] = fetched[good - 1]
+        plain = self._simple and not self._inbox and len(records) == len(fetched)
+        if not plain or set(map(type, outcomes)) != {Record}:
+            self._queue_all(fetched, records, outcomes)
+            return
+        last: dict[Place, int] = {}
+        before = records[0]
+        for index, record in enumerate(records):
+            if record.partition != before.partition or record.topic != before.topic:
+                last[before.topic, before.partition or 0] = index - 1
             before = record
-            good += 1
-        if before is not None and self._stores:
-            last[before.topic, before.partition] = fetched[good - 1]
+        last[before.topic, before.partition or 0] = len(records) - 1
+        if self._stores:
             # By message, and so before the chain's changes: the topic is that on the wire.
-            for message in last.values():
-                self._store_message(message)
-        messages.extend(map(self._delivered, fetched[:good], records, outcomes))
-        if good == len(fetched):
-            return messages
-        for rest in zip(fetched[good:], records[good:], outcomes[good:], strict=True):
-            self._inbox.add(*rest)
-        return self._drain(limit, messages)
+            for index in last.values():
+                self._store_message(fetched[index])
+        taken = {place: (records[index].offset or 0) + 1 for place, index in last.items()}
+        given = [*self._inbox.given, *map(self._delivered, fetched, records, outcomes)]
+        self._inbox.given, self._next = given, self._next | taken
 
-    def _queued(
-        self,
-        fetched: list[Message],
-        records: list[Record],
-        outcomes: list[Any],
-        limit: int,
-        messages: list[Message],
-    ) -> list[Message]:
+    def _queue_all(self, fetched: list[Message], records: list[Record], outcomes: list[Any]) -> None:
         """Let a batch go through the inbox, with events between the records where they stood."""
         results = iter(zip(records, outcomes, strict=True))
         for message in fetched:
             if message.error() is not None:
                 self._inbox.add_event(message)
             else:
-                self._inbox.add(message, *next(results))
-        return self._drain(limit, messages)
+                self._queue(message, *next(results))
 
     def _delivered(self, message: Message, before: Record, after: Any) -> Message:
         if after is before:
@@ -335,6 +367,15 @@ class Consumer(InboxConsumer):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
+
+
+Consumer._CALLS = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
+
+
+def _raise_event(message: Message) -> None:
+    """Raise an event as confluent-kafka's deserializing consumer does."""
+    if (error := message.error()) is not None:
+        raise ConsumeError(error, kafka_message=message)
 
 
 def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from threading import get_ident
+from types import CodeType, FrameType
+from typing import Any, ClassVar, Final
 
 import confluent_kafka
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
+from headerware.clients.calls import is_under_way
 from headerware.clients.consumer_partitions import PartitionsConsumer
 from headerware.clients.inbox import Entry
 from headerware.clients.messages import message_of, record_of
@@ -20,16 +30,28 @@ from headerware.core.record import Record
 _C: Final[Any] = confluent_kafka.Consumer
 _c_poll = _C.poll
 _REMEMBERED: Final = 10_000
+_COMMITTED_TIMEOUT_S: Final = 5.0
 
 
 class InboxConsumer(PartitionsConsumer):
     """A consumer that hands out its inbox in order, and remembers what messages have no room for."""
 
+    _CALLS: ClassVar[frozenset[CodeType]] = frozenset()
+    """The methods that take records from the wire to the application."""
     _take_in: Callable[[Record], Any]
     _repeated: int
+    _silenced: list[TopicPartition]
+    """Partitions that are paused for the moment of a poll."""
+    _batches: list[list[Message]] | None = None
+    """What a ``consume`` got from the wire, and none of it where C raised; None in a ``poll``."""
+    _careful: bool = False
+    """Whether the last batch was thrown away."""
+    _begins_first: bool
+    """Whether a partition without a committed offset is read from its beginning."""
 
     def _drain(self, limit: int, messages: list[Message]) -> list[Message]:
         """Add messages of the inbox, up to a refused record; raise that only if there are none before it."""
+        messages = [*messages]
         passed: dict[Place, tuple[int, int | None]] = {}
         refused: HeaderwareError | None = None
         while len(messages) < limit and refused is None:
@@ -67,6 +89,7 @@ class InboxConsumer(PartitionsConsumer):
     def _stay_in_the_group(self) -> None:
         """Poll with all partitions paused, so that an outage of dead letters costs no membership."""
         going = [partition for partition in _C.assignment(self) if place_of(partition) not in self._paused]
+        self._silenced = going
         _C.pause(self, going)
         try:
             event: Message | None = _c_poll(self, 0)
@@ -74,12 +97,85 @@ class InboxConsumer(PartitionsConsumer):
                 self._inbox.add_event(event)
             elif event is not None:
                 record = record_of(event)
-                self._inbox.add(event, record, self._take_in(record))
+                self._queue(event, record, self._take_in(record))
         finally:
-            # Those that were lost meanwhile, too, for a partition that comes back would still be paused.
-            for partition in going:
-                with suppress(KafkaException):
-                    _C.resume(self, [partition])
+            self._resume_silenced()
+
+    def _resume_silenced(self) -> None:
+        # Those that were lost meanwhile, too, for a partition that comes back would still be paused.
+        for partition in self._silenced:
+            with suppress(KafkaException):
+                _C.resume(self, [partition])
+        self._silenced = []
+
+    def _queue(self, message: Message, record: Record, outcome: Any) -> None:
+        """Put what became of a message into the inbox."""
+        self._inbox.add(message, record, outcome)
+        self._next[record.topic, record.partition or 0] = (record.offset or 0) + 1
+
+    def _go_back(self, caller: FrameType | None) -> None:
+        """Take up what an interrupt, or a callback that raised, left between wire and application.
+
+        The wire's position says what confluent-kafka has given out; ours says what has arrived, and what
+        lies between is read again. Where a callback raises in ``consume``, confluent-kafka throws a batch
+        away, at times with a record more than its position says.
+
+        Args:
+            caller: the frame from which on no call of this consumer may be under way, such as one that has
+                called a callback which now commits.
+        """
+        if self._taking != get_ident() or is_under_way(self, self._CALLS, caller):
+            return
+        self._resume_silenced()
+        given = [
+            Entry(place_of(self._behind(message)), offset=message.offset(), message=message)
+            for message in self._inbox.given
+        ]
+        self._inbox.restore(given)
+        positions = {place_of(found): found.offset for found in _C.position(self, _C.assignment(self))}
+        gone = [TopicPartition(*place) for place in self._next if place not in positions]
+        self._leave(gone, commit=False)
+        threw_away = self._careful = self._batches == []
+        for place, position in positions.items():
+            if place not in self._next:  # its callback was interrupted
+                self._arrive([TopicPartition(*place)])
+            taken = self._next[place] = max(self._next[place], self._inbox.position(place) or OFFSET_INVALID)
+            if taken < 0:
+                taken = self._first_taken(place, taken, position, threw_away=threw_away)
+            if taken != OFFSET_INVALID and (taken < position or threw_away):
+                self._read_again(place, taken)
+            if taken >= 0 and self._stores:
+                self._store_offset(self._offsets.stored(place, self._next[place]))
+        self._taking = 0
+
+    def _first_taken(self, place: Place, began: int, position: int, *, threw_away: bool) -> int:
+        """Return where to read a partition again of which nothing has arrived, if anything came."""
+        messages = [message for batch in self._batches or () for message in batch if _is_at(message, place)]
+        if messages:
+            return min(message.offset() or 0 for message in messages)
+        if threw_away and began == OFFSET_BEGINNING:
+            return began
+        if threw_away and began != OFFSET_END and self._begins_first:
+            with suppress(KafkaException):  # it cannot be asked just now
+                committed: int = _C.committed(self, [TopicPartition(*place)], _COMMITTED_TIMEOUT_S)[0].offset
+                return committed if committed >= 0 else OFFSET_BEGINNING
+        return OFFSET_INVALID if position < 0 else position - 1
+
+    def _read_again(self, place: Place, taken: int) -> None:
+        """Go back to an offset, and to the first slice of a message that was not whole there."""
+        begin = wanted = taken
+        if self._offsets.gathers and taken >= 0:
+            begin = min(self._offsets.held(place, taken), self._session.safe_offset(*place, taken))
+            waiting = self._inbox.first_offset(place)
+            wanted = taken if waiting is None or begin == taken else min(taken, waiting)
+        # In this order, for this may be interrupted, too.
+        self._offsets.resumed(place, begin, wanted)
+        self._next[place] = begin
+        if begin < taken:
+            self._inbox.drop({place})
+        self._session.revoke([place])
+        with suppress(KafkaException):  # it has gone meanwhile
+            _C.seek(self, positioned(place, begin))
 
     def _retried(self, entry: Entry) -> bool:
         """Try once more to store a dead letter, and tell whether that changed anything."""
@@ -90,6 +186,7 @@ class InboxConsumer(PartitionsConsumer):
         try:
             # It was glued from several records, so they are read again.
             PartitionsConsumer.seek(self, positioned(entry.place, entry.offset))
+            self._inbox.leaving = self._inbox.leaving[:-1]
         except KafkaException:
             self._inbox.put_back(entry)
             raise
@@ -115,3 +212,7 @@ class InboxConsumer(PartitionsConsumer):
         The last 10,000 messages that have any are remembered.
         """
         return (self._found(message)[1] or {}) if self._chained else {}
+
+
+def _is_at(message: Message, place: Place) -> bool:
+    return message.error() is None and (message.topic(), message.partition()) == place

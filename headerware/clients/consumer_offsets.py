@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any, Final
 
 import confluent_kafka
@@ -31,6 +33,8 @@ class OffsetsConsumer(confluent_kafka.Consumer):
     _offsets: Offsets
     _commits_s: float
     _stores: bool
+    _taking: int = 0
+    """The thread that is between the wire and the application, or that an interrupt took away from there."""
     _remembered: OrderedDict[tuple[str, int, int], tuple[str, Mapping[str, Any] | None]]
 
     def store_offsets(
@@ -66,6 +70,7 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         Returns:
             None, or the committed offsets where it is not asynchronous.
         """
+        self._go_back(sys._getframe())  # noqa: SLF001 - as inspect does
         waits = not (more[0] if more else keywords.pop("async", asynchronous))
         unclear = message is not None and (offsets is not None or not _is_good(message))
         if keywords or len(more) > 1 or unclear:
@@ -82,7 +87,10 @@ class OffsetsConsumer(confluent_kafka.Consumer):
 
     def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         """Give positions held back to where a restart loses nothing, with watermarks in their metadata."""
-        return [self._safe(partition) for partition in positions] if self._chained else positions
+        if not self._chained:
+            return positions
+        self._go_back(sys._getframe())  # noqa: SLF001
+        return [self._safe(partition) for partition in positions]
 
     @unless_chained(_C.consumer_group_metadata)
     def consumer_group_metadata(self) -> Any:
@@ -90,6 +98,9 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         metadata = _C.consumer_group_metadata(self)
         register(metadata, self)
         return metadata
+
+    def _go_back(self, caller: FrameType | None) -> None:
+        """Take up what an interrupt, or a callback that raised, left between wire and application."""
 
     def _safe(self, partition: TopicPartition) -> TopicPartition:
         return self._offsets.safe(
@@ -158,6 +169,7 @@ class OffsetsConsumer(confluent_kafka.Consumer):
 
     def _commit_watermarks(self) -> None:
         """Bring the last watermarks to the broker, where the client commits by itself."""
+        self._go_back(sys._getframe())  # noqa: SLF001
         if self._commits_s and (held := self._offsets.watermarked(everything=True)):
             self._commit_quietly(held, asynchronous=False)
 

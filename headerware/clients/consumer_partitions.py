@@ -22,6 +22,9 @@ class PartitionsConsumer(OffsetsConsumer):
 
     _inbox: Inbox
     _paused: set[Place]
+    _next: dict[Place, int]
+    """The first offset of each partition that is in neither the inbox nor the application's hands; negative
+    is where reading began by a name, such as at the committed offset."""
 
     @unless_chained(_C.subscribe)
     def subscribe(
@@ -94,11 +97,13 @@ class PartitionsConsumer(OffsetsConsumer):
         else:
             begin = self._session.seek(partition.topic, partition.partition, partition.offset)
             _C.seek(self, partition if begin == partition.offset else positioned(place_of(partition), begin))
+        self._next[place_of(partition)] = begin
         self._inbox.drop({place_of(partition)})
         self._offsets.moved(place_of(partition), begin, partition.offset)
 
     def _arrive(self, partitions: list[TopicPartition]) -> None:
         self._offsets.assigned(partitions)
+        self._next.update({place_of(partition): partition.offset for partition in partitions})
 
     def _leave(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
         """Forget partitions that have gone to another consumer, or begin anew."""
@@ -109,3 +114,5 @@ class PartitionsConsumer(OffsetsConsumer):
         self._inbox.drop(places)
         self._offsets.forget(places)
         self._paused -= places
+        for place in places:
+            self._next.pop(place, None)

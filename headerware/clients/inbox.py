@@ -75,11 +75,18 @@ class Inbox:
 
     Args:
         consume: takes one record through the chain, for what has to be tried again.
+
+    An entry is in the queue or among those that leave it, also if an interrupt comes: CPython looks for
+    signals behind calls, but not within C nor between two assignments.
     """
 
     def __init__(self, consume: Callable[[Record], Any]) -> None:
         self._consume: Final = consume
         self._entries: deque[Entry] = deque()
+        self.leaving: list[Entry] = []
+        """What has been popped by a call that has not returned yet."""
+        self.given: list[Message] = []
+        """The messages that a call will return when it has more of them."""
 
     def __len__(self) -> int:
         """Count the entries."""
@@ -87,7 +94,7 @@ class Inbox:
 
     def add(self, message: Message, record: Record, outcome: Any) -> None:
         """Append what became of a message."""
-        self._entries.extend(self._entries_of(message, record, outcome))
+        self._entries.extend(list(self._entries_of(message, record, outcome)))
 
     def add_event(self, message: Message) -> None:
         """Append an error or the end of a partition, which goes to the application as it is."""
@@ -106,8 +113,16 @@ class Inbox:
         self._entries.extendleft(reversed(released))
 
     def put_back(self, entry: Entry) -> None:
-        """Put an entry in front again."""
-        self._entries.appendleft(entry)
+        """Put the entry in front again that was popped last."""
+        self._entries, self.leaving = deque([entry, *self._entries]), self.leaving[:-1]
+
+    def restore(self, given: list[Entry]) -> None:
+        """Put everything in front again that a call was interrupted with.
+
+        Args:
+            given: entries for ``self.given``.
+        """
+        self._entries, self.leaving, self.given = deque([*given, *self.leaving, *self._entries]), [], []
 
     def retried(self, entry: Entry) -> bool:
         """Take a blocked record in again, and tell whether that changed anything."""
@@ -122,18 +137,28 @@ class Inbox:
             records = [] if outcome is DROP else outcome
             extras = [_extra(record, entry.place) for record in records]
             entries = [*extras, Entry(entry.place, position=entry.position)]
-        self._entries.extendleft(reversed(entries))
+        self._entries, self.leaving = deque([*entries, *self._entries]), self.leaving[:-1]
         return True
 
     def pop(self, paused: Collection[Place]) -> Entry | None:
         """Take the first entry that may go."""
         if not paused:
-            return self._entries.popleft() if self._entries else None
+            if not self._entries:
+                return None
+            self.leaving.extend(map(deque.popleft, (self._entries,)))  # in C, from the one to the other
+            return self.leaving[-1]
         for index, entry in enumerate(self._entries):
             if entry.place not in paused:
-                del self._entries[index]
+                others = deque(self._entries)
+                del others[index]
+                self._entries, self.leaving = others, [*self.leaving, entry]
                 return entry
         return None
+
+    def position(self, place: Place) -> int | None:
+        """Return the position behind the entries of a partition, or None if there are none."""
+        found = (entry.position for entry in reversed(self._entries) if entry.place == place)
+        return next((position for position in found if position is not None), None)
 
     def first_offset(self, place: Place) -> int | None:
         """Give the smallest offset of a partition's entries, or None where none waits."""
@@ -152,6 +177,7 @@ class Inbox:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.restore([])
         self._entries.clear()
 
     def drop(self, places: Collection[Place]) -> None:

@@ -164,6 +164,16 @@ class Offsets:
         if begin < wanted:
             self._watermarks[place] = wanted
 
+    def resumed(self, place: Place, begin: int, wanted: int) -> None:
+        """Note that reading goes on before what is wanted, after an interrupt."""
+        if begin < wanted:
+            self._watermarks[place] = max(wanted, self._watermarks.get(place, 0))
+
+    def held(self, place: Place, position: int) -> int:
+        """Return where the oldest message began that was not whole, or the position."""
+        held = self._held.get(place)
+        return position if held is None else min(position, held.offset)
+
     def was_delivered(self, place: Place, offset: int) -> bool:
         """Whether a record at this offset was delivered before; the watermark goes once it is passed."""
         watermark = self._watermarks.get(place)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import confluent_kafka
 from confluent_kafka import Message
-from confluent_kafka.error import ConsumeError
 
 from headerware.clients.consumer import Consumer
 from headerware.clients.deliveries import DeliveryCallback
@@ -126,6 +125,8 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
     ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
     """
 
+    _raises_events = True
+
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         self._serdes = _Serdes("deserializer", conf)
         found, rest = super()._chain_for(self._serdes.rest, chain)
@@ -143,10 +144,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
             ConsumeError: an error event, or the end of a partition, as confluent-kafka's raises it;
                 ``consume`` gives these as messages.
         """
-        message = Consumer.poll(self, timeout)
-        if message is not None and (error := message.error()) is not None:
-            raise ConsumeError(error, kafka_message=message)
-        return message
+        return Consumer.poll(self, timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Give up to ``num_messages`` messages with their keys and values as objects.

@@ -151,6 +151,8 @@ class Glue:
         for place in gone:
             self._partitions.pop(place, None)
         self._failures = [kept for kept in self._failures if (kept[1].topic, kept[1].partition) not in gone]
+        # Counted anew, for this also clears up after an interrupt.
+        self._pending_bytes = sum(pending.held_bytes for pending in self._pending.values())
 
     def stats(self) -> dict[str, int]:
         """Give the counters, and what is pending now."""

@@ -134,7 +134,7 @@ class PartitionOffsets:
         max_gap: how many offsets an incomplete message waits for its next slice.
     """
 
-    __slots__ = ("_ends", "_floor", "_max_gap", "_starts", "gap_at", "pending")
+    __slots__ = ("_floor", "_max_gap", "_spans", "gap_at", "pending")
 
     def __init__(self, max_gap: int) -> None:
         self.pending: Final[dict[bytes, Pending]] = {}
@@ -142,8 +142,8 @@ class PartitionOffsets:
         self.gap_at: float = inf
         """No message expires by gap up to this offset."""
         self._max_gap = max_gap
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        # Ends and starts in one list, so that no interrupt comes between the two.
+        self._spans: list[tuple[int, int]] = []
 
     @property
     def floor(self) -> float:
@@ -186,16 +186,15 @@ class PartitionOffsets:
 
     def delivered(self, start: int, end: int) -> None:
         """Remember where a message began and ended, for the latest 10,000."""
-        at = bisect_left(self._ends, end)
-        if at < len(self._ends) and self._ends[at] == end:
-            self._starts[at] = min(start, self._starts[at])
+        at = bisect_left(self._spans, (end,))
+        if at < len(self._spans) and self._spans[at][0] == end:
+            self._spans[at] = end, min(start, self._spans[at][1])
             return
-        self._ends.insert(at, end)
-        self._starts.insert(at, start)
-        if len(self._ends) > SPANS_LIMIT:
-            del self._ends[: SPANS_LIMIT // 10], self._starts[: SPANS_LIMIT // 10]
+        self._spans.insert(at, (end, start))
+        if len(self._spans) > SPANS_LIMIT:
+            del self._spans[: SPANS_LIMIT // 10]
 
     def covering(self, position: int) -> int:
         """Give the first slice of the delivered messages that a position cuts through, or the position."""
-        at = bisect_left(self._ends, position)
-        return min(position, *self._starts[at:]) if at < len(self._ends) else position
+        at = bisect_left(self._spans, (position,))
+        return min([position, *(start for _, start in self._spans[at:])])

@@ -8,17 +8,13 @@ same with real signals at random moments.
 from __future__ import annotations
 
 import dis
-import signal
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
-from confluent_kafka import TopicPartition
 
 import headerware
-from headerware.core.chain import Chain
 from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP
 from headerware.interceptors import Slice
@@ -49,7 +45,7 @@ class Interrupter:
         self._before: dict[FrameType, str] = {}
         self.raised = False
 
-    def __enter__(self) -> Interrupter:
+    def __enter__(self) -> Self:
         sys.settrace(self._on_call)
         return self
 
@@ -142,9 +138,8 @@ class TestAProducer:
                 acknowledged.append(record.value)
 
         def once(interrupter: Interrupter) -> None:
-            nonlocal count
-            count += 1
-            value = str(count).encode()
+            value = str(len(tried)).encode()
+            tried.append(value)
             with interrupter:
                 producer.produce(
                     topic, value, on_delivery=lambda _, message: reported.append(message.value())
@@ -154,12 +149,118 @@ class TestAProducer:
         acknowledged: list[bytes | None] = []
         reported: list[bytes | None] = []
         produced: list[bytes] = []
-        count = 0
+        tried: list[bytes] = []
         producer = make_producer(Pass(), Acks())
         for _ in interrupted_everywhere(once):
             pass
         assert producer.flush(10) == 0
-        assert count > 20
+        assert len(tried) > 20
         assert len(set(acknowledged)) == len(acknowledged)
         assert len(set(reported)) == len(reported)
         assert set(produced) <= set(reported) == set(acknowledged)
+
+
+def fetch(consumer: Consumer, how: str) -> list[bytes | None]:
+    """Take what comes; as bytes, for events are none of these tests' business."""
+    if how == "poll":
+        message = consumer.poll(0.05)
+        return [] if message is None else [message.value()]
+    return [message.value() for message in consumer.consume(3, 0.05)]
+
+
+class Choose:
+    """Drop, refuse or multiply some."""
+
+    def on_consume(self, record: Record) -> Any:
+        number = int(record.value)
+        if number % 7 == 3:
+            return DROP
+        if number % 7 == 5:
+            raise InterceptorError("no")
+        return [record, record.with_value(record.value + b"b", record.headers)] if number % 7 == 6 else record
+
+
+def chosen(number: int) -> list[bytes]:
+    value = str(number).encode()
+    return [] if number % 7 in {3, 5} else [value, value + b"b"] if number % 7 == 6 else [value]
+
+
+CHAINS: dict[str, list[Any]] = {
+    "plain": [Pass()],
+    "choosing": [Choose()],
+    "slices": [Slice(max_bytes=1_000)],
+}
+
+
+class TestAConsumer:
+    @pytest.mark.parametrize("how", ["poll", "consume"])
+    @pytest.mark.parametrize("chain", CHAINS)
+    def test_that_goes_on_has_lost_no_record_and_gives_none_twice(
+        self,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+        topic: str,
+        chain: str,
+        how: str,
+    ) -> None:
+        def take() -> int:
+            got: list[bytes | None] = []
+            try:
+                got = fetch(consumer, how)
+            except InterceptorError:
+                refused.append(None)
+            found.extend(got)
+            return len(got)
+
+        padding = b"." * 1_400 if chain == "slices" else b""
+        producer = make_producer(*CHAINS["slices"])
+        count = 1_500 if padding else 3_000
+        for number in range(count):
+            producer.produce(topic, str(number).encode() + padding, partition=0)
+            producer.poll(0)
+        producer.flush(10)
+        found: list[bytes | None] = []
+        refused: list[None] = []
+        consumer = make_consumer(*CHAINS[chain], topic=topic, enable_auto_commit=False)
+        at = undisturbed = 0
+        # Calls differ in length, so that only many that are over sooner mean that this is the end.
+        while undisturbed < 20:
+            with Interrupter(at) as interrupter:
+                undisturbed += bool(take())
+            if interrupter.raised:
+                at, undisturbed = at + 1, 0
+                take()
+        last = int(str((found[-1] or b"").rstrip(b".b").decode()))
+        expected = [
+            value + padding
+            for number in range(last + 1)
+            for value in (chosen(number) if chain == "choosing" else [str(number).encode()])
+        ]
+        assert found[: len(expected)] == expected[: len(found)]
+        assert at > 15
+        assert last < count - 10, "all was read before all was tried"
+        assert len(refused) == (sum(number % 7 == 5 for number in range(last)) if chain == "choosing" else 0)
+
+    def test_loses_no_batch_to_a_callback_that_raises(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        """confluent-kafka throws away what ``consume`` has fetched so far."""
+
+        def statistics(_: str) -> None:
+            if armed:
+                armed.clear()
+                raise ValueError("from the callback")
+
+        armed = [True]
+        fill(*(str(number).encode() for number in range(1_000)))
+        consumer = make_consumer(Pass(), topic=topic, stats_cb=statistics, statistics_interval_ms=20)
+        found: list[bytes | None] = []
+        raised = 0
+        while len(found) < 1_000:
+            try:
+                found.extend(message.value() for message in consumer.consume(60, 0.5))
+                armed.append(True)
+            except ValueError:
+                raised += 1
+        assert raised > 3
+        assert found == [str(number).encode() for number in range(1_000)]

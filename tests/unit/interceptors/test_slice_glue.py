@@ -467,7 +467,7 @@ class TestOffsets:
         for number in range(SPANS_LIMIT + 5):
             feed(step, *(at(piece, number * 2 + index) for index, piece in enumerate(message(number, 2))))
         offsets = step._glue._partitions[TOPIC, 0]
-        assert len(offsets._ends) <= SPANS_LIMIT
+        assert len(offsets._spans) <= SPANS_LIMIT
         assert step.seek(TOPIC, 0, (SPANS_LIMIT + 4) * 2 + 1) == (SPANS_LIMIT + 4) * 2
 
 
