@@ -106,12 +106,15 @@ format: .venv/.ready ## format the code and fix what ruff can fix
 bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17
 	@$(BIN)/python bench/run.py $(ARGS)
 
+# By another name, for `make -n` would run a line that has $(MAKE) in it.
+AGAIN := $(MAKE)
+
 .PHONY: broker
 broker: $(DEMO)/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS='--port 9092'); needs Java 17
 	@$(DEMO)/bin/python -m headerware.testing.java
 	@found=$(DEMO); if ! $$found/bin/python -m headerware.testing.jars; then \
 		echo "making .venv, whose pyspark can fetch them" >&2; \
-		$(MAKE) --no-print-directory setup && found=.venv || exit 1; \
+		$(AGAIN) --no-print-directory setup && found=.venv || exit 1; \
 	fi; \
 	exec $$found/bin/python -m headerware.testing.broker $(ARGS)
 

@@ -79,7 +79,13 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None) -> Chain:
     if ours:
         return Chain.from_config(ours)
     path = os.environ.get("HEADERWARE_CONFIG", "")
-    return load_chain(path) if path else Chain()
+    if not path:
+        return Chain()
+    try:
+        return load_chain(path)
+    except ConfigError as error:
+        error.add_note(f"HEADERWARE_CONFIG names {path}")
+        raise
 
 
 def _require_chain(chain: object) -> None:

@@ -19,4 +19,4 @@ def install_command(extra: str) -> str:
     pip = f"{sys.executable or 'python'} -m pip install"
     if (root / "pyproject.toml").is_file():
         return f"{pip} --editable '{root}[{extra}]'"
-    return f"{pip} '.[{extra}]' (in a clone of Headerware)"
+    return f"in a clone of Headerware, {pip} '.[{extra}]'"

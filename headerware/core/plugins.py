@@ -20,7 +20,7 @@ from headerware.core.errors import PluginError
 from headerware.core.hooks import HOOKS, SERVICES, Interceptor, has_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 GROUP: Final = "headerware.interceptors"
 _CALLED: Final = MappingProxyType({**HOOKS, **SERVICES})
@@ -144,41 +144,47 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
     opens_something = callable(opens) and getattr(opens, "__func__", opens) is not Interceptor.open
     if has_hook(interceptor) or opens_something:
         if not isinstance(interceptor, type):  # whose hooks still want a self
-            require_arguments(interceptor, ("open",) if opens_something else _CALLED, path=path)
+            called = {"open": SERVICES["open"]} if opens_something else _CALLED
+            require_arguments(interceptor, called, path=path)
         return
     shown = interceptor if isinstance(interceptor, type) else type(interceptor)
     raise PluginError(f"{shown.__name__} has none of the hooks (on_send, on_consume, ...)", path=path)
 
 
-def require_arguments(interceptor: object, names: Iterable[str] = _CALLED, *, path: str = "") -> None:
-    """Refuse an object whose hooks cannot be called as a chain calls them.
+def require_arguments(
+    plugin: object, called: Mapping[str, tuple[str, ...]] = _CALLED, *, path: str = ""
+) -> None:
+    """Refuse an object whose methods cannot be called as they will be.
+
+    Args:
+        plugin: the object; a method that it does not have is passed over.
+        called: the arguments of each method; an interceptor's hooks without it.
+        path: where the object stands in the configuration, for the error.
 
     Raises:
-        PluginError: which hook, what it should look like and what it looks like.
+        PluginError: which method, what it should look like and what it looks like.
     """
-    for name in names:
-        hook, arguments = getattr(interceptor, name, None), _CALLED[name]
+    for name, arguments in called.items():
+        hook = getattr(plugin, name, None)
         expected = f"{name}({', '.join(arguments)})"
         if hook is None:
             continue
         if not callable(hook):
-            raise _wrong_hook(interceptor, path, expected, f"{name}, a {type(hook).__name__}")
+            raise _wrong_method(plugin, path, expected, f"{name}, a {type(hook).__name__}")
         try:
             found = inspect.signature(hook)
         except (TypeError, ValueError):  # some written in C do not tell
             continue
         if inspect.iscoroutinefunction(hook):
-            raise _wrong_hook(
-                interceptor, path, expected, f"async {name}{_shown(found)}, which nobody awaits"
-            )
+            raise _wrong_method(plugin, path, expected, f"async {name}{_shown(found)}, which nobody awaits")
         try:
             found.bind(*arguments)
         except TypeError:
-            raise _wrong_hook(interceptor, path, expected, name + _shown(found)) from None
+            raise _wrong_method(plugin, path, expected, name + _shown(found)) from None
 
 
-def _wrong_hook(interceptor: object, path: str, expected: str, found: str) -> PluginError:
-    return PluginError(f"{type(interceptor).__name__}: expected {expected}, found {found}", path=path)
+def _wrong_method(plugin: object, path: str, expected: str, found: str) -> PluginError:
+    return PluginError(f"{type(plugin).__name__}: expected {expected}, found {found}", path=path)
 
 
 def _shown(signature: inspect.Signature) -> str:

@@ -120,7 +120,7 @@ def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part)
         if function is None:
             raise _of(part, SerdeError(f"the {part}'s serde, a {type(serde).__name__}, cannot {name}"))
         try:
-            return function(topic, headers, given)
+            found = function(topic, headers, given)
         except SerdeError as error:
             raise _of(part, error)  # noqa: B904 - it is the same error
         except Exception as error:
@@ -129,6 +129,10 @@ def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part)
                 f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"
             )
             raise _of(part, SerdeError(problem)) from error
+        if found.__class__ is not tuple or len(found) != 2:
+            problem = f"the {part}'s serde returned a {type(found).__name__} from {name}"
+            raise _of(part, SerdeError(f"{problem}; expected a pair: what it made, and the headers"))
+        return found
 
     return guarded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import PluginError
-from headerware.core.plugins import Catalogue
+from headerware.core.plugins import Catalogue, require_arguments
 from headerware.serdes.serde import Deserializer, Serde, SerdeContext, Serializer
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ serde_type: Final = Catalogue(
 )
 """The serdes, by word; others come by entry points of the group ``headerware.serdes``."""
 
+_CALLED: Final = {"serialize": ("topic", "headers", "value"), "deserialize": ("topic", "headers", "payload")}
+
 
 def require_serde(serde: Any, *, path: str = "") -> None:
     """Refuse what can neither serialize nor deserialize; None, for no serde, passes.
@@ -69,11 +71,12 @@ def opened(serde: Any, context: SerdeContext, *, path: str = "") -> Any:
     on consume.
 
     Raises:
-        PluginError: it can neither serialize nor deserialize.
+        PluginError: it can neither serialize nor deserialize, or takes other arguments.
     """
     found = serde.open(context) if isinstance(serde, Serde) else serde
     require_serde(found, path=path)
     if isinstance(found, Serializer | Deserializer):
+        require_arguments(found, _CALLED, path=path)
         return found
     from headerware.serdes.confluent.adapters import from_confluent  # noqa: PLC0415 - it imports confluent_kafka
 

@@ -16,7 +16,7 @@ from headerware.registry.changes import Allocate, Change, Register, Retire
 from headerware.registry.entries import Block, Entry
 from headerware.registry.plain import from_plain, to_plain
 from headerware.registry.rules import Problem, problems
-from headerware.registry.stores.store import Store, own_part, require_sound
+from headerware.registry.stores.store import Store, no_such_file, own_part, require_sound
 from headerware.registry.stores.whole_files import created_file
 
 if TYPE_CHECKING:
@@ -243,5 +243,5 @@ def _sqlite_errors(path: str) -> Iterator[None]:
         raise RegistryError(f"{path}: the file exists, and is not overwritten") from None
     except (sqlite3.Error, OSError) as error:
         if not Path(path).exists():
-            raise RegistryError(f"{path}: there is no such file; create the registry first") from error
+            raise no_such_file(path) from error
         raise RegistryError(f"{path}: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from headerware.core.errors import RegistryError
@@ -174,3 +174,11 @@ def _file(location: str) -> tuple[str, str]:
 def _loaded(form: str) -> Any:
     module, name = _HOMES[form].split(":")
     return getattr(import_module(module), name)
+
+
+def no_such_file(path: str | Path) -> RegistryError:
+    """Return the error for a registry's file, or its folder, that is not there."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        return RegistryError(f"{path}: there is no folder {folder}")
+    return RegistryError(f"{path}: there is no such file; `headerware registry init` makes a registry")

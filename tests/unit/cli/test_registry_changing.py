@@ -91,6 +91,12 @@ class TestInit:
     def test_needs_a_place_that_can_be_written(self, place: str) -> None:
         assert "expected" in refused("init", place, "--registrar", "platform")
 
+    @pytest.mark.parametrize("name", ["registry.toml", "registry.db"])
+    def test_needs_the_folder(self, tmp_path: Path, name: str) -> None:
+        place = tmp_path / "absent" / name
+        told = refused("init", str(place), "--registrar", "platform")
+        assert f"{place}: there is no folder {place.parent}" in told
+
     def test_needs_a_registrar(self, tmp_path: Path) -> None:
         assert "--registrar" in wrong_use("init", str(tmp_path / "new.toml"))
         assert not (tmp_path / "new.toml").exists()

@@ -67,8 +67,9 @@ class TestSources:
 
     def test_a_missing_file_in_the_environment_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_CONFIG", "/no/such/file.toml")
-        with pytest.raises(ConfigError, match="cannot be read"):
+        with pytest.raises(ConfigError, match="cannot be read") as caught:
             client_chain(CLIENTS)
+        assert caught.value.__notes__ == ["HEADERWARE_CONFIG names /no/such/file.toml"]
 
 
 class TestConflicts:

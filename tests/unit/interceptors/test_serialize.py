@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from headerware import (
     Headers,
     Interceptor,
     Place,
+    PluginError,
     Record,
     SerdeError,
     TransportHeaderError,
@@ -152,6 +154,31 @@ class TestFailures:
     def test_encoded_bytes_are_refused_before_a_deserializer_sees_them(self) -> None:
         with pytest.raises(TransportHeaderError, match=r"hw\.compress"):
             Chain([BOTH]).open().consume([Record("t", b"!", None, Headers({"hw.compress": b""}))])
+
+
+class TestSerdesOfAnotherShape:
+    """A first serde is often written as one would write it without headers."""
+
+    def test_other_arguments_are_refused_when_the_chain_opens(self) -> None:
+        chain = Chain([Serialize(value=SimpleNamespace(serialize=lambda value: value.encode()))])
+        expected = (
+            r"value: SimpleNamespace: expected serialize\(topic, headers, value\), found serialize\(value\)"
+        )
+        with pytest.raises(PluginError, match=expected):
+            chain.open()
+
+    @pytest.mark.parametrize("result", [b"bytes", None, (b"bytes",), b"ab"])
+    def test_a_result_without_headers_is_the_serdes_fault(self, result: Any) -> None:
+        chain = Chain([Serialize(value=SimpleNamespace(serialize=lambda topic, headers, value: result))])
+        outcome = chain.open().send_outcome(Record("t", "v"))
+        assert isinstance(outcome, SerdeError)
+        assert f"the value's serde returned a {type(result).__name__} from serialize" in str(outcome)
+
+    def test_headers_as_a_list_are_normalised(self) -> None:
+        serde = SimpleNamespace(serialize=lambda topic, headers, value: (b"v", [*headers, ("a", "1")]))
+        (record,) = Chain([Serialize(value=serde)]).open().send([Record("t", "v")])
+        assert record.headers == Headers({"a": b"1"})
+        assert isinstance(record.headers, Headers)
 
 
 class TestOptions:

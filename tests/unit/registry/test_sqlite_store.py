@@ -99,7 +99,7 @@ class TestCreate:
 
 class TestOpen:
     def test_makes_no_file(self, path: Path) -> None:
-        with pytest.raises(RegistryError, match="there is no such file; create the registry first"):
+        with pytest.raises(RegistryError, match="there is no such file; `headerware registry init`"):
             SqliteStore(path)
         assert not path.exists()
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headerware.core.extras import install_command
 from headerware.testing import MissingPartError, jars
 from headerware.testing.jars import BROKER_JARS, TOOLS_JARS, cache_folder, find_jars
 
@@ -96,3 +97,21 @@ class TestCacheFolder:
         monkeypatch.delenv("HEADERWARE_CACHE", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert cache_folder() == tmp_path / "headerware"
+
+
+class TestCommand:
+    def test_prints_where_the_jars_are(
+        self, bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        folder = touch(tmp_path / "jars" / "kafka_2.13-4.3.1.jar")
+        monkeypatch.setenv("HEADERWARE_KAFKA_JARS", str(folder))
+        assert jars.main() == 0
+        assert capsys.readouterr().out == f"Apache Kafka 4.3.1: {folder}\n"
+
+    def test_says_what_was_tried_and_what_installs_a_way_to_fetch_them(
+        self, bare: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert jars.main() == 1
+        assert (
+            capsys.readouterr().err.rstrip().endswith(f"install Maven or pyspark: {install_command('spark')}")
+        )

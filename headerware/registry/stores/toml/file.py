@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headerware.core.errors import RegistryError
 from headerware.core.plain_files import read_plain
 from headerware.registry.rules import Problem
-from headerware.registry.stores.store import Store, own_part, require_sound
+from headerware.registry.stores.store import Store, no_such_file, own_part, require_sound
 from headerware.registry.stores.toml.text import Reading, changed_text, read_registry, registry_text
 from headerware.registry.stores.whole_files import created_file, locked, replace_file
 
@@ -109,7 +109,7 @@ class TomlStore(Store):
         except FileExistsError:
             raise RegistryError(f"{self._path}: the file exists, and is not overwritten") from None
         except FileNotFoundError:
-            raise RegistryError(f"{self._path}: there is no such file; create the registry first") from None
+            raise no_such_file(self._path) from None
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise RegistryError(f"{self._path}: {reason}") from error
