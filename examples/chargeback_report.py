@@ -21,6 +21,7 @@ import confluent_kafka
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from demo.data import records
+from demo.spark import start
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.markup import escape
@@ -29,7 +30,7 @@ from rich.table import Table
 from headerware import Chain, Producer
 from headerware.interceptors import Trail
 from headerware.ops.chargeback import Bill, Covered, charge, load_prices, record_bytes, write_report
-from headerware.spark_bridge import KafkaAdmin, configure
+from headerware.spark_bridge import KafkaAdmin
 from headerware.spark_bridge.chargeback import snapshot, stored_offsets, usage, usage_rows
 from headerware.testing import KafkaBroker
 
@@ -167,9 +168,7 @@ def show(console: Console, found: Bill) -> None:
 def main(bootstrap_servers: str | None, prices: Path, folder: Path) -> None:
     """Write a bill for what went through Kafka."""
     console, folder = Console(highlight=False, soft_wrap=True), folder.resolve()
-    builder = SparkSession.builder.master("local[2]").appName("chargeback")
-    spark = configure(builder.config("spark.ui.showConsoleProgress", "false")).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = start(SparkSession.builder.master("local[2]").appName("chargeback"))
     with cluster(bootstrap_servers) as servers:
         found, came, went = bill(spark, servers, str(time.time_ns()), prices, folder)
     spark.stop()

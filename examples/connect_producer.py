@@ -23,7 +23,11 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.markup import escape
-from vega_datasets import local_data
+
+try:
+    from vega_datasets import local_data
+except ImportError:
+    sys.exit("this example needs data to send: run python -m pip install -e '.[demo]' in the repository")
 
 from headerware import Chain, Consumer, Producer
 from headerware.interceptors import Serialize, Transforms

@@ -23,14 +23,19 @@ from typing import Any
 import click
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+from demo.spark import start
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
-from vega_datasets import local_data
+
+try:
+    from vega_datasets import local_data
+except ImportError:
+    sys.exit("this example needs data to send: run python -m pip install -e '.[demo]' in the repository")
 
 from headerware import Chain, HeaderwareError, Producer
 from headerware.interceptors import Serialize, Transforms
 from headerware.serdes import Connect
-from headerware.spark_bridge import configure, foreach_batch, kafka_sink, kafka_source
+from headerware.spark_bridge import foreach_batch, kafka_sink, kafka_source
 from headerware.testing import KafkaBroker
 
 CONNECTOR = Path(__file__).with_name("connect_airports.json")
@@ -140,9 +145,7 @@ def cluster(servers: str | None) -> Iterator[str]:
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting a broker.")
 def main(bootstrap_servers: str | None) -> None:
     """Write airports from Spark as a connector does."""
-    builder = SparkSession.builder.appName("airports").config("spark.ui.showConsoleProgress", "false")
-    spark = configure(builder).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = start(SparkSession.builder.appName("airports"))
     with tempfile.TemporaryDirectory() as folder, cluster(bootstrap_servers) as servers:
         run = time.time_ns()
         source, by_spark, dead = f"airports-{run}", f"geo.airports-{run}", f"airports-{run}.dead-letter"

@@ -22,6 +22,7 @@ import click
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from demo.data import records
+from demo.spark import start
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
@@ -29,7 +30,7 @@ from headerware import Chain, Consumer, HeaderwareError, Producer
 from headerware.interceptors import Compress, Dedup, Sign, Trail
 from headerware.keyring import public_part, with_new_key
 from headerware.keyring.writing import edit_keyring, write_public_keyring
-from headerware.spark_bridge import configure, decode, encode, kafka_source
+from headerware.spark_bridge import decode, encode, kafka_source
 from headerware.testing import KafkaBroker
 
 PARTITIONS = 2
@@ -129,9 +130,7 @@ def cluster(servers: str | None) -> Iterator[str]:
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting a broker.")
 def main(bootstrap_servers: str | None) -> None:
     """Sign a topic's history anew."""
-    builder = SparkSession.builder.appName("backfill").config("spark.ui.showConsoleProgress", "false")
-    spark = configure(builder).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = start(SparkSession.builder.appName("backfill"))
     with tempfile.TemporaryDirectory() as folder, cluster(bootstrap_servers) as servers:
         (old, old_public), (new, new_public) = keys(Path(folder), OLD), keys(Path(folder), NEW)
         topics = (f"history-{time.time_ns()}", f"history-signed-anew-{time.time_ns()}")
@@ -143,9 +142,10 @@ def main(bootstrap_servers: str | None) -> None:
         twice = stored(servers, topics[1])
         found, refused = read(servers, topics[1], new_public)
         of_old, refused_of_old = read(servers, topics[0], new_public)
-    click.echo(f"{count:,} records were signed with {OLD}; after two runs {twice:,} are signed with {NEW}")
-    click.echo(f"a reader that trusts {NEW} only got {found.total():,} of these, and refused {refused}")
-    click.echo(f"of the old topic it got {of_old.total()}, and refused {refused_of_old:,}")
+    click.echo(f"the old topic has {count:,} records, each signed with {OLD}")
+    click.echo(f"after two runs the new topic has each of them twice, signed with {NEW}: {twice:,} in all")
+    click.echo(f"a reader of the new topic that trusts {NEW} only got each once: {found.total():,}")
+    click.echo(f"the same reader refused all {refused_of_old:,} of the old topic")
     expected = Counter((key.encode(), value) for _, key, value in records())
     if found != expected or twice != 2 * count or refused or of_old or refused_of_old != count:
         sys.exit("the records did not come through once each, under the new key alone")

@@ -24,6 +24,7 @@ import click
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from demo.data import large_file, records
+from demo.spark import start
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
@@ -32,7 +33,7 @@ from headerware.cli.trail import trail_lines
 from headerware.interceptors import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
-from headerware.spark_bridge import KafkaAdmin, Progress, configure, foreach_batch, kafka_sink, kafka_source
+from headerware.spark_bridge import KafkaAdmin, Progress, foreach_batch, kafka_sink, kafka_source
 from headerware.testing import KafkaBroker
 
 CHAIN = Path(__file__).with_name("spark_chain.toml")
@@ -190,9 +191,7 @@ def cluster(servers: str | None) -> Iterator[str]:
 def session(keyring: Path) -> SparkSession:
     """Make the session, whose workers are told where their keyring is."""
     builder = SparkSession.builder.appName("by-state").config("spark.executorEnv.KEYRING", str(keyring))
-    spark = configure(builder.config("spark.ui.showConsoleProgress", "false")).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return start(builder.config("spark.ui.showConsoleProgress", "false"))
 
 
 @click.command()

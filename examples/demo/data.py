@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 import sysconfig
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from vega_datasets import local_data
+try:
+    from vega_datasets import local_data
+except ImportError:
+    sys.exit("this needs data to send: run python -m pip install -e '.[demo]' in the repository")
 
 TOPICS = ("airports", "us-employment", "seattle-weather", "stocks", "files")
 MEBIBYTE = 2**20

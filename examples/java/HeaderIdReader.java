@@ -69,14 +69,13 @@ public final class HeaderIdReader {
 
     private static long number(ByteBuffer items) {
         long number = 0;
-        int next = 32;
-        for (int shift = 0; next >= 32; shift += 5) {
+        int next = 30;
+        for (int shift = 0; next >= 30; shift += 6) {
             require(items.hasRemaining(), "ends within an item");
-            next = items.get() - '?';
-            require(next >= 0 && next < 64, "has a byte that is in no number");
-            number |= (next & 31L) << shift;
-            require(shift < 35 && number <= MAX_ID, "has a number that is too large");
-            require(next != 0 || shift == 0, "has a number that is longer than need be");
+            next = items.get() - '!';
+            require(next >= 0 && next < 94, "has a byte that is in no number");
+            number += (long) next << shift;
+            require(shift < 42 && number <= MAX_ID, "has a number that is too large");
         }
         return number;
     }

@@ -15,6 +15,7 @@ import msgspec
 
 from headerware.connect.errors import ConnectConfigError, NullValueError
 from headerware.connect.modes import STRICT, Mode, require_mode
+from headerware.connect.name_hints import DRAFT_KEYS
 from headerware.connect.quotes import refuse_quotes
 
 KeyType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
@@ -108,7 +109,8 @@ class ConfigDef:
 
 
 def _unknown(name: str, known: Mapping[str, ConfigKey]) -> str:
-    near = get_close_matches(name, known, n=1)
+    draft = DRAFT_KEYS.get(name)
+    near = [draft] if draft in known else get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"there is no such key; {hint}there are: {', '.join(known) or 'none'}"
 

@@ -169,12 +169,17 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
 
         Args:
             key: the name.
-            value: the value.
+            value: the value; or a :class:`~headerware.connect.data.SchemaAndValue`, which has its schema.
             schema: what it is; None for a schemaless value.
 
         Raises:
-            ConnectDataError: the value is of another type than the schema's.
+            ConnectDataError: the value is of another type than the schema's, or has a schema of its own
+                beside the one that is given.
         """
+        if isinstance(value, SchemaAndValue):
+            if schema is not None:
+                raise ConnectDataError("this value has its schema already; give no other one beside it")
+            schema, value = value
         if schema is not None:
             _check_type(schema, value)
         return self.add_header(ConnectHeader(key, schema, value))

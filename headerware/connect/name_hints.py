@@ -21,6 +21,38 @@ _FOREIGN: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """What there is here for what others have."""
+_DRAFT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "NumericCasts": "Cast$Key or Cast$Value",
+        "Replace": "ReplaceField$Key or ReplaceField$Value",
+        **{
+            draft.format(part): f"{name}${part}"
+            for part in PARTS
+            for draft, name in (
+                ("Mask{}", "MaskField"),
+                ("InsertIn{}", "InsertField"),
+                ("Hoist{}ToStruct", "HoistField"),
+                ("Extract{}FromStruct", "ExtractField"),
+                ("Set{}SchemaMetadata", "SetSchemaMetadata"),
+            )
+        },
+    }
+)
+"""What the draft of KIP-66 called transforms, and what they are called."""
+DRAFT_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "blacklist": "exclude",
+        "name": "schema.name",
+        "offset": "offset.field",
+        "partition": "partition.field",
+        "rename": "renames",
+        "timestamp": "timestamp.field",
+        "topic": "topic.field",
+        "version": "schema.version",
+        "whitelist": "include",
+    }
+)
+"""What the draft of KIP-66 called keys of transforms, and what they are called."""
 _QUOTES: Final = "\"'"
 
 
@@ -43,6 +75,8 @@ def name_hint(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -
         # Another language's way to name a class in a class: MaskField.Value.
         base, _, part = base.rpartition(".")
         simple = base.rpartition(".")[2]
+    if simple in _DRAFT:
+        return f"the draft of KIP-66 called it so; it is {_DRAFT[simple]} now"
     if simple in elsewhere:
         return elsewhere[simple]
     if not (near := _same_but_case(simple, known) or get_close_matches(simple, known, n=1)):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 TRANSFORMS: Final = "transforms"
 CONVERTERS: Final = "converters"
-_OF_TRANSFORMS: Final = ("transforms", "predicates", "header.converter")
+_LISTS: Final = ("transforms", "predicates")
+_OF_TRANSFORMS: Final = (*_LISTS, "header.converter")
 _OF_CONVERTERS: Final = {"key": "key.converter", "value": "value.converter"}
 _HEADS: Final = (*_OF_TRANSFORMS, *_OF_CONVERTERS.values())
 _ORIGIN: Final = "client configuration"
@@ -36,11 +37,11 @@ def connector_source(config: Mapping[str, Any]) -> list[Declared]:
     """Give what a connector's lines declare, in the order of sending; nothing where there are none.
 
     Raises:
-        ConfigError: options of a converter that is not named.
+        ConfigError: options of a converter that is not named, or a header converter alone.
     """
     declared = []
     lines = {key: value for key, value in config.items() if _under(key, _OF_TRANSFORMS)}
-    if lines:
+    if any(_under(key, _LISTS) for key in lines):
         settings = {"config": _setting(lines, TRANSFORMS), "on": _setting("both", TRANSFORMS)}
         # The lines say themselves where they stand, by their whole keys.
         declared.append(Declared(TRANSFORMS, "transforms", "", settings))
@@ -48,6 +49,12 @@ def connector_source(config: Mapping[str, Any]) -> list[Declared]:
     found = {part: serde for part, serde in serdes.items() if serde is not None}
     if found:
         declared.append(Declared(CONVERTERS, "serialize", CONVERTERS, found))
+    if lines and not declared:
+        raise ConfigError(
+            "this converts headers for transforms, and none is named; without them headers stay byte for "
+            "byte. Name transforms under 'transforms', or take this line out",
+            path=min(lines),
+        )
     return declared
 
 

@@ -175,6 +175,12 @@ class HeadersBuilder:
         pairs[:] = Headers.trusted(pairs).remove(name)
         return self
 
+    def retain_latest(self) -> HeadersBuilder:
+        """Keep the last header of each name, where it stands, and return the builder itself."""
+        pairs = self._changeable()
+        pairs[:] = Headers.trusted(pairs).retain_latest()
+        return self
+
     def last(self, name: Name) -> HeaderValue:
         """Give the value of the last header of this name, or None."""
         return Headers.trusted(self._pairs).last(name)

@@ -31,7 +31,7 @@ _TIMESTAMP_TYPES: Final = {
     1: TimestampType.CREATE_TIME,
     2: TimestampType.LOG_APPEND_TIME,
 }
-_HEADS: Final = ("transforms.", "predicates.", "header.converter.")
+_HEADS: Final = ("transforms.", "predicates.")
 _ENV: Final = "${env:"
 _HIDDEN: Final = "[hidden]"
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")

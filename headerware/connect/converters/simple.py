@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from headerware.connect.converters.base import HeaderConverter
 from headerware.connect.converters.charsets import utf_8_as_java
-from headerware.connect.data.schema import BYTES_SCHEMA, Schema
+from headerware.connect.data.schema import BYTES_SCHEMA, STRING_SCHEMA, Schema
 from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError, ConnectError
 from headerware.connect.modes import STRICT
 from headerware.connect.values import convert_to_string, parse_string
+from headerware.connect.values.exact import parse_nested
 
 
 class SimpleHeaderConverter(HeaderConverter):
     """Write header values as text, and find out what they are when they are read.
 
     See :func:`~headerware.connect.values.parse_string` for what is found. The ``strict`` mode takes bytes
-    that are no UTF-8 for bytes, and does not write bytes, which would come back as text.
+    that are no UTF-8 for bytes, and does not write bytes, which would come back as text. It reads arrays,
+    maps and structs whose parts have no type in common as plain lists and dicts, without a schema.
     """
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
@@ -30,12 +34,12 @@ class SimpleHeaderConverter(HeaderConverter):
         if value is None:
             return None
         strict = self.mode == STRICT
-        if strict and isinstance(value, bytes | bytearray | memoryview):
+        text = convert_to_string(schema, value, mode=self.mode) or ""
+        if strict and _holds_bytes(value):
             raise ConnectDataError(
                 "SimpleHeaderConverter would write bytes as Base64, which comes back as text; "
                 "name ByteArrayConverter as header.converter, or make them text first"
             )
-        text = convert_to_string(schema, value, mode=self.mode) or ""
         try:
             return text.encode()
         except UnicodeEncodeError:
@@ -50,6 +54,20 @@ class SimpleHeaderConverter(HeaderConverter):
             return NULL
         try:
             text = data.decode() if self.mode == STRICT else utf_8_as_java(data)
-            return parse_string(text, mode=self.mode) or NULL
+            found = parse_string(text, mode=self.mode) or NULL
         except (UnicodeDecodeError, ConnectError, RecursionError):
             return SchemaAndValue(BYTES_SCHEMA, data)
+        if self.mode == STRICT and found.schema is STRING_SCHEMA and text.startswith(("[", "{")):
+            with suppress(ConnectDataError):
+                return SchemaAndValue(None, parse_nested(text))
+        return found
+
+
+def _holds_bytes(value: Any) -> bool:
+    if isinstance(value, Struct):
+        return any(_holds_bytes(value.get_without_default(field.name)) for field in value.schema.fields)
+    if isinstance(value, list | tuple):
+        return any(map(_holds_bytes, value))
+    if isinstance(value, dict):
+        return any(map(_holds_bytes, value)) or any(map(_holds_bytes, value.values()))
+    return isinstance(value, bytes | bytearray | memoryview)

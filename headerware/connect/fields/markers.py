@@ -49,7 +49,7 @@ def new_field(text: str, mode: Mode, path: str) -> NewField:
     """
     if mode != STRICT:
         return NewField(text[:-1], _MARKS[text[-1]]) if text.endswith(("?", "!")) else NewField(text, None)
-    name, optional = split_mark(text)
+    name, optional = split_mark(text, path)
     if len(split_escaped(name, ".")) > 1:
         raise ConnectConfigError(
             f"{name!r} is to be one field's name: write \\. for a dot in it; fields cannot be created in "
@@ -62,8 +62,19 @@ def new_field(text: str, mode: Mode, path: str) -> NewField:
     return NewField(name, optional)
 
 
-def split_mark(text: str) -> tuple[str, bool | None]:
-    """Give a name or path, still with escapes, and whether its mark makes it optional; None without one."""
+def split_mark(text: str, path: str) -> tuple[str, bool | None]:
+    """Return a name or path, still with escapes, and whether its mark makes it optional; None without one.
+
+    Raises:
+        ConnectConfigError: the mark stands before the name, as in the draft of KIP-66.
+    """
+    if len(text) > 1 and text.startswith(("!", "?")):
+        mark, rest = text[0], text[1:]
+        raise ConnectConfigError(
+            f"{text!r} begins with a mark, as in the draft of KIP-66; it stands behind the name: "
+            f"'{rest}{mark}'. A name that begins with it is written '\\{text}'",
+            path=path,
+        )
     name = text[:-1]
     escaped = (len(name) - len(name.rstrip("\\"))) % 2 == 1
     return (name, _MARKS[text[-1]]) if text.endswith(("?", "!")) and not escaped else (text, None)

@@ -149,6 +149,6 @@ class ValueToKey(PartTransform):
 
 
 def _copied(text: str, mode: Mode) -> _Copied:
-    bare, optional = split_mark(text) if mode == STRICT else (text, None)
+    bare, optional = split_mark(text, "fields") if mode == STRICT else (text, None)
     path = parse_path(bare, mode, "fields")
     return _Copied(path, NewField(path.steps[-1], optional))

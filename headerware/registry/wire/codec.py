@@ -162,7 +162,7 @@ class HeaderIdCodec:
         """Give what a packed block holds for a name, or its escaped form; None as it is."""
         header_id = self._id(name)
         beginning = b"" if header_id is None else encode_number(header_id)
-        if beginning and len(beginning) < len(name):  # a length may take two characters more than in a record
+        if beginning and len(beginning) <= len(name):  # a length may take a character more than in a record
             return beginning, len(name) + 1 - len(beginning)
         escaped = escape(name)
         return None if escaped == name else escaped

@@ -9,11 +9,11 @@
         mark    number   0
         count   number   how many of the record's next plain headers stand here, at least 1
 
-A number is printable ASCII, so that a block of texts is text: five bits a character, the least significant
-first, as 63 and the bits, and 32 more in all characters but the last; at most 2**32 - 1, and no longer than
-need be. The block is where its first header was: what stands before it in the record stands before that, and
-what stands behind it stands where the block says, or at the end. So neither the first item nor the last, nor
-two in a row, say that plain headers stand there.
+A number is printable ASCII, so that a block of texts is text, and each has one spelling: a character from
+"!" to ">" for 0 to 29; for larger ones, less 30, the remainder by 64 as a character from "?" to "~", and
+behind it the quotient as a number. It is at most 2**32 - 1. The block is where its first header was: what
+stands before it in the record stands before that, and what stands behind it stands where the block says, or
+at the end. So neither the first item nor the last, nor two in a row, say that plain headers stand there.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ Spelling = tuple[bytes, int] | str | None
 wire, or None where it stays as it is."""
 
 _BEGINNING: Final = b"%d" % VERSION
-_ZERO: Final = 63
-_MORE: Final = 32
+_LAST: Final = ord("!")
+_MORE: Final = ord("?")
+_ENDS: Final = _MORE - _LAST
+_RADIX: Final = 64
 _SHORT_SIZES: Final = 1_024
 
 
 def encode_number(number: int) -> bytes:
-    """Write a number, from 0, as characters of five bits."""
+    """Write a number, from 0, in as few characters as it takes."""
     written = bytearray()
-    while number >= _MORE:
-        written.append(number % _MORE + _MORE + _ZERO)
-        number //= _MORE
-    written.append(number + _ZERO)
+    while number >= _ENDS:
+        number, rest = divmod(number - _ENDS, _RADIX)
+        written.append(_MORE + rest)
+    written.append(_LAST + number)
     return bytes(written)
 
 
@@ -125,20 +127,21 @@ def unpack(block: HeaderValue, following: Sequence[Pair], names: Mapping[int, st
 
 def _unpacked(block: bytes, following: Sequence[Pair], names: Mapping[int, str]) -> list[Pair]:
     read: list[Pair] = []
-    size, at, packed, used, zero = len(block), 1, 0, 0, _ZERO
+    size, at, packed, used = len(block), 1, 0, 0
+    last, ends = _LAST, _ENDS
     after_header = False
     while at < size or not after_header:
         # One character for most ids, one or two for most lengths; all else is read, and refused, one by one.
-        header_id = block[at] - zero
+        header_id = block[at] - last
         at += 1
-        if not 0 <= header_id < 32:
+        if not 0 <= header_id < ends:
             header_id, at = _read_number(block, at - 1)
-        length = block[at] - zero
+        length = block[at] - last
         at += 1
-        if not 0 <= length < 32:
-            more = block[at] - zero
-            if 32 <= length < 64 and 0 < more < 32:
-                length += more * 32 - 32
+        if not 0 <= length < ends:
+            above = block[at] - last
+            if ends <= length < ends + _RADIX and 0 <= above < ends:
+                length += above * _RADIX  # the thirty that were taken off stand in it already
                 at += 1
             else:
                 length, at = _read_number(block, at - 1)
@@ -164,21 +167,19 @@ def _read_number(block: bytes, at: int) -> tuple[int, int]:
     """Return the number that begins at a byte, and where the next item begins."""
     start, number = at, 0
     for weight in _WEIGHTS:
-        bits = block[at] - _ZERO
+        found = block[at] - _LAST
         at += 1
-        if not 0 <= bits < 2 * _MORE:
+        if not 0 <= found < _ENDS + _RADIX:
             raise WireFormatError(f"{HEADER}: the byte at {at - 1} is in no number")
-        number += bits % _MORE * weight
-        if bits < _MORE:
-            if not bits and weight > 1:
-                raise WireFormatError(f"{HEADER}: the number at byte {start} is longer than need be")
-            if number > MAX_ID:
-                break
+        number += found * weight
+        if number > MAX_ID:
+            break
+        if found < _ENDS:
             return number, at
     raise WireFormatError(f"{HEADER}: the number at byte {start} is larger than {MAX_ID}")
 
 
-_WEIGHTS: Final = tuple(_MORE**place for place in range(7))
+_WEIGHTS: Final = tuple(_RADIX**place for place in range(7))
 
 
 def _misplaced(after_header: bool, count: int, left: int) -> WireFormatError:  # noqa: FBT001 - a fact, no option

@@ -97,6 +97,13 @@ class TestBuiltIn:
         [
             ("HeaderFrom$Vlaue", "HeaderFrom$Key or HeaderFrom$Value?"),
             ("DropHeaders$Value", "did you mean DropHeaders?"),
+            ("org.apache.kafka.connect.transforms.InsertInValue", "it is InsertField$Value now"),
+            ("MaskKey", "it is MaskField$Key now"),
+            ("HoistValueToStruct", "it is HoistField$Value now"),
+            ("ExtractKeyFromStruct", "it is ExtractField$Key now"),
+            ("SetValueSchemaMetadata", "it is SetSchemaMetadata$Value now"),
+            ("NumericCasts", "it is Cast$Key or Cast$Value now"),
+            ("Replace", "it is ReplaceField$Key or ReplaceField$Value now"),
             ("MaskFeild$Value", "did you mean MaskField$Value?"),
             ("com.example.MaskField$Value", "did you mean MaskField$Value?"),
             ("maskfield", "there is no transform 'maskfield'; did you mean MaskField?"),

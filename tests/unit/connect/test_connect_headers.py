@@ -231,3 +231,18 @@ class TestWireHeader:
         assert (again.key, again.raw, again.value, asked) == ("m", b"v", "v", ["k"])
         assert (renamed.value, asked) == ("v", ["k", "l"])
         assert header == ConnectHeader("k", STRING_SCHEMA, "v")
+
+
+class TestAddOfASchemaAndValue:
+    def test_adds_a_value_that_has_its_schema(self) -> None:
+        headers = ConnectHeaders().add("n", SchemaAndValue(INT32_SCHEMA, Int32(5)))
+        headers.add("none", SchemaAndValue(None, None))
+        assert headers == ConnectHeaders(
+            [ConnectHeader("n", INT32_SCHEMA, Int32(5)), ConnectHeader("none", None, None)]
+        )
+
+    def test_refuses_a_second_schema_and_a_value_of_another_type(self) -> None:
+        with pytest.raises(ConnectDataError, match="has its schema already"):
+            ConnectHeaders().add("n", SchemaAndValue(INT64_SCHEMA, 5), INT64_SCHEMA)
+        with pytest.raises(ConnectDataError, match="expected"):
+            ConnectHeaders().add("n", SchemaAndValue(INT64_SCHEMA, "5"))

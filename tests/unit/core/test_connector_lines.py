@@ -59,6 +59,15 @@ class TestLines:
         assert isinstance(transforms, Transforms)
         assert (transforms.config, transforms.on) == (LINES, "both")
 
+    @pytest.mark.parametrize("key", ["header.converter", "header.converter.schemas.enable"])
+    def test_of_a_header_converter_alone_are_told(self, key: str) -> None:
+        with pytest.raises(ConfigError, match=f"{key}: this converts headers for transforms"):
+            Chain.from_config({key: "org.example.Converter"})
+
+    def test_of_a_header_converter_beside_others_do_nothing_more(self) -> None:
+        found = steps({**CONVERTERS, "header.converter": "org.apache.kafka.connect.storage.StringConverter"})
+        assert [type(step) for step in found] == [Serialize]
+
     def test_leave_the_clients_own_keys_to_it(self) -> None:
         chain, rest = client_chain({"bootstrap.servers": "x:1", **LINES, **CONVERTERS})
         assert rest == {"bootstrap.servers": "x:1"}

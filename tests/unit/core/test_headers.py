@@ -237,6 +237,12 @@ class TestBuilder:
         built = Headers.builder({"a": b"1"}).add("b", "2").add("a", None).remove("b").build()
         assert tuple(built) == (("a", b"1"), ("a", None))
 
+    def test_retains_the_latest_in_place(self) -> None:
+        builder = Headers.builder([("a", b"1"), ("b", None), ("a", b"2")])
+        assert tuple(builder.retain_latest().add("c", "3").build()) == (("b", None), ("a", b"2"), ("c", b"3"))
+        with pytest.raises(HeaderError):
+            builder.retain_latest()
+
     def test_answers_while_it_is_open(self) -> None:
         builder = Headers.builder(NASTY)
         assert (len(builder), builder.last("a"), builder.all("a")) == (7, b"1", (b"1", b"2", b"1"))

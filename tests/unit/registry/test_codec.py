@@ -41,7 +41,7 @@ class TestHeaderIdCodec:
         with pytest.raises(WireFormatError, match="named by an id"):
             codec(form).decode(Headers([("~M", b"")]))
         with pytest.raises(WireFormatError, match="named by an id"):
-            codec(form).decode(Headers([(HEADER, b"1K?")]))
+            codec(form).decode(Headers([(HEADER, b"1-!")]))
 
     def test_learns_the_name_of_an_id_that_had_none(self) -> None:
         names: dict[int, str] = {}

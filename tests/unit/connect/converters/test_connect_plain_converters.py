@@ -39,6 +39,8 @@ from headerware.connect.data import (
     Int16,
     Int32,
     SchemaAndValue,
+    SchemaBuilder,
+    Struct,
 )
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConversionError
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
@@ -269,6 +271,44 @@ class TestSimpleHeaderConverter:
         strict, kafka = SimpleHeaderConverter(), SimpleHeaderConverter(mode=KAFKA_4_3)
         assert strict.to_connect_header("t", "h", b"\xff\xfe") == SchemaAndValue(BYTES_SCHEMA, b"\xff\xfe")
         assert kafka.to_connect_header("t", "h", b"\xff\xfe") == SchemaAndValue(STRING_SCHEMA, "\ufffd\ufffd")
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            {"a": 1, "b": "x", "c": True, "d": None, "e": [1, "a"], "f": {"g": 1.5}},
+            [1, "a", None, True, [2, ['\\ and "']], {}],
+            {1: 2, "a": [], "b": {}},
+            [],
+            {},
+            [None],
+            [True, "true", "1", "null"],
+        ],
+    )
+    def test_reads_back_mixed_values_that_it_wrote(self, value: Any) -> None:
+        converter = SimpleHeaderConverter()
+        raw = converter.from_connect_header("t", "h", None, value)
+        assert converter.to_connect_header("t", "h", raw) == SchemaAndValue(None, value)
+
+    def test_reads_a_struct_back_as_a_dict(self) -> None:
+        inner = SchemaBuilder.struct().field("x", INT32_SCHEMA).build()
+        schema = SchemaBuilder.struct().field("name", STRING_SCHEMA).field("at", inner).build()
+        struct = Struct(schema).put("name", "a, b").put("at", Struct(inner).put("x", Int32(5)))
+        converter = SimpleHeaderConverter()
+        raw = converter.from_connect_header("t", "h", schema, struct)
+        read = SchemaAndValue(None, {"name": "a, b", "at": {"x": 5}})
+        assert converter.to_connect_header("t", "h", raw) == read
+
+    @pytest.mark.parametrize(
+        "text", ["[a] b", "{not: json, really: 1}", "[INFO, 12]", '{"a":1,"a":"x"}', "[1"]
+    )
+    def test_leaves_text_that_is_no_array_or_map(self, text: str) -> None:
+        found = SimpleHeaderConverter().to_connect_header("t", "h", text.encode())
+        assert found == SchemaAndValue(STRING_SCHEMA, text)
+
+    @pytest.mark.parametrize("value", [[b"x"], {"a": [1, bytearray(b"x")]}, {b"k": 1}])
+    def test_refuses_to_write_bytes_within_others(self, value: Any) -> None:
+        with pytest.raises(ConnectDataError, match="ByteArrayConverter"):
+            SimpleHeaderConverter().from_connect_header("t", "h", None, value)
 
     def test_refuses_to_write_bytes_in_the_strict_mode(self) -> None:
         kafka = SimpleHeaderConverter(mode=KAFKA_4_3)

@@ -25,6 +25,15 @@ class TestNewField:
     def test_reads_name_and_mark(self, text: str, field: NewField) -> None:
         assert new_field(text, "strict", "field") == field
 
+    @pytest.mark.parametrize(("text", "behind"), [("!id", "'id!'"), ("?id", "'id\\?'"), ("!a.b", "'a.b!'")])
+    def test_tells_a_mark_that_stands_before_the_name(self, text: str, behind: str) -> None:
+        with pytest.raises(ConnectConfigError, match=f"stands behind the name: {behind}"):
+            new_field(text, "strict", "field")
+
+    def test_takes_a_mark_before_the_name_for_a_part_of_it_where_that_is_said(self) -> None:
+        assert new_field(r"\!id", "strict", "field") == NewField("!id", None)
+        assert new_field("!id", "kafka_4_3", "field") == NewField("!id", None)
+
     @pytest.mark.parametrize("text", ["", "!", "?", "a.b", "a\\"])
     def test_refuses_what_names_no_field(self, text: str) -> None:
         with pytest.raises(ConnectConfigError) as caught:

@@ -1,0 +1,52 @@
+"""Start Spark for an example: what the JVM says goes into a file, and what is missing is said in one line."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+try:
+    from pyspark.sql import SparkSession  # noqa: TC002 - whether it is there
+except ImportError:
+    sys.exit("this example needs Spark: run python -m pip install -e '.[demo,spark]' in the repository")
+
+from headerware.spark_bridge import configure
+
+_RUNNING = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has started Java itself
+
+
+def start(builder: SparkSession.Builder) -> SparkSession:
+    """Start a session that shows no progress bars, with the Kafka connector that pyspark needs.
+
+    Ivy and log4j write to the standard error of the JVM, some fifty lines at each start. They go into a file,
+    which is shown where Spark does not start. Tables that nobody asked for stay out of the working directory.
+    """
+    if not (os.environ.get(_RUNNING) or os.environ.get("JAVA_HOME") or shutil.which("java")):
+        sys.exit("this example needs Java 17 or newer: install openjdk-17-jre-headless, or set JAVA_HOME")
+    folder = tempfile.mkdtemp(prefix="spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    log = Path(folder, "spark.log")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.warehouse.dir", str(Path(folder, "warehouse")))
+    saved = os.dup(2)
+    with (
+        log.open("wb") as file,
+        Console().status("starting Spark"),
+    ):
+        os.dup2(file.fileno(), 2)
+        try:
+            spark = configure(builder).getOrCreate()
+        except Exception:
+            os.write(saved, log.read_bytes())
+            raise
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
