@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 import msgspec
 
 from headerware.core.errors import SerdeError, UnknownSchemaError
+from headerware.core.files import read_bytes
 from headerware.core.options import PATH
 from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema
@@ -145,7 +146,7 @@ class FolderStore:
             if not path.is_file() and not path.is_dir():  # a pipe would be waited for without end
                 _log.warning("skipping schema file %s: it is no file, or leads to none", path)
                 return None
-            return AvroSchema.parsed(path.read_bytes(), STORED)
+            return AvroSchema.parsed(read_bytes(path, STORED.max_schema_bytes), STORED)
         except OSError as error:
             _log.warning("skipping schema file %s: %s", path, error.strerror)
         except SerdeError as error:

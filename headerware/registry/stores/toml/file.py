@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import RegistryError
+from headerware.core.files import read_bytes
 from headerware.registry.rules import Problem
 from headerware.registry.stores.store import Store, own_part, require_sound
 from headerware.registry.stores.toml.text import Reading, changed_text, read_registry, registry_text
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from headerware.registry.changes import Change
     from headerware.registry.registry import Registry
+
+
+_MAX_BYTES: Final = 64 << 20
 
 
 class TomlStore(Store):
@@ -93,7 +97,7 @@ class TomlStore(Store):
 
     def _text(self, path: Path) -> str:
         try:
-            return path.read_bytes().decode()
+            return read_bytes(path, _MAX_BYTES).decode()
         except UnicodeDecodeError as error:
             raise RegistryError(
                 f"{self._path}: expected UTF-8, as TOML is; byte {error.start} is none"
