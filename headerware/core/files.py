@@ -15,33 +15,42 @@
 
 Later sources override options of the same name, earlier ones keep their place: included files in their
 order, then the file itself, then a client's own flat keys.
+
+A configuration has at most 256 files of 1 MiB, 32 deep, and 1,000 interceptors once its stacks are spliced.
 """
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headerware.core.errors import ConfigError
 from headerware.core.options import Declared, setting
-
-if TYPE_CHECKING:
-    import os
+from headerware.core.plain_files import read_plain
 
 _TOP: Final = ("include", "interceptors", "stacks")
 _SPLICE: Final = ("stack",)
-
+_MAX_FILE_BYTES: Final = 1 << 20
+_MAX_FILES: Final = 256
+_MAX_DEPTH: Final = 32
+_MAX_TABLES: Final = 1_000
 
 Read = Callable[[Path], str]
 """Gives a file's text; raises OSError or UnicodeDecodeError."""
 
 
 def read_text(path: Path) -> str:
-    """Read a file of UTF-8."""
-    return path.read_text(encoding="utf-8")
+    """Read a file of UTF-8.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than configurations are.
+        UnicodeDecodeError: it holds something else.
+    """
+    return read_plain(path, _MAX_FILE_BYTES)[0].decode()
 
 
 def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[list[Declared]]:
@@ -66,12 +75,24 @@ class _Reader:
         self._stacks: dict[str, tuple[list[Any], Path]] = {}
         self._open: list[Path] = []
         self._known: set[Path] = set()
+        self._tables = 0
 
     def sources(self, path: Path) -> list[list[Declared]]:
-        resolved = path.resolve()
+        try:
+            resolved = path.resolve()
+        except (OSError, RuntimeError):  # which Python raises depends on its version
+            raise ConfigError("is a link that leads back to itself", path=str(path)) from None
+        chain = " -> ".join(str(step.name) for step in [*self._open, resolved])
         if resolved in self._open:
-            round_trip = " -> ".join(str(step.name) for step in [*self._open, resolved])
-            raise ConfigError(f"files include one another: {round_trip}", path=str(path))
+            raise ConfigError(f"files include one another: {chain}", path=str(path))
+        if len(self._open) >= _MAX_DEPTH:
+            raise ConfigError(
+                f"files include one another {_MAX_DEPTH} deep, the limit: {chain}", path=str(path)
+            )
+        if len(self._known) >= _MAX_FILES and resolved not in self._known:
+            raise ConfigError(
+                f"more than {_MAX_FILES} files are included, the limit: {chain}", path=str(path)
+            )
         if resolved in self._known:  # two files may share a third, which counts where it stands first
             return []
         self._known.add(resolved)
@@ -102,6 +123,13 @@ class _Reader:
         found: list[Declared] = []
         for index, item in enumerate(tables):
             place = f"{where}: interceptors[{index}]"
+            self._tables += 1
+            if self._tables > _MAX_TABLES or len(within) > _MAX_DEPTH:
+                raise ConfigError(
+                    f"stacks are nested {_MAX_DEPTH} deep or splice {_MAX_TABLES} interceptors, the limits: "
+                    f"{' -> '.join(within) or 'no stack'}",
+                    path=place,
+                )
             table = _table(item, place)
             if "stack" in table:
                 found.extend(self._spliced(table, place, within))
@@ -146,8 +174,12 @@ def _parsed(path: Path, read: Read) -> dict[str, Any]:
         table = tomllib.loads(read(path))
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (
+        ValueError
+    ) as error:  # TOMLDecodeError and UnicodeDecodeError are such, and so is an endless number
         raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
+    except RecursionError:
+        raise ConfigError("is not TOML: it is nested too deeply", path=str(path)) from None
     _require_known(table, _TOP, str(path))
     return table
 

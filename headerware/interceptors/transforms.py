@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from headerware.connect.converters.headers_codec import from_connect, to_connect
@@ -18,6 +19,7 @@ from headerware.connect.pipeline import Pipeline, StageError
 from headerware.connect.properties import parse_connector
 from headerware.connect.records import ConnectRecord, SinkRecord, SourceRecord, TimestampType
 from headerware.core.errors import ConfigError, TransformError
+from headerware.core.files import read_text
 from headerware.core.hooks import DROP, Interceptor, Place, Stage
 from headerware.core.options import PATH, lines, with_environment
 from headerware.core.record import Record
@@ -267,8 +269,7 @@ def _require_resolved(lines: Mapping[str, Any]) -> None:
 
 def _text_of(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - options are plain text
-            return file.read()
+        return read_text(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise ConfigError(f"cannot be read: {reason}", path=path) from error

@@ -7,7 +7,8 @@
 
 The language has no loops but those over the values that it is given, no files, no network, and no way to the
 host's code; the library stops an expression after a fixed number of steps, and its regular expressions (RE2)
-take linear time. What an expression builds lies in memory: whoever may write configuration may fill that.
+take linear time. What an expression may build out of a record, and go through, is worked out before it is
+evaluated, and refused where it is too much (:mod:`.growth`).
 
 Records are evaluated one by one, for that is the fastest way: a list of them, handed over as one value, costs
 five times as much a record, and one that fails would take the others along.
@@ -22,6 +23,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.expressions.growth import Growth
 from headerware.connect.expressions.mentions import Tree, mentions
 from headerware.connect.expressions.values import Reader, checked_text, given_back
 from headerware.core.extras import install_command
@@ -92,7 +94,9 @@ class CompiledExpression:
                 path=path,
             )
         self._result: Final = result
-        self._tree: Final = mentions(self._program.serialize(), VARIABLES)
+        serialized = self._program.serialize()
+        self._tree: Final = mentions(serialized, VARIABLES)
+        self._growth: Final = Growth(serialized)
         if any("\0" in name for name in _names(self._tree)):
             raise ConnectConfigError("expressions take no texts with a zero character in them", path=path)
         self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
@@ -108,6 +112,8 @@ class CompiledExpression:
             ConnectDataError: it cannot be evaluated on this record, or gives something else than it should.
         """
         given = {name: read(record) for name, read in self._reads}
+        if not self._growth.is_bounded and (problem := self._growth.refusal(given)):
+            raise ConnectDataError(f"{self._path} {problem}")
         try:
             found = self._program.eval(data=given)
             value = found.plain_value()

@@ -26,12 +26,12 @@ Tree = dict[str, "Tree | None"]
 """The names that are read, and what is read in each; None for all of it."""
 
 _Message = list[tuple[int, bytes]]
-_IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION, _CONST = 4, 5, 6, 7, 8, 9, 3
+IDENT, SELECT, CALL, LIST, STRUCT, COMPREHENSION, CONST = 4, 5, 6, 7, 8, 9, 3
 _CHILDREN: Final[dict[int, tuple[int, ...]]] = {
-    _SELECT: (1,),
-    _CALL: (1, 3),
-    _LIST: (1,),
-    _COMPREHENSION: (2, 4, 5, 6, 7),
+    SELECT: (1,),
+    CALL: (1, 3),
+    LIST: (1,),
+    COMPREHENSION: (2, 4, 5, 6, 7),
 }
 """Which fields of a node hold further expressions; a struct's stand one message deeper."""
 _ENTRIES, _ENTRY_CHILDREN = 2, (3, 4)
@@ -51,8 +51,8 @@ def mentions(serialized: bytes, variables: Iterable[str]) -> Tree:
     known = frozenset(variables)
     tree: Tree = {}
     try:
-        checked = _all(_fields(serialized), 2)[0]
-        for expression in _all(_fields(checked), 4):
+        checked = all_of(fields_of(serialized), 2)[0]
+        for expression in all_of(fields_of(checked), 4):
             _walk(expression, tree, known)
     except (IndexError, ValueError):
         return dict.fromkeys(known)
@@ -67,18 +67,18 @@ def _walk(expression: bytes, tree: Tree, known: frozenset[str]) -> None:
         if chain[0] in known:
             _add(tree, chain)
         return
-    for kind, body in _fields(expression):
-        for child in _children(kind, body):
+    for kind, body in fields_of(expression):
+        for child in children(kind, body):
             _walk(child, tree, known)
 
 
-def _children(kind: int, body: bytes) -> Iterator[bytes]:
+def children(kind: int, body: bytes) -> Iterator[bytes]:
     """Give the expressions in a node."""
-    if kind == _STRUCT:
-        for entry in _all(_fields(body), _ENTRIES):
-            yield from (child for number, child in _fields(entry) if number in _ENTRY_CHILDREN)
+    if kind == STRUCT:
+        for entry in all_of(fields_of(body), _ENTRIES):
+            yield from (child for number, child in fields_of(entry) if number in _ENTRY_CHILDREN)
     elif kind in _CHILDREN:
-        yield from (child for number, child in _fields(body) if number in _CHILDREN[kind])
+        yield from (child for number, child in fields_of(body) if number in _CHILDREN[kind])
 
 
 def _add(tree: Tree, chain: list[str]) -> None:
@@ -92,56 +92,59 @@ def _add(tree: Tree, chain: list[str]) -> None:
 
 def _chain(expression: bytes) -> list[str] | None:
     """Give the steps of ``a.b["c"]``, the variable first; None for any other expression."""
-    fields = dict(_fields(expression))
-    if _IDENT in fields:
-        return [_text(_all(_fields(fields[_IDENT]), 1)[0])]
-    if _SELECT in fields:
-        select = _fields(fields[_SELECT])
-        operand = _chain(_all(select, 1)[0])
-        return None if operand is None else [*operand, _text(_all(select, 2)[0])]
-    if _CALL in fields:
-        function, arguments = _call(fields[_CALL])
+    fields = dict(fields_of(expression))
+    if IDENT in fields:
+        return [text_of(all_of(fields_of(fields[IDENT]), 1)[0])]
+    if SELECT in fields:
+        select = fields_of(fields[SELECT])
+        operand = _chain(all_of(select, 1)[0])
+        return None if operand is None else [*operand, text_of(all_of(select, 2)[0])]
+    if CALL in fields:
+        function, arguments = call_of(fields[CALL])
         if function in _INDEXING:
-            operand, step = _chain(arguments[0]), _constant(arguments[1])
+            operand, step = _chain(arguments[0]), constant_of(arguments[1])
             return None if operand is None or step is None else [*operand, step]
     return None
 
 
 def _membership(expression: bytes) -> list[str] | None:
     """Give the steps of ``"a" in headers``."""
-    fields = dict(_fields(expression))
-    if _CALL not in fields:
+    fields = dict(fields_of(expression))
+    if CALL not in fields:
         return None
-    function, arguments = _call(fields[_CALL])
+    function, arguments = call_of(fields[CALL])
     if function != _MEMBERSHIP:
         return None
-    step, chain = _constant(arguments[0]), _chain(arguments[1])
+    step, chain = constant_of(arguments[0]), _chain(arguments[1])
     if step is None or chain is None or len(chain) > 1 or chain[0] not in _MAPS:
         return None
     return [*chain, step]
 
 
-def _call(body: bytes) -> tuple[str, list[bytes]]:
-    call = _fields(body)
-    return _text(_all(call, 2)[0]), _all(call, 3)
+def call_of(body: bytes) -> tuple[str, list[bytes]]:
+    """Give a call's function and its arguments."""
+    call = fields_of(body)
+    return text_of(all_of(call, 2)[0]), all_of(call, 3)
 
 
-def _constant(expression: bytes) -> str | None:
+def constant_of(expression: bytes) -> str | None:
     """Give a constant text."""
-    constants = _all(_fields(expression), _CONST)
-    texts = _all(_fields(constants[0]), 6) if constants else []
-    return _text(texts[0]) if texts else None
+    constants = all_of(fields_of(expression), CONST)
+    texts = all_of(fields_of(constants[0]), 6) if constants else []
+    return text_of(texts[0]) if texts else None
 
 
-def _text(data: bytes) -> str:
+def text_of(data: bytes) -> str:
+    """Give a text."""
     return data.decode()
 
 
-def _all(message: _Message, number: int) -> list[bytes]:
+def all_of(message: _Message, number: int) -> list[bytes]:
+    """Give all fields of a number."""
     return [value for found, value in message if found == number]
 
 
-def _fields(data: bytes) -> _Message:
+def fields_of(data: bytes) -> _Message:
     """Give a message's fields that have a length; numbers are of no use here."""
     return list(_read(data))
 

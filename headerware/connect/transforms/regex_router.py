@@ -8,14 +8,20 @@ transforms.route.replacement=$2.$1
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.fields.topic_names import new_topic
-from headerware.connect.java.regex.patterns import VALID_PATTERN, Replacement, java_pattern, replacement
+from headerware.connect.java.regex.patterns import (
+    VALID_PATTERN,
+    JavaPattern,
+    Match,
+    Replacement,
+    java_pattern,
+    replacement,
+)
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
 
@@ -79,7 +85,7 @@ class RegexRouter(Transform):
         self._names[topic] = name
         return name
 
-    def _new_name(self, topic: str, match: re.Match[str]) -> str:
+    def _new_name(self, topic: str, match: Match) -> str:
         if self.mode == STRICT:
             return new_topic(self._replaced(match), topic)
         # Kafka looks again, and takes the first match that there is, be it a part of the name.
@@ -87,7 +93,7 @@ class RegexRouter(Transform):
         return topic[: found.start()] + self._replaced(found) + topic[found.end() :]
 
 
-def _replacement(pattern: re.Pattern[str], text: str | None, mode: Mode) -> Replacement:
+def _replacement(pattern: JavaPattern, text: str | None, mode: Mode) -> Replacement:
     """Read the replacement; ``kafka_4_3`` says what is wrong with it at the first record."""
     problem: ArgumentError | NullValueError = NullValueError("there is no replacement")
     try:
@@ -98,7 +104,7 @@ def _replacement(pattern: re.Pattern[str], text: str | None, mode: Mode) -> Repl
             raise ConnectConfigError(str(error), path="replacement") from error
         problem = error
 
-    def fail(_match: re.Match[str]) -> str:
+    def fail(_match: Match) -> str:
         raise type(problem)(str(problem))
 
     return fail

@@ -33,13 +33,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from headerware.core.errors import ConfigError
 from headerware.core.options import refused
+from headerware.core.plain_files import read_plain
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
@@ -174,10 +174,10 @@ def load_prices(path: str | os.PathLike[str]) -> Prices:
     """
     try:
         # Decimal numbers, as they are written: 0.1 must not become the nearest binary fraction.
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"), parse_float=Decimal)
+        table = tomllib.loads(read_plain(path, _MAX_BYTES)[0].decode(), parse_float=Decimal)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, and a number without end
         raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
     try:
         return msgspec.convert(table, Prices)
@@ -187,6 +187,7 @@ def load_prices(path: str | os.PathLike[str]) -> Prices:
         raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=f"{path}: {error.path}") from error
 
 
+_MAX_BYTES: Final = 16 << 20
 _FREE: Final = Rates(per_gib=Decimal(0), per_million_records=Decimal(0))
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<field>.*?)`(?: - at `\$\.?(?P<place>.*)`)?")
 _KINDS: Final[Mapping[str, type[msgspec.Struct]]] = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from headerware.core.errors import ConfigError
+from headerware.core.plain_files import read_plain
 from headerware.serdes.avro.limits import Limits
 from headerware.serdes.avro.schema import AvroSchema, BadSchemaError
 
@@ -43,8 +43,7 @@ def _read(text: str, limits: Limits, path: str) -> str | bytes:
     if is_json(text):
         return text
     try:
-        with Path(text).open("rb") as file:
-            return file.read(limits.max_schema_bytes + 1)
+        return read_plain(text, limits.max_schema_bytes)[0]
     except (OSError, ValueError) as error:
         problem = getattr(error, "strerror", None) or type(error).__name__
         raise ConfigError(

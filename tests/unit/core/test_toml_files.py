@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +211,63 @@ class TestInclude:
 
     def test_a_missing_one_is_named(self, folder: Folder) -> None:
         assert str(folder.refused('include = "no.toml"')).startswith(f"{folder.path}/no.toml: cannot be read")
+
+
+class TestBounds:
+    """Configurations that never end, or end the process: refused, with the files that led there."""
+
+    def test_of_includes_in_depth(self, folder: Folder) -> None:
+        for number in range(2000):
+            folder.write(f"f{number}.toml", f'include = "f{number + 1}.toml"')
+        error = folder.refused('include = "f0.toml"')
+        assert "32 deep, the limit: main.toml -> f0.toml -> f1.toml" in str(error)
+        assert str(error).startswith(str(folder.path / "f31.toml"))
+
+    def test_of_includes_in_breadth(self, folder: Folder) -> None:
+        for number in range(300):
+            folder.write(f"f{number}.toml", "")
+        names = ", ".join(f'"f{number}.toml"' for number in range(300))
+        error = folder.refused(f"include = [{names}]")
+        assert "more than 256 files are included, the limit: main.toml -> f255.toml" in str(error)
+
+    def test_diamonds_are_read_once(self, folder: Folder) -> None:
+        for number in range(30):
+            folder.write(f"f{number}.toml", f'include = ["f{number + 1}.toml", "f{number + 1}.toml"]')
+        folder.write("f30.toml", '[[interceptors]]\ntype = "gadget"')
+        assert len(folder.load('include = ["f0.toml", "f0.toml"]')) == 1
+
+    def test_of_stacks_that_double(self, folder: Folder) -> None:
+        stacks = "".join(
+            f'[[stacks.s{number}.interceptors]]\nstack = "s{number + 1}"\n' * 2 for number in range(30)
+        )
+        last = '[[stacks.s30.interceptors]]\ntype = "gadget"\n'
+        error = folder.refused(f'{stacks}{last}[[interceptors]]\nstack = "s0"\n')
+        assert "splice 1000 interceptors, the limits: s0 -> s1 -> s2" in str(error)
+
+    def test_of_stacks_in_depth(self, folder: Folder) -> None:
+        stacks = "".join(
+            f'[[stacks.s{number}.interceptors]]\nstack = "s{number + 1}"\n' for number in range(2000)
+        )
+        error = folder.refused(f'{stacks}[[interceptors]]\nstack = "s0"\n')
+        assert "nested 32 deep" in str(error)
+
+    @pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a = " + "9" * 100_000, "#" * (2 << 20)])
+    def test_of_a_file(self, folder: Folder, text: str) -> None:
+        path = folder.write("big.toml", text)
+        error = folder.refused('include = "big.toml"')
+        assert error.path == str(path)
+
+    def test_pipes_and_devices_are_not_waited_for(self, folder: Folder) -> None:
+        os.mkfifo(folder.path / "pipe.toml")
+        (folder.path / "zero.toml").symlink_to("/dev/zero")
+        for name in ("pipe.toml", "zero.toml"):
+            error = folder.refused(f'include = "{name}"')
+            assert "expected a plain file" in str(error)
+            assert error.path == str(folder.path / name)
+
+    def test_a_link_to_itself(self, folder: Folder) -> None:
+        (folder.path / "loop.toml").symlink_to("loop.toml")
+        assert folder.refused('include = "loop.toml"').path == str(folder.path / "loop.toml")
 
 
 class TestStacks:

@@ -2,29 +2,214 @@ r"""Java's regular expressions, as Python's ``re`` can match them, and what repl
 
 The syntax is Java's, so that patterns out of a connector's configuration mean the same here: ASCII classes,
 POSIX and Unicode properties, ``(?<name>...)``, intersections of classes, ``\Q...\E``, possessive
-quantifiers. What Python cannot do is refused when the pattern is read. As in Java, a pattern may take
-exponential time on a text that it nearly matches: patterns come from whoever configures, texts from anybody,
-so write none like ``(a+)+``.
+quantifiers. What Python cannot do is refused when the pattern is read.
+
+Patterns come from whoever configures, texts from anybody, and ``re`` may take exponential time on a text that
+a pattern nearly matches. So it is given only texts so short that all ways to match them can be tried; longer
+ones are given to RE2, which takes linear time. What RE2 cannot do (lookaround, references, possessive counts)
+has a longest text; where none would be short enough, as in ``(?=(a+)+)``, the pattern is refused.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import Any, Final, Protocol
 
 from headerware.connect.config import Check
-from headerware.connect.errors import ArgumentError, ConnectConfigError, GroupNumberError
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, GroupNumberError
 from headerware.connect.java.regex.characters import NUMERALS, PatternSyntaxError
-from headerware.connect.java.regex.syntax import PatternReader
+from headerware.connect.java.regex.syntax import PatternReader, for_re2
 
-Replacement = Callable[[re.Match[str]], str]
+_QUICK_STEPS: Final = 100_000
+"""How many steps a text may cost where RE2 could take it; to ask RE2 costs as much as some thousands."""
+_MOST_STEPS: Final = 50_000_000
+"""How many it may cost where RE2 cannot: about a second."""
+_LINE_ENDS: Final = ("\n", "\r", "\x85", "\u2028", "\u2029")
+_LINE_END: Final = re.compile("[\n\r\x85\u2028\u2029]")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class Match(Protocol):
+    """A match, by ``re`` or by RE2."""
+
+    def start(self) -> int:
+        """Return where it begins."""
+
+    def end(self) -> int:
+        """Return where it ends."""
+
+    def __getitem__(self, group: int | str, /) -> str | Any:
+        """Return what a group matched, or None."""
+
+
+class Groups(Protocol):
+    """A pattern's groups."""
+
+    @property
+    def groups(self) -> int:
+        """How many there are."""
+
+    @property
+    def groupindex(self) -> Mapping[str, int]:
+        """The numbers of those that have names."""
+
+
+Replacement = Callable[[Any], str]
 """Gives the text that takes a match's place."""
 
 
+class JavaPattern:
+    """A pattern that takes bounded time, whatever the text; safe for use by several threads.
+
+    Args:
+        exact: the pattern as ``re`` has it.
+        reader: what read it.
+        path: where it stands in the configuration, for errors.
+
+    Raises:
+        ConnectConfigError: no text is so short that it would take bounded time.
+    """
+
+    __slots__ = ("_linear", "_longest", "_path", "_quick", "_without", "exact")
+
+    def __init__(self, exact: re.Pattern[str], reader: PatternReader, path: str) -> None:
+        self.exact: Final = exact
+        """The pattern as Python's own, which takes time without bound."""
+        self._path: Final = path
+        self._quick: Final = _longest_text(reader, _QUICK_STEPS)
+        self._longest: Final = _longest_text(reader, _MOST_STEPS)
+        text, self._without = for_re2(exact.pattern)
+        self._linear: Final[Any] = None if reader.repeats_nothing else _compiled_by_re2(text)
+        if self._linear is None and self._longest < 0:
+            raise ConnectConfigError(_unbounded(), path=path)
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return self.exact.groups
+
+    @property
+    def groupindex(self) -> Mapping[str, int]:
+        """The numbers of the groups that have names."""
+        return self.exact.groupindex
+
+    def search(self, text: str) -> Match | None:
+        """Return the first match in a text.
+
+        Raises:
+            ConnectDataError: the text is too long for this pattern, as for all methods.
+        """
+        return self._for(text).search(text)  # type: ignore[no-any-return]
+
+    def fullmatch(self, text: str) -> Match | None:
+        """Return the match of the whole text."""
+        return self._for(text).fullmatch(text)  # type: ignore[no-any-return]
+
+    def sub(self, replace: Replacement, text: str) -> str:
+        """Return a text with all matches replaced, as Java does: behind an empty match it goes on by one."""
+        engine = self._for(text)
+        matches = _by_re(self.exact, text) if engine is self.exact else _by_re2(engine, text)
+        parts, at = [], 0
+        for match in matches:
+            parts += [text[at : match.start()], replace(match)]
+            at = match.end()
+        return "".join([*parts, text[at:]])
+
+    def _for(self, text: str) -> Any:
+        """Return what is to look at a text."""
+        if len(text) <= self._quick or not text:
+            return self.exact
+        if self._linear is not None and self._means_the_same(text):
+            return self._linear
+        if len(text) <= self._longest:
+            return self.exact
+        of_key = f" of {self._path}" if self._path else ""
+        raise ConnectDataError(
+            f"a text of {len(text)} characters could take the pattern{of_key} too much time; "
+            f"{max(0, self._longest)} are the limit for a pattern with lookaround, references or possessive "
+            f"counts, or with ^, $ or \\b where the text has line ends or is not ASCII"
+        )
+
+    def _means_the_same(self, text: str) -> bool:
+        """Whether RE2 finds in a text what Java would."""
+        without = self._without
+        if text.isascii():
+            fits = True
+        else:
+            fits = "beyond_ascii" not in without and _LONE_SURROGATE.search(text) is None
+        if "line_ends" in without:
+            return fits and _LINE_END.search(text) is None
+        return fits and not ("line_end_at_end" in without and text.endswith(_LINE_ENDS))
+
+
+def _by_re(exact: re.Pattern[str], text: str) -> Iterator[Match]:
+    at = 0
+    while at <= len(text) and (match := exact.search(text, at)):
+        yield match
+        at = match.end() + (match.end() == match.start())
+
+
+def _by_re2(linear: Any, text: str) -> Iterator[Match]:
+    before = (-1, -1)
+    for match in linear.finditer(text):
+        if match.span() != before:  # RE2's module gives an empty match twice
+            yield match
+        before = match.span()
+
+
+def _longest_text(reader: PatternReader, steps: int) -> int:
+    """Return how long a text may be that takes so many steps at most; -1 where none is so short."""
+    if reader.is_nested or reader.choices > steps:
+        return -1
+    cuts, low, high = reader.degree + 1, 0, steps
+    while low < high:  # as many ways as there are to choose where each repetition ends, and where to begin
+        middle = (low + high + 1) // 2
+        if reader.choices * math.comb(middle + cuts, cuts) <= steps:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@cache
+def _re2() -> Any:
+    try:
+        return import_module("re2")
+    except ImportError:
+        return None
+
+
+def _compiled_by_re2(text: str) -> Any:
+    library = _re2()
+    if library is None:
+        return None
+    options = library.Options()
+    options.log_errors = False
+    try:
+        return library.compile(text, options)
+    except (library.error, UnicodeEncodeError):
+        return None
+
+
+def _unbounded() -> str:
+    problem = (
+        "a regular expression that takes time without bound on some texts: it repeats what can match in "
+        "several ways, as in (a+)+"
+    )
+    if _re2() is None:
+        return f"{problem}; that needs RE2: pip install 'kafka-headerware[connect]' brings it"
+    return (
+        f"{problem}, and has lookaround, references, possessive counts, counts above 1000, or repeats what "
+        f"may match nothing, as in (a*)*"
+    )
+
+
 @lru_cache(256)
-def java_pattern(text: str, *, path: str = "") -> re.Pattern[str]:
+def java_pattern(text: str, *, path: str = "") -> JavaPattern:
     """Compile a regular expression in Java's syntax.
 
     Args:
@@ -32,10 +217,11 @@ def java_pattern(text: str, *, path: str = "") -> re.Pattern[str]:
         path: where it stands in the configuration, for the error.
 
     Raises:
-        ConnectConfigError: Java cannot read it, or Python cannot do it.
+        ConnectConfigError: Java cannot read it, Python cannot do it, or it takes time without bound.
     """
+    reader = PatternReader(text)
     try:
-        return re.compile(PatternReader(text).written())
+        return JavaPattern(re.compile(reader.written()), reader, path)
     except PatternSyntaxError as error:
         problem = f"not a regular expression of Java's that can be used here: {error}"
     except (re.error, OverflowError) as error:
@@ -65,7 +251,7 @@ PATTERN_WITH_TEXT: Final = Check("non-empty string, valid regex", _refuse_empty_
 """Accept regular expressions only, and not the empty one."""
 
 
-def replacement(pattern: re.Pattern[str], text: str) -> Replacement:
+def replacement(pattern: Groups, text: str) -> Replacement:
     r"""Give what puts a replacement together, in the syntax of Java's ``Matcher.replaceFirst``.
 
     Args:
@@ -86,7 +272,7 @@ def replacement(pattern: re.Pattern[str], text: str) -> Replacement:
 class _Parts:
     """Read a replacement into texts and numbers of groups."""
 
-    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
+    def __init__(self, pattern: Groups, text: str) -> None:
         self._pattern: Final = pattern
         self._text: Final = text
         self._at = 0

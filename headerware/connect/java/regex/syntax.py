@@ -3,10 +3,13 @@ r"""Read a regular expression in Java's syntax, and write it for Python's ``re``
 What is written needs no flags: ``(?i)``, ``(?s)`` and the like are worked into the characters, since Java
 lets them begin in mid-pattern. What ``re`` cannot do is refused: ``\X``, ``\b{g}``, scripts and blocks,
 ``(?U)``, references to a group that is not closed yet.
+
+Beside that, it is noted how many ways there may be to match a text, for ``re`` may try them all.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
@@ -27,6 +30,45 @@ _FLAGS: Final = frozenset("idmsux")
 _INSIDE: Final = frozenset({":", "=", "!", ">", "<=", "<!"})
 _QUANTIFIERS: Final = ("*", "+", "?", "{")
 _INT_MAX: Final = (1 << 31) - 1
+_TIMES: Final = {"*": (0, _INT_MAX), "+": (1, _INT_MAX), "?": (0, 1)}
+_FEW: Final = 3
+_SAME_IN_RE2: Final = (
+    (_END_OR_LAST_LINE_END, r"(?:\z)", "line_end_at_end"),
+    (_UNIX_END_OR_LAST_LINE_END, r"(?:\z)", "line_end_at_end"),
+    (_LINE_START, r"(?:\A)", "line_ends"),
+    (_UNIX_LINE_START, r"(?:\A)", "line_ends"),
+    (_LINE_END, r"(?:\z)", "line_ends"),
+    (_UNIX_LINE_END, r"(?:\z)", "line_ends"),
+    (r"(?:(?!\b))", r"(?:\B)", "beyond_ascii"),
+    (r"(?:\b)", r"(?:\b)", "beyond_ascii"),
+    (_END, r"(?:\z)", ""),
+    ("(?!)", r"[^\x{0}-\x{10ffff}]", ""),
+)
+"""What ``re`` is given, what means the same to RE2, and what a text must not have for that."""
+_NOTHING: Final = frozenset(
+    {
+        *(_START, _END, _END_OR_LAST_LINE_END, _LINE_START, _LINE_END, _UNIX_END_OR_LAST_LINE_END),
+        *(_UNIX_LINE_START, _UNIX_LINE_END, r"(?:(?!\b))", r"(?:\b)", "(?:)"),
+    }
+)
+"""Units that match places, and no characters."""
+_CODE: Final = re.compile(r"\\U([0-9a-f]{8})")
+
+
+def for_re2(written: str) -> tuple[str, frozenset[str]]:
+    """Write a pattern for RE2 that was written for ``re``.
+
+    Returns:
+        The pattern, which RE2 refuses where it has looks around, references or possessive counts; and what
+        texts must not have, for on them it would mean something else: ``line_ends``, ``line_end_at_end``,
+        ``beyond_ascii``.
+    """
+    without: set[str] = set()
+    for ours, theirs, unless in _SAME_IN_RE2:
+        if ours in written:
+            written = written.replace(ours, theirs)
+            without.add(unless)
+    return _CODE.sub(lambda code: f"\\x{{{int(code[1], 16):x}}}", written), frozenset(without - {""})
 
 
 class PatternReader(CharacterReader):
@@ -41,6 +83,15 @@ class PatternReader(CharacterReader):
         self._groups = 0
         self._closed: set[int] = set()
         self._names: dict[str, int] = {}
+        self.degree = 0
+        """How many parts repeat as often as the text allows; the ways grow with its length to this power."""
+        self.choices = 1
+        """How many ways there are beside that, whatever the text."""
+        self.is_nested = False
+        """Whether a part that matches in several ways is repeated: then the ways grow exponentially."""
+        self.repeats_nothing = False
+        """Whether a part is repeated that may match nothing, where RE2 goes on and Java does not."""
+        self._least = 0
 
     def written(self) -> str:
         """Give the whole pattern, as ``re`` writes it.
@@ -55,17 +106,27 @@ class PatternReader(CharacterReader):
 
     def _alternatives(self) -> list[str]:
         found = [self._sequence()]
+        least = self._least
         while self.accept("|"):
             found.append(self._sequence())
+            least = min(least, self._least)
+        self.choices *= len(found)
+        self._least = least
         return found
 
     def _sequence(self) -> str:
         parts: list[str] = []
+        least = 0
         while (char := self.peek()) and char not in {"|", ")"}:
+            before, self._least = (self.degree, self.choices), 1
             read = self._UNITS.get(self.next())
             unit = self._literal(char[-1]) if read is None else read(self)
             if unit is not None:
-                parts.append(unit + self._quantifier())
+                is_simple = before == (self.degree, self.choices)
+                self._least *= unit not in _NOTHING
+                parts.append(unit + self._quantifier(is_simple=is_simple))
+                least += self._least
+        self._least = least
         return "".join(parts)
 
     def _literal(self, char: str) -> str:
@@ -94,13 +155,21 @@ class PatternReader(CharacterReader):
 
     # Quantifiers
 
-    def _quantifier(self) -> str:
+    def _quantifier(self, *, is_simple: bool) -> str:
         char = self.accept(*_QUANTIFIERS)
         if not char:
             return ""
-        return (self._count() if char == "{" else char) + self.accept("?", "+")
+        count, least, most = self._count() if char == "{" else (char, *_TIMES[char])
+        self.is_nested |= most > 1 and not is_simple
+        self.repeats_nothing |= most > 1 and not self._least
+        self._least *= least
+        if most - least > _FEW:
+            self.degree += 1
+        else:
+            self.choices *= 1 + most - least
+        return count + self.accept("?", "+")
 
-    def _count(self) -> str:
+    def _count(self) -> tuple[str, int, int]:
         least = most = self._number()
         if not least:
             raise self.error("expected a number behind '{'")
@@ -110,7 +179,7 @@ class PatternReader(CharacterReader):
             raise self.error("expected a '}' behind a count")
         if most and int(most) < int(least):
             raise self.error("a count whose limits are the wrong way round")
-        return f"{{{least},{most}}}"
+        return f"{{{least},{most}}}", int(least), int(most or _INT_MAX)
 
     def _number(self) -> str:
         digits = ""
@@ -148,6 +217,7 @@ class PatternReader(CharacterReader):
         if kind in _INSIDE:
             with self._scope():
                 inner = self._alternatives()
+            self._least *= kind == ":"
             return _around(kind, inner)
         if kind.startswith("<"):
             return self._capturing(f"(?P<{self._new_name(kind[1:])}>")
@@ -232,6 +302,8 @@ class PatternReader(CharacterReader):
         return self._compared(number)
 
     def _compared(self, number: int) -> str:
+        self.degree += 1  # for as long as the comparison takes
+        self._least = 0
         if number not in self._closed:
             raise self.error("a reference to a group that is not closed yet, or does not exist")
         if "i" not in self.flags:

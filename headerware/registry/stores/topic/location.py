@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from headerware.core.errors import RegistryError
+from headerware.core.files import read_text
 
 _FORM: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -84,7 +85,7 @@ def _properties(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = read_text(Path(path)).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RegistryError(f"the client properties in {path} cannot be read: {reason}") from error

@@ -3,10 +3,12 @@ r"""Regular expressions mean what they mean in Java; the expected results are th
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
-from headerware.connect.errors import ArgumentError, ConnectConfigError, GroupNumberError
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, GroupNumberError
+from headerware.connect.java.regex import patterns
 from headerware.connect.java.regex.patterns import PATTERN_WITH_TEXT, VALID_PATTERN, java_pattern, replacement
 
 
@@ -132,7 +134,7 @@ class TestPlaces:
         ],
     )
     def test_are_javas(self, pattern: str, text: str, places: list[int]) -> None:
-        compiled = java_pattern(pattern)
+        compiled = java_pattern(pattern).exact
         assert [at for at in range(len(text) + 1) if compiled.match(text, at)] == places
 
 
@@ -160,6 +162,72 @@ class TestGroups:
     def test_look_behind_by_several_lengths(self) -> None:
         assert java_pattern("(?<=a|bc)d").search("bcd") is not None
         assert java_pattern("(?<!a|bc)d").search("bcd ad") is None
+
+
+class TestTime:
+    """Counted by how much longer a text takes that is longer: attacks take for ever, not a little more."""
+
+    @pytest.mark.parametrize(
+        ("pattern", "text"),
+        [
+            ("(a+)+b", "a" * 100_000),
+            ("(a|aa)+$", "a" * 100_000 + "!"),
+            ("([a-z]+\\.)+x", "ab." * 30_000),
+            ("(.*)-(.*)-(.*)-(.*)-x", "-" * 20_000),
+            ("^(([a-z])+.)+[A-Z]([a-z])+$", "a" * 50_000),
+            (r"(\w+\s?)*\.", "word " * 10_000),
+            (r"\b(\w+)+\b!", "a" * 50_000),
+            ("(?m)^(a+)+$", "a" * 50_000 + "!"),
+            (".*foo.*bar.*baz", "foo bar " * 5_000),
+        ],
+    )
+    def test_is_linear_where_re2_knows_the_pattern(self, pattern: str, text: str) -> None:
+        compiled = java_pattern(pattern)
+        started = time.process_time()
+        assert compiled.search(text) is None
+        assert compiled.fullmatch(text) is None
+        assert compiled.sub(lambda _: "", text) == text
+        assert time.process_time() - started < 10
+
+    @pytest.mark.parametrize(
+        ("pattern", "text"),
+        [
+            ("(?=x)(.*)-(.*)-(.*)-x", "-" * 5_000),
+            (r"(.)\1.*\1.*x", "ab" * 5_000),
+            ("(.*)(.*)(.*)x$", "a" * 5_000 + "\n"),
+            ("(a+)+$", "a" * 100 + "\n"),
+            (r"(\w+)+\b!", "é" * 100),
+            ("(a+)+b", "a" * 100 + "\ud800"),
+        ],
+    )
+    def test_is_bounded_by_the_texts_length_elsewhere(self, pattern: str, text: str) -> None:
+        for ask in (java_pattern(pattern, path="field.pattern").search, java_pattern(pattern).fullmatch):
+            with pytest.raises(ConnectDataError, match=f"a text of {len(text)} characters") as caught:
+                ask(text)
+            assert text[:5] not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("pattern", "text"), [("(?!internal-)(.*)-(.*)", "orders-" * 30), (r"(.)\1.*", "aab" * 200)]
+    )
+    def test_leaves_texts_of_usual_lengths_alone(self, pattern: str, text: str) -> None:
+        assert java_pattern(pattern).fullmatch(text) is not None
+
+    @pytest.mark.parametrize(
+        "pattern", ["(?=(a+)+)", r"(a+)+\1", "(a++)*", "(a*)*", "(?:(?:x?){30}){30}", "(a|b?)+"]
+    )
+    def test_without_bound_is_refused(self, pattern: str) -> None:
+        with pytest.raises(ConnectConfigError, match=r"takes time without bound.*as in \(a\+\)\+") as caught:
+            java_pattern(pattern, path="regex")
+        assert caught.value.path == "regex"
+
+    def test_without_bound_asks_for_re2_where_that_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(patterns, "_re2", lambda: None)
+        with pytest.raises(ConnectConfigError, match=r"needs RE2: pip install 'kafka-headerware\[connect\]'"):
+            java_pattern("(c+)+")
+        compiled = java_pattern("c.*c.*x")
+        assert compiled.search("c" * 100) is None
+        with pytest.raises(ConnectDataError, match="too much time"):
+            compiled.search("c" * 10_000)
 
 
 class TestBadPatterns:
@@ -190,9 +258,8 @@ class TestBadPatterns:
 class TestReplacement:
     @staticmethod
     def replaced(pattern: str, text: str, by: str) -> str:
-        found = java_pattern(pattern).search(text)
-        assert found is not None
-        return replacement(found.re, by)(found)
+        compiled = java_pattern(pattern)
+        return replacement(compiled, by)(compiled.search(text))
 
     @pytest.mark.parametrize(
         ("by", "expected"),
