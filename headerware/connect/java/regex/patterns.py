@@ -23,6 +23,7 @@ from headerware.connect.config import Check
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, GroupNumberError
 from headerware.connect.java.regex.characters import NUMERALS, PatternSyntaxError
 from headerware.connect.java.regex.syntax import PatternReader, for_re2
+from headerware.core.extras import install_command
 
 _QUICK_STEPS: Final = 100_000
 """How many steps a text may cost where RE2 could take it; to ask RE2 costs as much as some thousands."""
@@ -201,7 +202,7 @@ def _unbounded() -> str:
         "several ways, as in (a+)+"
     )
     if _re2() is None:
-        return f"{problem}; that needs RE2: pip install 'kafka-headerware[connect]' brings it"
+        return f"{problem}; that needs RE2: {install_command('connect')}"
     return (
         f"{problem}, and has lookaround, references, possessive counts, counts above 1000, or repeats what "
         f"may match nothing, as in (a*)*"
