@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
@@ -166,14 +167,15 @@ def _longest_text(reader: PatternReader, steps: int) -> int:
     """Return how long a text may be that takes so many steps at most; -1 where none is so short."""
     if reader.is_nested or reader.choices > steps:
         return -1
-    cuts, low, high = reader.degree + 1, 0, steps
-    while low < high:  # as many ways as there are to choose where each repetition ends, and where to begin
-        middle = (low + high + 1) // 2
-        if reader.choices * math.comb(middle + cuts, cuts) <= steps:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    cuts = reader.degree + 1  # where each repetition ends, and where the match begins
+
+    def fits(length: int) -> bool:
+        return reader.choices * math.comb(length + cuts, cuts) <= steps
+
+    high = 1
+    while high < steps and fits(high):
+        high *= 2
+    return bisect_left(range(high), x=True, key=lambda length: not fits(length)) - 1
 
 
 @cache
