@@ -332,6 +332,7 @@ class Consumer(InboxConsumer):
             _C.close(self)
         finally:
             self._inbox.clear()
+            self._refused_offsets.clear()
             self._finish()
 
     def __exit__(

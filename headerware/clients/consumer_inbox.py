@@ -84,7 +84,8 @@ class InboxConsumer(PartitionsConsumer):
         cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
         if cause not in self._logged:
             self._logged.add(cause)
-            _log.warning("%s (refused; further ones of this kind are only counted)", error)
+            # Its text, for a handler may keep what it is given, and the error knows the record.
+            _log.warning("%s (refused; further ones of this kind are only counted)", str(error))
         return as_message(error, entry.place, entry.offset)
 
     def _raisable(self, error: HeaderwareError) -> HeaderwareError:
