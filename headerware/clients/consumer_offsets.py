@@ -132,6 +132,8 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         offsets = list(self._refused_offsets.values())
         self._refused_offsets.clear()
         _uncommitted.discard(self)
+        if not offsets:
+            return
         try:
             _c_commit(self, offsets=offsets, asynchronous=True)
             # A synchronous commit has no timeout. The coordinator answers in order, so the commit is done.

@@ -122,7 +122,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
         ConfigError: the chain's or a serde's configuration is wrong.
         KafkaException: confluent-kafka refuses the rest.
 
-    A key or value that cannot be deserialized raises once, and the next call goes on behind it. The error
+    ``poll`` raises once for a key or value that cannot be deserialized, and goes on behind it. The error
     is both :class:`~headerware.SerdeError` and confluent-kafka's ``KeyDeserializationError`` or
     ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
     """
