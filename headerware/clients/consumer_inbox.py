@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import confluent_kafka
 from confluent_kafka import KafkaException, Message
@@ -36,6 +36,8 @@ class InboxConsumer(PartitionsConsumer):
     """A consumer that hands out its inbox in order, and remembers what messages have no room for."""
 
     _take_in: Callable[[Record], Any]
+    _raises_events: ClassVar[bool] = False
+    """Whether ``poll`` raises error events, so that nobody overlooks them."""
     _raises: bool
     _logged: set[tuple[str | None, str]]
     _repeated: int
@@ -82,7 +84,7 @@ class InboxConsumer(PartitionsConsumer):
         if self._raises:
             raise self._raisable(error)
         cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
-        if cause not in self._logged:
+        if cause not in self._logged and not self._raises_events:
             self._logged.add(cause)
             # Its text, for a handler may keep what it is given, and the error knows the record.
             _log.warning("%s (refused; further ones of this kind are only counted)", str(error))

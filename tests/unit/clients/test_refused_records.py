@@ -239,7 +239,7 @@ class TestDeserializing:
         assert wire.flush(DEADLINE_S) == 0
 
     def test_poll_raises_confluent_kafkas_own_errors(
-        self, configured: Callable[..., Any], records: None, topic: str
+        self, configured: Callable[..., Any], records: None, topic: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         consumer = configured(DeserializingConsumer, value_deserializer="json")
         with pytest.raises(SerdeError) as unreadable:
@@ -252,6 +252,7 @@ class TestDeserializing:
         assert isinstance(refused.value.exception, ReassemblyError)
         assert refused.value.kafka_message is not None
         assert refused.value.kafka_message.offset() == 2
+        assert caplog.messages == [], "what is raised needs no line in the log"
         deadline = time.monotonic() + DEADLINE_S
         while committed(topic, consumer) != 3:  # the second so soon is committed by a later call
             assert time.monotonic() < deadline
