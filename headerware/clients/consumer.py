@@ -57,13 +57,13 @@ class Consumer(InboxConsumer):
         KafkaException: confluent-kafka refuses the rest.
 
     Without a chain it is the raw client: confluent-kafka's own methods answer. A record that the chain
-    refuses is raised once, and its offset counts as consumed. As confluent-kafka's, it has one caller
-    at a time.
+    refuses is met once, and its offset counts as consumed, also over a restart. It is raised where
+    ``chain`` was passed; where the chain comes from configuration, for an application that does not know of
+    it, it is a message whose ``error()`` is set. As confluent-kafka's, it has one caller at a time.
     """
 
     chain: Chain = Chain()
     """The chain; empty for a raw client."""
-    _raises_events: bool = False
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
@@ -129,10 +129,11 @@ class Consumer(InboxConsumer):
     def poll(self, timeout: float = -1) -> Message | None:
         """Give the next message, or None after ``timeout`` seconds without one.
 
-        Goes on through dropped and waiting records until the deadline.
+        Goes on through dropped and waiting records until the deadline. A refused record is a message whose
+        ``error()`` is set, unless the chain was passed in code.
 
         Raises:
-            HeaderwareError: the chain refused a record; it is not delivered again.
+            HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
         """
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
@@ -188,10 +189,11 @@ class Consumer(InboxConsumer):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Give up to ``num_messages`` messages, or an empty list after ``timeout`` seconds.
 
-        Gives those before a refused record, and raises at the next call.
+        Gives those before a refused record, and answers for that, alone, at the next call: with a message
+        whose ``error()`` is set, or by raising where the chain was passed in code.
 
         Raises:
-            HeaderwareError: the chain refused a record; it is not delivered again.
+            HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
         """
         if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
@@ -379,6 +381,7 @@ class Consumer(InboxConsumer):
             _C.close(self)
         finally:
             self._inbox.clear()
+            self._refused_offsets.clear()
             self._finish()
 
     @unless_chained(_C.__exit__)

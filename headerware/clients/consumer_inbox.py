@@ -49,6 +49,8 @@ class InboxConsumer(PartitionsConsumer):
     _CALLS: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods that take records from the wire to the application."""
     _take_in: Callable[[Record], Any]
+    _raises_events: ClassVar[bool] = False
+    """Whether ``poll`` raises error events, so that nobody overlooks them."""
     _raises: bool
     _logged: set[tuple[str | None, str]]
     _repeated: int
@@ -104,9 +106,10 @@ class InboxConsumer(PartitionsConsumer):
         if self._raises:
             raise self._raisable(error)
         cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
-        if cause not in self._logged:
+        if cause not in self._logged and not self._raises_events:
             self._logged.add(cause)
-            _log.warning("%s (refused; further ones of this kind are only counted)", error)
+            # Its text, for a handler may keep what it is given, and the error knows the record.
+            _log.warning("%s (refused; further ones of this kind are only counted)", str(error))
         return as_message(error, entry.place, entry.offset)
 
     def _raisable(self, error: HeaderwareError) -> HeaderwareError:

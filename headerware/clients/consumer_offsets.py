@@ -26,7 +26,7 @@ from headerware.core.session import Session
 _C: Final[Any] = confluent_kafka.Consumer
 _c_commit, _c_store = _C.commit, _C.store_offsets
 _BETWEEN_COMMITS_S: Final = 0.1
-_COMMIT_TIMEOUT_S: Final = 5.0
+_COMMIT_TIMEOUT_S: Final = 2.0
 _log: Final = logging.getLogger("headerware")
 _uncommitted: Final[WeakSet[Any]] = WeakSet()
 """Consumers that have given out refused records whose offsets are not committed yet."""
@@ -149,16 +149,19 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         offsets = list(self._refused_offsets.values())
         self._refused_offsets.clear()
         _uncommitted.discard(self)
+        if not offsets:
+            return
         try:
             _c_commit(self, offsets=offsets, asynchronous=True)
             # A synchronous commit has no timeout. The coordinator answers in order, so the commit is done.
             _C.committed(self, offsets, _COMMIT_TIMEOUT_S)
         except (KafkaException, RuntimeError) as error:
-            _log.warning("the offset behind a refused record was not committed at once: %s", error)
+            _log.warning("the offset behind a refused record was not committed at once: %s", str(error))
         self._next_refused_commit = time.monotonic() + _BETWEEN_COMMITS_S
 
     def __del__(self) -> None:
-        if self in _uncommitted:
+        # Not by the set: the cycle collector has taken the consumer out of it by now.
+        if getattr(self, "_refused_offsets", None):
             self._commit_refused_now()
 
     def _store_offset(self, offset: TopicPartition) -> None:
@@ -226,9 +229,15 @@ def _commit_at_exit() -> None:
         consumer._commit_refused_now()  # noqa: SLF001 - the client itself
 
 
+def _forget_in_child() -> None:
+    """Leave it to the parent, for a forked child has neither its threads nor its membership."""
+    for consumer in list(_uncommitted):
+        consumer._refused_offsets.clear()  # noqa: SLF001 - as above
+    _uncommitted.clear()
+
+
 atexit.register(_commit_at_exit)
-# A forked child has neither the threads nor the membership to commit with.
-os.register_at_fork(after_in_child=_uncommitted.clear)
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _is_good(message: Any) -> bool:

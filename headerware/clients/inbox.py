@@ -132,7 +132,7 @@ class Inbox:
             entry.error = outcome
             return False
         if isinstance(outcome, HeaderwareError):
-            entries = [Entry(entry.place, error=outcome, position=entry.position)]
+            entries = [Entry(entry.place, offset=entry.offset, error=outcome, position=entry.position)]
         else:
             records = [] if outcome is DROP else outcome
             extras = [_extra(record, entry.place) for record in records]

@@ -8,7 +8,7 @@ or a serde's word, and ``value.serializer.<option>`` an option of that serde. Th
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
 import confluent_kafka
 from confluent_kafka import Message
@@ -120,12 +120,12 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
         ConfigError: the chain's or a serde's configuration is wrong.
         KafkaException: confluent-kafka refuses the rest.
 
-    A key or value that cannot be deserialized raises once, and the next call goes on behind it. The error
+    ``poll`` raises once for a key or value that cannot be deserialized, and goes on behind it. The error
     is both :class:`~headerware.SerdeError` and confluent-kafka's ``KeyDeserializationError`` or
     ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
     """
 
-    _raises_events = True
+    _raises_events: ClassVar[bool] = True
 
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         self._serdes = _Serdes("deserializer", conf)

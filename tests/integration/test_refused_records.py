@@ -45,10 +45,13 @@ class Application:
 
     def __init__(self, cluster: Cluster, topic: str, folder: Path, keyring: str) -> None:
         self._config = folder / "chain.toml"
-        sign = f'type = "sign"\nkeyring = "{keyring}"\nrequire = "enforce"'
-        self._config.write_text(f"[[interceptors]]\n{sign}\n")
+        self._sign = f'type = "sign"\nkeyring = "{keyring}"\nrequire = "enforce"\n'
+        self.configure("raise")
         self._log = folder / "log"
         self._leading = [sys.executable, str(READ), cluster.servers, topic, topic, str(self._config)]
+
+    def configure(self, on_error: str) -> None:
+        self._config.write_text(f'[[interceptors]]\n{self._sign}on_error = "{on_error}"\n')
 
     def start(self, chain: str, loop: str, call: str) -> int:
         command = [*self._leading, chain, loop, call, str(self._log)]
@@ -115,3 +118,23 @@ class TestThatGoOn:
                 assert f"[0]@{line['offset']}" in line["error"]
                 assert "dead_letter" in line["error"], "it says what to do"
         assert not any("error" in line for run in later for line in run)
+
+
+class TestWithDeadLetters:
+    def test_read_on_behind_a_record_whose_letter_no_topic_takes(
+        self, cluster: Cluster, application: Application, topic: str
+    ) -> None:
+        wire = cluster.plain_producer(message_max_bytes=2_000_000)
+        largest: Any = {"value": bytes(1_048_400), "headers": [("hw.slice", b"no slice at all")]}
+        stored: list[Any] = []
+        wire.produce(topic, partition=0, on_delivery=lambda error, _: stored.append(error), **largest)
+        assert wire.flush(DEADLINE_S) == 0
+        assert stored == [None]
+        application.configure("dead_letter")
+        assert [application.start("configuration", "raise", "poll") for _ in range(2)] == [0, 0]
+        first, _ = application.runs()
+        assert [line.get("value") for line in first] == list(GOOD.values())
+        expected = [b"hunter2"] * len(REFUSED) + [None]
+        letters = [letter.value() for letter in cluster.on_the_wire(f"{topic}.dead-letter")]
+        # A program that ends before it has committed anything reads all of it again.
+        assert letters in (expected, expected * 2)

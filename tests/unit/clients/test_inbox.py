@@ -35,7 +35,7 @@ class TestRetried:
         assert inbox.retried(blocked())
         (entry,) = popped(inbox)
         assert isinstance(entry.error, ReassemblyError)
-        assert (entry.place, entry.position) == (PLACE, 6)
+        assert (entry.place, entry.offset, entry.position) == (PLACE, 5, 6)
 
     def test_keeps_records_that_moved_to_another_topic_at_their_place_on_the_wire(self) -> None:
         inbox = Inbox(lambda record: record.replace(topic="elsewhere"))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from headerware.clients import Consumer
 from headerware.core.errors import HeaderError
 from headerware.testing.embedded import _librdkafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headerware.clients import Consumer
 
 _END, _TOPIC_NAME, _PARTITION, _VALUE, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 7, 9
 _COPY = 2
@@ -77,6 +77,20 @@ class TestUnreadableHeaders:
         lay((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
         consumer = make_consumer(Noop(), topic=topic)
         self.check(consumer, topic, outcomes(consumer, lambda: consumer.consume(3, 0.3), 3))
+
+    def test_are_an_error_event_where_the_chain_is_configured(
+        self, connection: dict[str, Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay((b"a", b"fine"), (b"b", b"\xff\xfe"))
+        conf = {**connection, "group.id": topic, "auto.offset.reset": "earliest"}
+        with Consumer({**conf, "interceptors": "trail"}) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            first, second = [consumer.poll(10) for _ in range(2)]
+        assert first is not None
+        assert first.value() == b"a"
+        assert second is not None
+        assert (second.topic(), second.offset(), second.value()) == (topic, 1, None)
+        assert f"{topic}[0]@1: a header's name is no UTF-8" in str(second.error())
 
     def test_refuse_one_record_of_those_that_are_polled(
         self, make_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str

@@ -209,7 +209,9 @@ class TestLeftoverEncodings:
         record = Record("t", b"", None, Headers({name: b"\x01"}), 3, offset=42)
         outcome = session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)
         assert isinstance(outcome, TransportHeaderError)
-        assert ("has no interceptor for it" if word is None else f"add the {word!r} interceptor") in str(outcome)
+        assert ("has no interceptor for it" if word is None else f"add the {word!r} interceptor") in str(
+            outcome
+        )
 
     @pytest.mark.parametrize("name", ["hw.sig", "hw.trail", "hw.id", "compress"])
     def test_others_say_nothing_about_the_value(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized

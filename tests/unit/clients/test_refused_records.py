@@ -1,0 +1,344 @@
+"""What an application hears of refused records, by where its chain comes from; and dead letters that wait."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.error import ConsumeError
+
+from headerware import (
+    Chain,
+    Consumer,
+    DeserializingConsumer,
+    ReassemblyError,
+    Record,
+    SerdeError,
+    SerializingProducer,
+    TransportHeaderError,
+)
+from headerware.core.context import Context
+from headerware.core.errors import DeadLetterError
+from headerware.interceptors import Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka import Message
+
+DEADLINE_S = 20.0
+SECRET = b"hunter2"
+CLAIM: Any = [("hw.slice", b"hunter2")]
+"""A record with it is refused by ``slice``."""
+
+
+@pytest.fixture
+def configured(connection: dict[str, Any], topic: str) -> Iterator[Callable[..., Any]]:
+    """Give a function that makes a consumer of a chain from configuration, assigned to the topic."""
+    made: list[Consumer] = []
+
+    def make(kind: type[Consumer] = Consumer, *, chain: Chain | None = None, **conf: Any) -> Consumer:
+        own = {} if chain is not None else {"interceptors": "slice"}
+        own |= {_key(name): value for name, value in conf.items()}
+        base = {"group.id": topic, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
+        consumer = kind({**connection, **base, **own}, chain=chain)
+        consumer.assign([TopicPartition(topic, 0)])
+        made.append(consumer)
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+def _key(name: str) -> str:
+    """Give a configuration's key: a dot for each underscore, an underscore for two."""
+    return "_".join(part.replace("_", ".") for part in name.split("__"))
+
+
+@pytest.fixture
+def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+    """Give a function that lays a record of each letter: capitals are refused."""
+
+    def put(letters: str) -> None:
+        producer = confluent_kafka.Producer(connection)
+        for letter in letters:
+            headers: Any = CLAIM if letter.isupper() else None
+            producer.produce(topic, SECRET if headers else letter, SECRET, 0, headers=headers)
+        assert producer.flush(DEADLINE_S) == 0
+
+    return put
+
+
+def seen(take: Callable[[], list[Message | None]] | Callable[[], list[Message]], count: int) -> list[Message]:
+    found: list[Message] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"only {len(found)} of {count} came"
+        found.extend(message for message in take() if message is not None)
+    return found
+
+
+def polled(consumer: Consumer, count: int) -> list[Message]:
+    return seen(lambda: [consumer.poll(0.2)], count)
+
+
+def told(messages: list[Message]) -> list[Any]:
+    return [message.offset() if message.error() else message.value() for message in messages]
+
+
+def committed(topic: str, consumer: Consumer) -> int:
+    return consumer.committed([TopicPartition(topic, 0)], DEADLINE_S)[0].offset
+
+
+class TestFromConfiguration:
+    def test_a_refused_record_is_an_error_event(
+        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("aBc")
+        consumer = configured()
+        _, refused, _ = found = polled(consumer, 3)
+        assert told(found) == [b"a", 1, b"c"]
+        assert type(refused) is confluent_kafka.Message
+        assert (refused.topic(), refused.partition(), refused.offset()) == (topic, 0, 1)
+        assert (refused.value(), refused.key(), refused.headers()) == (None, None, None)
+        error: Any = refused.error()
+        assert isinstance(refused.error(), KafkaError)
+        assert (error.name(), error.fatal(), error.retriable()) == ("_BAD_MSG", False, False)
+        assert error.str().startswith(f"slice at {topic}[0]@1: ")
+        assert error.str().endswith("(on_error = 'dead_letter' of 'slice' keeps such records)")
+        assert SECRET.decode() not in str(error)
+        assert isinstance(error.cause, ReassemblyError)
+        assert consumer.stats()["client"]["refused"] == 1
+
+    def test_of_a_batch_it_comes_alone_and_in_its_place(
+        self, configured: Callable[..., Any], lay: Callable[..., None]
+    ) -> None:
+        lay("abCDeF")
+        consumer = configured()
+        batches: list[list[Message]] = []
+
+        def take() -> list[Message]:
+            batches.append(consumer.consume(10, 0.3))
+            return batches[-1]
+
+        assert told(seen(take, 6)) == [b"a", b"b", 2, 3, b"e", 5]
+        with_errors = [batch for batch in batches if any(message.error() for message in batch)]
+        assert [len(batch) for batch in with_errors] == [1, 1, 1]
+
+    def test_its_offset_is_committed_at_once_and_nothing_behind_it(
+        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("aBcc")
+        consumer = configured()
+        seen(lambda: consumer.consume(10, 0.3), 2)
+        assert committed(topic, consumer) == 2
+
+    def test_without_automatic_commits_the_application_decides(
+        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("aB")
+        consumer = configured(enable_auto_commit=False)
+        polled(consumer, 2)
+        assert committed(topic, consumer) < 0
+        consumer.commit(asynchronous=False)
+        assert committed(topic, consumer) == 2
+
+    def test_a_flood_costs_few_commits_and_is_committed_in_the_end(
+        self, connection: dict[str, Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("B" * 500)
+        commits: list[int] = []
+        conf = {
+            **connection,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "interceptors": "slice",
+            "on_commit": lambda _, offsets: commits.append(offsets[0].offset),
+        }
+        consumer = Consumer(conf)
+        consumer.assign([TopicPartition(topic, 0)])
+        started = time.monotonic()
+        polled(consumer, 500)
+        most = 2 + (time.monotonic() - started) / 0.1
+        consumer.poll(0)
+        assert len(commits) <= most
+        del consumer  # which closes nothing
+        gc.collect()  # an error's frames know the consumer
+        reader = confluent_kafka.Consumer({**connection, "group.id": topic})
+        assert reader.committed([TopicPartition(topic, 0)], DEADLINE_S)[0].offset == 500
+        reader.close()
+
+    def test_each_cause_is_logged_once(
+        self, configured: Callable[..., Any], lay: Callable[..., None], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        lay("BBB")
+        with caplog.at_level(logging.WARNING, logger="headerware"):
+            polled(configured(), 3)
+        lines = [line for line in caplog.messages if "refused" in line]
+        assert len(lines) == 1
+        assert SECRET.decode() not in lines[0]
+
+    def test_what_no_step_decodes_is_an_event_too(
+        self, configured: Callable[..., Any], fill: Callable[..., None]
+    ) -> None:
+        fill(SECRET, headers=[("hw.compress", b"zstd")])
+        error: Any = polled(configured(), 1)[0].error()
+        assert isinstance(error.cause, TransportHeaderError)
+        assert "add the 'compress' interceptor" in error.str()
+        assert "dead_letter" not in error.str(), "no step has such an option here"
+
+    @pytest.mark.parametrize("call", ["poll", "consume"])
+    def test_slices_that_are_given_up_are_an_event_at_the_first(
+        self, configured: Callable[..., Any], connection: dict[str, Any], topic: str, call: str
+    ) -> None:
+        step = Slice(max_bytes=1_000).open(Context(pick_partition=lambda _: 0))
+        first: Any = next(iter(step.on_send(Record(topic, bytes(1_500), partition=0))))  # type: ignore[arg-type]
+        wire = confluent_kafka.Producer(connection)
+        wire.produce(topic, first.value, None, 0, headers=list(first.headers))
+        wire.produce(topic, b"b", partition=0)
+        assert wire.flush(DEADLINE_S) == 0
+        consumer = configured(interceptors_slice_expire__ms=1)
+        takes = {"poll": lambda: [consumer.poll(0.2)], "consume": lambda: consumer.consume(5, 0.2)}
+        good, given_up = seen(takes[call], 2)
+        assert good.value() == b"b"
+        assert (given_up.topic(), given_up.partition(), given_up.offset()) == (topic, 0, 0)
+        error: Any = given_up.error()
+        assert isinstance(error.cause, ReassemblyError)
+        assert committed(topic, consumer) == 2, "nor does a restart wait for them again"
+        assert consumer.stats()["client"]["refused"] == 1
+
+
+class TestFromCode:
+    def test_a_refused_record_is_raised_once_and_committed_at_once(
+        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("aB")
+        consumer = configured(chain=Chain([Slice()]))
+        polled(consumer, 1)
+        with pytest.raises(ReassemblyError):
+            polled(consumer, 1)
+        assert committed(topic, consumer) == 2
+        assert consumer.stats()["client"]["refused"] == 1
+
+
+class TestDeserializing:
+    @pytest.fixture
+    def records(self, connection: dict[str, Any], topic: str) -> None:
+        """Lay what ``slice`` refuses, what is no JSON, and a good one."""
+        with SerializingProducer(connection) as producer:
+            producer.produce(topic, value=b"no json", partition=0)
+            producer.produce(topic, value=b"1", partition=0)
+        wire = confluent_kafka.Producer(connection)
+        wire.produce(topic, SECRET, partition=0, headers=CLAIM)
+        assert wire.flush(DEADLINE_S) == 0
+
+    def test_poll_raises_confluent_kafkas_own_errors(
+        self, configured: Callable[..., Any], records: None, topic: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        consumer = configured(DeserializingConsumer, value_deserializer="json")
+        with pytest.raises(SerdeError) as unreadable:
+            polled(consumer, 1)
+        assert isinstance(unreadable.value, ConsumeError)
+        assert told(polled(consumer, 1)) == [1]
+        with pytest.raises(ConsumeError) as refused:
+            polled(consumer, 1)
+        assert refused.value.name == "_BAD_MSG"
+        assert isinstance(refused.value.exception, ReassemblyError)
+        assert refused.value.kafka_message is not None
+        assert refused.value.kafka_message.offset() == 2
+        assert caplog.messages == [], "what is raised needs no line in the log"
+        deadline = time.monotonic() + DEADLINE_S
+        while committed(topic, consumer) != 3:  # the second so soon is committed by a later call
+            assert time.monotonic() < deadline
+            assert consumer.poll(0.1) is None
+
+    def test_consume_gives_messages(self, configured: Callable[..., Any], records: None) -> None:
+        consumer = configured(DeserializingConsumer, value_deserializer="json")
+        found = seen(lambda: consumer.consume(5, 0.3), 3)
+        errors: list[Any] = [message.error() for message in found]
+        assert [error and error.name() for error in errors] == ["_VALUE_DESERIALIZATION", None, "_BAD_MSG"]
+
+
+class TestBlocked:
+    """Dead letters that cannot be stored: ``hold`` with letters that are always too large."""
+
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"headerware_dead__letter_message_max_bytes": 1_000}
+
+    @pytest.fixture
+    def chain(self) -> Chain:
+        return Chain([Slice(on_error="dead_letter", dead_letter_too_large="hold")])
+
+    @pytest.fixture(autouse=True)
+    def large(self, connection: dict[str, Any], topic: str) -> None:
+        producer = confluent_kafka.Producer(connection)
+        producer.produce(topic, bytes(1_000), partition=0, headers=CLAIM)
+        producer.produce(topic, b"b", partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+
+    def test_the_pause_between_attempts_grows(
+        self, configured: Callable[..., Any], chain: Chain, settings: dict[str, Any], topic: str
+    ) -> None:
+        consumer = configured(chain=chain, **settings)
+        errors = nothing = 0
+        deadline = time.monotonic() + DEADLINE_S
+        while not errors:  # the first comes as soon as the record does
+            assert time.monotonic() < deadline
+            try:
+                consumer.poll(0.1)
+            except DeadLetterError:
+                errors += 1
+        started = time.monotonic()
+        while errors < 4:
+            assert time.monotonic() < deadline
+            try:
+                assert consumer.poll(0) is None
+                nothing += 1
+            except DeadLetterError:
+                errors += 1
+        assert time.monotonic() - started >= 0.1 + 0.2 + 0.4
+        assert nothing > errors
+        assert consumer.stats()["slice"]["failed"] == 4
+        assert committed(topic, consumer) < 0
+
+    @pytest.mark.parametrize("call", ["poll", "consume"])
+    def test_a_call_waits_for_the_next_attempt_until_its_deadline(
+        self, configured: Callable[..., Any], chain: Chain, settings: dict[str, Any], call: str
+    ) -> None:
+        consumer = configured(chain=chain, **settings)
+        takes = {"poll": consumer.poll, "consume": lambda left: consumer.consume(5, left)}
+        for _ in range(3):
+            with pytest.raises(DeadLetterError, match="dead_letter_too_large = 'stub'"):
+                takes[call](DEADLINE_S)
+        assert consumer.stats()["slice"]["failed"] == 3, "one error for each attempt"
+        started = time.monotonic()
+        assert not takes[call](0.05), "the pause has grown to 0.4 s"
+        assert time.monotonic() - started >= 0.05
+
+    def test_it_is_an_error_that_may_pass_where_the_chain_is_configured(
+        self, configured: Callable[..., Any], settings: dict[str, Any], topic: str
+    ) -> None:
+        own = {"interceptors_slice_on__error": "dead_letter"}
+        own["interceptors_slice_dead__letter__too__large"] = "hold"
+        consumer = configured(**settings, **own)
+        first, second = polled(consumer, 2)
+        for message in (first, second):
+            error: Any = message.error()
+            assert (error.name(), error.retriable(), error.fatal()) == ("_RETRY", True, False)
+            assert (message.topic(), message.offset()) == (topic, 0)
+        assert committed(topic, consumer) < 0
+        assert consumer.stats()["client"]["refused"] == 0
+
+    def test_a_stub_lets_the_stream_go_on(
+        self, configured: Callable[..., Any], settings: dict[str, Any], topic: str
+    ) -> None:
+        consumer = configured(**settings, interceptors_slice_on__error="dead_letter")
+        assert told(polled(consumer, 1)) == [b"b"]
+        assert consumer.stats()["slice"]["stubs"] == 1
