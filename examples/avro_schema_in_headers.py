@@ -126,7 +126,8 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
         if isinstance(found, SerdeError):
             console.print(f"  [red]{escape(str(found))}[/]")
         else:
-            console.print(f"  {escape(str(found.value()))}")
+            order = found.value()
+            console.print(f"  order {order['id']}, {order['amount']} {escape(order['currency'])}")
             orders.append(found.value())
     marks = [message.headers() for message in wire]
     codes = [(1, "EUR"), (2, "USD"), (3, "EUR"), (1, "EUR")]

@@ -21,6 +21,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from headerware import Producer, TransformError
 from headerware.testing import EmbeddedCluster
@@ -101,11 +102,16 @@ def run(console: Console, servers: str, topic: str) -> bool:
     for place in PLACES:
         console.print(f"[bold]{topic}-{place}[/]")
         found[place] = []
+        table = Table("id", "country", "price", "count", "total", "due", "priority")
         for message in read(servers, f"{topic}-{place}"):
             order, headers = json.loads(message.value()), dict(message.headers() or ())
-            console.print(f"  {escape(str(order))} {headers or ''}")
             priority = headers.get("priority", b"").decode() or None
+            fields = (
+                str(order.get(name, "")) for name in ("id", "country", "price", "count", "total", "due")
+            )
+            table.add_row(*map(escape, fields), escape(priority or ""))
             found[place].append((order["id"], order["total"], priority))
+        console.print(table)
     return found == EXPECTED and refused == 1
 
 

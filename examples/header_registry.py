@@ -86,7 +86,8 @@ def read(console: Console, servers: str, topic: str, *, group: str) -> list[Any]
             message = consumer.poll(1)
             if message is not None and message.error() is None:
                 seen.append(message.headers())
-                console.print(f"  {escape(str(seen[-1]))}")
+                shown = (f"{name} = {(value or b'').decode()}" for name, value in seen[-1])
+                console.print(f"  {escape(', '.join(shown))}")
     return seen
 
 
