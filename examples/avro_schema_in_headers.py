@@ -115,7 +115,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
     wire = list(read(confluent_kafka.Consumer({**conf, "group.id": f"plain-{topic}"}), topic, 3))
     for message in wire:
         stated, mark = map(Headers(message.headers()).last, ("content-type", "hw.schema"))
-        console.print(f"  {message.value().hex():14} as {stated.decode()}, hw.schema {mark.decode()}")
+        console.print(f"  {message.value().hex():16} as {stated.decode()}, hw.schema {mark.decode()}")
     console.print("[bold]Deposited[/]", *sorted(path.name for path in folder.glob("schemas/*")), sep="\n  ")
 
     damage(servers, topic, wire[0])

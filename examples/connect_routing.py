@@ -38,6 +38,7 @@ ORDERS: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"id": 5, "price": 500, "count": 1}, {}),  # nobody knows the country
     ({"id": 6, "price": 500, "count": 1_000}, {}),  # here nobody asks for it
 ]
+COLUMNS = ("id", "country", "price", "count", "total", "due")
 EXPECTED = {  # by topic: order, total and priority
     "large": [(3, 249_900, None), (6, 500_000, None)],
     "eu": [(1, 3_990, None)],
@@ -102,13 +103,11 @@ def run(console: Console, servers: str, topic: str) -> bool:
     for place in PLACES:
         console.print(f"[bold]{topic}-{place}[/]")
         found[place] = []
-        table = Table("id", "country", "price", "count", "total", "due", "priority")
+        table = Table(*COLUMNS, "priority")
         for message in read(servers, f"{topic}-{place}"):
             order, headers = json.loads(message.value()), dict(message.headers() or ())
             priority = headers.get("priority", b"").decode() or None
-            fields = (
-                str(order.get(name, "")) for name in ("id", "country", "price", "count", "total", "due")
-            )
+            fields = (str(order.get(name, "")) for name in COLUMNS)
             table.add_row(*map(escape, fields), escape(priority or ""))
             found[place].append((order["id"], order["total"], priority))
         console.print(table)
