@@ -115,7 +115,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
     wire = list(read(confluent_kafka.Consumer({**conf, "group.id": f"plain-{topic}"}), topic, 3))
     for message in wire:
         stated, mark = map(Headers(message.headers()).last, ("content-type", "hw.schema"))
-        console.print(f"  {message.value().hex():14} as {stated.decode()}, hw.schema {mark.decode()}")
+        console.print(f"  {message.value().hex():16} as {stated.decode()}, hw.schema {mark.decode()}")
     console.print("[bold]Deposited[/]", *sorted(path.name for path in folder.glob("schemas/*")), sep="\n  ")
 
     damage(servers, topic, wire[0])
@@ -126,7 +126,8 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
         if isinstance(found, SerdeError):
             console.print(f"  [red]{escape(str(found))}[/]")
         else:
-            console.print(f"  {escape(str(found.value()))}")
+            order = found.value()
+            console.print(f"  order {order['id']}, {order['amount']} {escape(order['currency'])}")
             orders.append(found.value())
     marks = [message.headers() for message in wire]
     codes = [(1, "EUR"), (2, "USD"), (3, "EUR"), (1, "EUR")]

@@ -23,6 +23,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 try:
     from vega_datasets import local_data
@@ -116,6 +117,14 @@ def cluster(servers: str | None, topic: str) -> Iterator[str]:
         yield servers
 
 
+def table(found: list[dict[str, Any]]) -> Table:
+    """Lay dicts with the same keys out as a table."""
+    made = Table(*found[0])
+    for row in found:
+        made.add_row(*(escape(str(value)) for value in row.values()))
+    return made
+
+
 def run(console: Console, servers: str, topic: str) -> bool:
     """Send the airports twice, look at the wire, and read."""
     conf = {"bootstrap.servers": servers}
@@ -130,8 +139,7 @@ def run(console: Console, servers: str, topic: str) -> bool:
     conf |= {"auto.offset.reset": "earliest"}
     wire = read(confluent_kafka.Consumer({**conf, "group.id": f"plain-{topic}"}), topic, 2 * len(airports))
     console.print("[bold]What an application sent[/]")
-    for row in airports[:SHOWN]:
-        console.print(f"  {escape(str(row))}")
+    console.print(table(airports[:SHOWN]))
     console.print(f"[bold]What is on the wire[/], in {topic}")
     for message in wire[:SHOWN]:
         headers = ", ".join(f"{name}={value.decode()}" for name, value in message.headers())
@@ -139,8 +147,7 @@ def run(console: Console, servers: str, topic: str) -> bool:
 
     seen = read(Consumer({**conf, **CONVERTERS, **PLAIN, "group.id": f"maps-{topic}"}), topic, len(wire))
     console.print("[bold]What a consumer sees[/] that has the connector's converters")
-    for message in seen[:SHOWN]:
-        console.print(f"  {message.key()}: {escape(str(message.value()))}")
+    console.print(table([message.value() for message in seen[:SHOWN]]))
     sent = [(message.key(), message.value(), tuple(message.headers())) for message in wire]
     alike = sent[: len(airports)] == sent[len(airports) :]
     verdict = "the same records" if alike else "NOT the same records"

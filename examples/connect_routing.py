@@ -21,6 +21,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from headerware import Producer, TransformError
 from headerware.testing import EmbeddedCluster
@@ -37,6 +38,7 @@ ORDERS: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"id": 5, "price": 500, "count": 1}, {}),  # nobody knows the country
     ({"id": 6, "price": 500, "count": 1_000}, {}),  # here nobody asks for it
 ]
+COLUMNS = ("id", "country", "price", "count", "total", "due")
 EXPECTED = {  # by topic: order, total and priority
     "large": [(3, 249_900, None), (6, 500_000, None)],
     "eu": [(1, 3_990, None)],
@@ -101,11 +103,14 @@ def run(console: Console, servers: str, topic: str) -> bool:
     for place in PLACES:
         console.print(f"[bold]{topic}-{place}[/]")
         found[place] = []
+        table = Table(*COLUMNS, "priority")
         for message in read(servers, f"{topic}-{place}"):
             order, headers = json.loads(message.value()), dict(message.headers() or ())
-            console.print(f"  {escape(str(order))} {headers or ''}")
             priority = headers.get("priority", b"").decode() or None
+            fields = (str(order.get(name, "")) for name in COLUMNS)
+            table.add_row(*map(escape, fields), escape(priority or ""))
             found[place].append((order["id"], order["total"], priority))
+        console.print(table)
     return found == EXPECTED and refused == 1
 
 

@@ -159,13 +159,15 @@ def main(bootstrap_servers: str | None) -> None:
         letters = [dict(message.headers()) for message in read(servers, dead)]
     count, alike = len(list(rows())), of_spark == of_producer
     click.echo(f"{count:,} airports and a tombstone were sent; Spark wrote {len(of_spark):,} of them:")
-    click.echo("\n".join(f"  {airport}" for airport in of_spark[:2]))
+    for key, value, *headers in of_spark[:2]:
+        shown = ", ".join(f"{name}={content.decode()}" for name, content in headers)
+        click.echo(f"  {key.decode()}: {value.decode()} with {shown}")
     click.echo(
         f"a producer with the same file wrote {'the same' if alike else 'OTHER'} records, and refused one:"
     )
     click.echo(f"  {refused}")
     for letter in letters:
-        click.echo("the dead letter of Spark's says in its headers, in Kafka Connect's names:")
+        click.echo("the dead letter that Spark wrote says in its headers, in Kafka Connect's names:")
         for name in ("stage", "class.name", "exception.class.name", "exception.message"):
             click.echo(f"  {name}: {letter[REASON + name].decode()}")
     if not alike or len(of_spark) != count - 1 or len(letters) != 1:

@@ -86,7 +86,8 @@ def read(console: Console, servers: str, topic: str, *, group: str) -> list[Any]
             message = consumer.poll(1)
             if message is not None and message.error() is None:
                 seen.append(message.headers())
-                console.print(f"  {escape(str(seen[-1]))}")
+                shown = ", ".join(f"{name} = {value.decode()}" for name, value in seen[-1])
+                console.print(f"  {escape(shown)}")
     return seen
 
 
@@ -105,8 +106,7 @@ def cluster(servers: str | None, topic: str) -> Iterator[str]:
 def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
     """Go through a registry's life."""
     console.print("[bold]A team makes a registry[/]")
-    path = str(folder / "headers.toml")
-    registry = made(console, path)
+    registry = made(console, path := str(folder / "headers.toml"))
     ids.use_registry(registry)  # from here on, this process knows what the ids are called
 
     console.print("[bold]What the names of a whole chain's headers take[/]")
