@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -19,7 +20,6 @@ from headerware.spark_bridge import avro_type, foreach_batch, kafka_sink, writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -114,6 +114,37 @@ class TestChangedChain:
         assert kept.values(0) == [b"first"]
         assert kept.values(1) == [b"second"]
         assert [(progress.waiting, progress.replay) for progress in query.progress] == [(2, False), (0, True)]
+
+
+class TestOlderCheckpoint:
+    def test_by_one_batch_is_refused_as_records_would_be_lost(
+        self, keeping: type[Keeping], stream: Callable[[str], Stream], kafka: Kafka
+    ) -> None:
+        topic = kafka.topic("restored")
+        kept, query = keeping(), stream(topic)
+        for value in (b"first", b"second"):
+            kafka.send(None, Record(topic, value))
+            query.run(CUTTING, kept)
+        for folder in ("offsets", "commits"):  # as in a copy from before the second batch
+            for name in ("1", ".1.crc"):
+                Path(query.checkpoint, folder, name).unlink()
+        kafka.send(None, Record(topic, b"third"))
+        with pytest.raises(StreamingQueryException, match="found 1 again, with other records"):
+            query.run(CUTTING, kept)
+
+    def test_that_lacks_its_commit_alone_is_a_replay(
+        self, keeping: type[Keeping], stream: Callable[[str], Stream], kafka: Kafka
+    ) -> None:
+        topic = kafka.topic("between")
+        kept, query = keeping(), stream(topic)
+        kafka.send(None, Record(topic, b"first"))
+        query.run(CUTTING, kept)
+        for name in ("0", ".0.crc"):  # as after a driver that died between the two commits
+            Path(query.checkpoint, "commits", name).unlink()
+        kafka.send(None, Record(topic, b"second"))
+        query.run(CUTTING, kept)
+        assert [progress.skipped for progress in query.progress] == [False, True, False]
+        assert [kept.values(0), kept.values(1)] == [[b"first"], [b"second"]]
 
 
 class TestIdentity:

@@ -192,6 +192,15 @@ class TestLedger:
             with pytest.raises(LedgerError, match="the checkpoint is older than its ledger"):
                 open_ledger().is_committed(older)
 
+    def test_tells_a_batch_of_other_records_from_a_replay(self, open_ledger: Callable[[], Ledger]) -> None:
+        ledger = open_ledger()
+        ledger.begin(0, chain="x", now_ms=NOW_MS, offsets="a" * 16)
+        ledger.commit(0)
+        assert open_ledger().is_committed(0, "a" * 16)
+        assert open_ledger().is_committed(0)
+        with pytest.raises(LedgerError, match="found 0 again, with other records: the checkpoint is older"):
+            open_ledger().is_committed(0, "b" * 16)
+
 
 class TestReplay:
     @pytest.mark.parametrize("until", STEPS[1:])

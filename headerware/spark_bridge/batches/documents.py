@@ -81,6 +81,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         chain: the fingerprint of the chain.
         left: the rows that wait for the next batch; None where there are none.
         segments: the identities that the next batch is compared with, oldest first.
+        offsets: the fingerprint of the offsets that it was read up to; None where Spark does not say them.
     """
 
     batch: _Count
@@ -89,6 +90,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     chain: str
     left: Rows | None
     segments: tuple[Segment, ...]
+    offsets: str | None = None
     version: int = VERSION
 
     def names(self) -> set[str]:

@@ -12,6 +12,7 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError
 from headerware.spark_bridge.batches.batch import Batch, Counter, Counters, Progress
 from headerware.spark_bridge.batches.ledger import Ledger
+from headerware.spark_bridge.batches.offsets import read_up_to
 from headerware.spark_bridge.batches.sinks import Sink, sink_of
 from headerware.spark_bridge.batches.stages import Found, Stages
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
@@ -156,7 +157,8 @@ class ForeachBatch:
         if query_id is None:
             raise ConfigError(_NO_QUERY)
         ledger = self._opened(spark, query_id)
-        if ledger.is_committed(batch_id):
+        offsets = read_up_to(spark, query_id, batch_id)
+        if ledger.is_committed(batch_id, offsets):
             _log.info("batch %d of %s was written before; skipping it", batch_id, query_id)
             self._report(Progress(batch=batch_id, query_id=query_id, skipped=True))
             return
@@ -170,15 +172,15 @@ class ForeachBatch:
             counters=self._begun(spark),
         )
         try:
-            progress = self._work_on(frame, batch, ledger)
+            progress = self._work_on(frame, batch, ledger, offsets)
         finally:
             batch.release()
             ledger.seen.release()
         self._report(progress)
 
-    def _work_on(self, frame: DataFrame, batch: Batch, ledger: Ledger) -> Progress:
+    def _work_on(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> Progress:
         fingerprint = self._reading.source.fingerprint
-        begun = ledger.begin(batch.id, chain=fingerprint, now_ms=wall_clock_ms())
+        begun = ledger.begin(batch.id, chain=fingerprint, now_ms=wall_clock_ms(), offsets=offsets)
         if begun.previous_chain not in {None, fingerprint}:
             _log.info("the chain has changed; from batch %d on it is the new one", batch.id)
         plan = self._plan(frame)

@@ -78,6 +78,7 @@ class Ledger:
         """The identities of earlier batches."""
         self._begun: Begun | None = None
         self._chain = ""
+        self._offsets: str | None = None
         self._previous: Committed | None = None
         self._left: Rows | None = None
         self._has_left = False
@@ -113,36 +114,46 @@ class Ledger:
             raise LedgerError(f"expected a query's id, which is a UUID, found {query_id!r}") from error
         return cls(spark, Storage(spark, f"{place.rstrip('/')}/headerware/{query}"), window)
 
-    def is_committed(self, batch: int) -> bool:
+    def is_committed(self, batch: int, offsets: str | None = None) -> bool:
         """Tell whether a batch was done before, so that it is to be skipped.
 
+        Args:
+            batch: the batch's number.
+            offsets: the fingerprint of the offsets that it is read up to; None if they are unknown.
+
         Raises:
-            LedgerError: where later batches were done: the checkpoint is older than its ledger.
+            LedgerError: where later batches were done, or this one was with other offsets: the checkpoint is
+                older than its ledger.
         """
         done = self._done()
         if not done or batch > done[-1]:
             return False
+        found = f"{batch}"
         if batch == done[-1]:  # Spark replays its latest batch, and no other
-            return True
+            committed = self._read(batch)
+            if None in {offsets, committed.offsets} or offsets == committed.offsets:
+                return True
+            found += " again, with other records"
         raise LedgerError(
             f"{self._storage.path()}: expected a batch after {done[-1]}, the last that was committed, found "
-            f"{batch}: the checkpoint is older than its ledger. Restore both from the same time, or delete "
+            f"{found}: the checkpoint is older than its ledger. Restore both from the same time, or delete "
             "this folder while the query is stopped: then rows that wait are forgotten, and what was written "
             "may be written again"
         )
 
-    def begin(self, batch: int, *, chain: str, now_ms: int) -> Begun:
+    def begin(self, batch: int, *, chain: str, now_ms: int, offsets: str | None = None) -> Begun:
         """Begin a batch, for the first time or again, and take the ledger over from any other driver.
 
         Args:
             batch: the batch's number.
             chain: the fingerprint of the chain, by which a change of it is noticed.
             now_ms: the time, in milliseconds since 1970; a replay gives the one that was written first.
+            offsets: as for :meth:`is_committed`; the commit writes them down.
 
         Raises:
             LedgerError: where the batch is committed, or the ledger is damaged or cannot be written.
         """
-        if self.is_committed(batch):
+        if self.is_committed(batch, offsets):
             raise LedgerError(
                 f"{self._storage.path()}: batch {batch} is committed: skip it, as is_committed tells"
             )
@@ -151,7 +162,7 @@ class Ledger:
         self._begun = begun = self._attempts.begin(
             batch, chain=chain, now_ms=now_ms, previous_chain=previous.chain if previous else None
         )
-        self._chain, self._left, self._has_left = chain, None, False
+        self._chain, self._offsets, self._left, self._has_left = chain, offsets, None, False
         self.seen.turn_to(begun, previous.segments if previous else ())
         return begun
 
@@ -212,6 +223,7 @@ class Ledger:
             chain=self._chain,
             left=self._left,
             segments=self.seen.segments(),
+            offsets=self._offsets,
         )
         text = documents.encode(committed)
         if not self._storage.write_text(_name(batch), text) and self._read(batch).attempt != begun.attempt:
