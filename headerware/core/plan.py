@@ -83,7 +83,7 @@ class Plan:
         self.batches: list[Callable[[Any], Any] | None] = []
         for step in steps if direction == "send" else reversed(steps):
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
-            if step.topics.matches(topic) and (single or batch):
+            if step.topics.matches(topic) and (single is not None or batch is not None):
                 self.steps.append(step)
                 # A wrapper of its own for each place, so that a failure is found by identity.
                 own = single is not None and single not in self.hooks
