@@ -104,7 +104,7 @@ class Plan:
         for step in steps if direction == "send" else reversed(steps):
             step.topics.note(topic)
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
-            if step.topics.matches(topic) and (single or batch):
+            if step.topics.matches(topic) and (single is not None or batch is not None):
                 self.steps.append(step)
                 # A wrapper of its own for each place, so that a failure is found by identity.
                 own = single is not None and single not in self.hooks

@@ -21,6 +21,8 @@ from headerware.core.edge import (
     normalised,
     refuse_compacted,
     refuse_encodings,
+    require_plain_names,
+    require_wire_names,
     to_wire,
 )
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
@@ -78,6 +80,10 @@ class Session:
         consuming[:0] = last
         if objects:
             sending.insert(objects, _check("send", to_wire, objects - 0.5, Elsewhere([])))
+        sending += [
+            _check("send", require_plain_names, float(len(self._steps)), elsewhere),
+            _check("send", require_wire_names, float(len(self._steps)), Elsewhere([elsewhere])),
+        ]
         edge = admit if objects else admit_bytes
         self._send: Final = Fold("send", sending, edge, partial(self._bury, "ON_SEND"))
         self._consume: Final = Fold("consume", consuming, normalised, partial(self._bury, "ON_CONSUME"))
