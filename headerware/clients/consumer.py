@@ -220,8 +220,8 @@ class Consumer(InboxConsumer):
             # By message, and so before the chain's changes: the topic is that on the wire.
             for message in last.values():
                 self._store_message(message)
-        good_ones: list[Any] = outcomes
-        messages.extend(map(fitted, fetched[:good], records, good_ones))
+        delivered: list[Any] = outcomes[:good]
+        messages.extend(map(fitted, fetched, records, delivered))
         if good == len(fetched):
             return messages
         for rest in zip(fetched[good:], records[good:], outcomes[good:], strict=True):
