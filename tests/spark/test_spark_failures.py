@@ -189,7 +189,7 @@ class TestOnError:
 
 @pytest.fixture(scope="module")
 def slicing(keyring: str) -> Chain:
-    return Chain([Slice(max_bytes=2_000), Sign(keyring=keyring, key_id="test")])
+    return Chain([Slice(max_bytes=2_200), Sign(keyring=keyring, key_id="test")])
 
 
 @pytest.fixture(scope="module")
