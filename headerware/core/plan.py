@@ -113,7 +113,8 @@ class Plan:
         self._flow: list[int] = [0] * (len(self.steps) + 1)
 
     def __del__(self) -> None:
-        self._gone(self.counts())
+        if hasattr(self, "_flow"):  # else an interrupt came while it was made
+            self._gone(self.counts())
 
     def leave(self, index: int) -> None:
         """Note that a record got no further than a step."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+from confluent_kafka import TopicPartition
 
 import headerware
 from headerware.clients import Consumer
@@ -241,3 +242,25 @@ class TestAConsumer:
         assert at > 15
         assert last < count - 10, "all was read before all was tried"
         assert len(refused) == (sum(number % 7 == 5 for number in range(last)) if chain == "choosing" else 0)
+
+    @pytest.mark.parametrize("how", ["poll", "consume"])
+    def test_that_closes_at_once_has_committed_what_it_gave_and_no_more(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str, how: str
+    ) -> None:
+        fill(*(str(number).encode() for number in range(600)))
+        found: list[bytes | None] = []
+        at = undisturbed = 0
+        while undisturbed < 2:
+            consumer = make_consumer(Pass())
+            consumer.assign([TopicPartition(topic, 0)])
+            while not (got := fetch(consumer, how)):
+                pass
+            found.extend(got)
+            with Interrupter(at) as interrupter:
+                got = []
+                got = fetch(consumer, how)
+            found.extend(got)
+            at, undisturbed = at + 1, 0 if interrupter.raised else undisturbed + 1
+            consumer.close()
+        assert at > 15
+        assert found == [str(number).encode() for number in range(len(found))]
