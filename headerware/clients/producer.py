@@ -14,16 +14,22 @@ import confluent_kafka
 from headerware.clients.batches import Sendable, error_of, message_records, to_record
 from headerware.clients.cluster import cluster_id_port
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
+from headerware.clients.messages import wire_headers
 from headerware.clients.partitions import PartitionPicker
 from headerware.clients.producer_fan_out import FanOutProducer
 from headerware.clients.producer_reports import queue
-from headerware.clients.raw import has_plain_names, needs_more_than_c, plain_headers, unless_chained
+from headerware.clients.raw import (
+    has_plain_names,
+    needs_more_than_c,
+    of_our_types,
+    plain_headers,
+    unless_chained,
+)
 from headerware.clients.serde_errors import as_client_error
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
-from headerware.core.edge import normalised, to_wire
 from headerware.core.errors import HeaderError, HeaderwareError
 from headerware.core.fold import Outcome
 from headerware.core.headers import EMPTY, Headers, HeadersLike
@@ -151,9 +157,11 @@ class Producer(FanOutProducer):
             try:
                 _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
             except TypeError:
-                if not headers or (plain := plain_headers(headers)) is headers:
+                record = of_our_types(topic, value, key, headers)
+                if record is None:
                     raise
-                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, plain)
+                wire, value, key = wire_headers(record.headers), record.value, record.key
+                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, wire)
             return
         try:
             given = _normalised(Headers, headers) if headers else EMPTY
@@ -257,7 +265,16 @@ class Producer(FanOutProducer):
         for item in chunk:
             try:
                 record, own = to_record(topic, item)
-                queue(self, to_wire(normalised(record)), own or on_delivery)
+                Producer.produce(
+                    self,
+                    topic,
+                    record.value,
+                    record.key,
+                    -1 if record.partition is None else record.partition,
+                    own or on_delivery,
+                    timestamp=record.timestamp_ms or 0,
+                    headers=record.headers,
+                )
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 errors.append(error)
