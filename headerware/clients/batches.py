@@ -40,7 +40,21 @@ def to_record(topic: str, item: Sendable) -> tuple[Record, Callable[..., Any] | 
         None if partition in {None, -1} else partition,
         item.get("timestamp") or None,
     )
-    return record, item.get("on_delivery") or item.get("callback")
+    return record, first_callback(item.get("on_delivery"), item.get("callback"))
+
+
+def first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Return the first callback that there is; one may be callable and empty, and so false.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    for callback in given:
+        if callback is not None:
+            if not callable(callback):
+                raise TypeError(f"expected a callable as callback, found {type(callback).__name__}")
+            return callback
+    return None
 
 
 def message_records(messages: Any, partition: int) -> list[dict[str, Any]]:

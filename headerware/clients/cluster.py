@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from headerware.clients.settings import connection_settings
 
 _TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 5.0
+_log: Final = logging.getLogger("headerware")
 
 
 def cluster_id_port(client: Any, conf: Mapping[str, Any]) -> Callable[[], str | None]:
@@ -23,9 +25,16 @@ def cluster_id_port(client: Any, conf: Mapping[str, Any]) -> Callable[[], str | 
         client: the client, held weakly. From confluent-kafka 2.16 on it knows by itself: a timeout of 0
             only looks at what librdkafka's own threads have learned (16 us the first time, 3 us while it
             is unknown, and then nothing).
-        conf: its configuration, for a client of older versions, which a thread of our own asks.
+        conf: its configuration, for a client of older versions, for which a thread of our own asks. Where
+            the application gives tokens by ``oauth_cb``, nobody asks: the callback would run in that thread
+            at the same time as for the client, and its failure there would be the client's.
     """
-    ask = _asker(client) if hasattr(client, "cluster_id") else _background_asker(conf)
+    if hasattr(client, "cluster_id"):
+        ask = _asker(client)
+    elif conf.get("oauth_cb") is not None:
+        return _unknown
+    else:
+        ask = _background_asker(conf)
     known: str | None = None
 
     def cluster_id() -> str | None:
@@ -35,6 +44,10 @@ def cluster_id_port(client: Any, conf: Mapping[str, Any]) -> Callable[[], str | 
         return known
 
     return cluster_id
+
+
+def _unknown() -> None:
+    return None
 
 
 def _asker(client: Any) -> Callable[[], str | None]:
@@ -61,7 +74,8 @@ def _background_asker(conf: Mapping[str, Any]) -> Callable[[], str | None]:
     def look() -> None:
         try:
             cluster_id: str | None = AdminClient(settings).list_topics(timeout=_TIMEOUT_S).cluster_id
-        except KafkaException:
+        except Exception as error:  # noqa: BLE001 - a thread that nobody sees; it is asked again
+            _log.debug("the cluster's id is not known yet: %s", type(error).__name__)
             return
         if cluster_id:
             found.append(cluster_id)

@@ -60,8 +60,14 @@ class Deliveries:
             callback(error, restored(message, original, sent))
 
     def failed(self, record: Record, error: BaseException) -> None:
-        """Acknowledge a record that ``produce`` refuses by raising; that gives no report."""
+        """Acknowledge a record that ``produce`` refuses by raising; that gives no report.
+
+        Interceptors go by topics as text, so that what is none is empty.
+        """
         if self._acknowledge is not None:
+            topic: object = record.topic
+            if not isinstance(topic, str):
+                record = record.replace(topic="")
             self._acknowledge(record, RecordMetadata(record.topic, record.partition), error)
 
     def dropped(self, record: Record, callback: DeliveryCallback | None) -> None:
@@ -128,6 +134,11 @@ class JointDelivery:
     def began(self, first: Record) -> None:
         """Remember the first slice's headers and state for the acknowledgement, not its payload."""
         self._sent = first.with_value(self._original.value, first.headers)
+
+    @property
+    def error(self) -> KafkaError | None:
+        """The first error that a slice met, or None."""
+        return self._error
 
     @property
     def sent(self) -> Record:

@@ -6,12 +6,13 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from math import inf
 from types import TracebackType
 from typing import Any, Final
 
 import confluent_kafka
 
-from headerware.clients.batches import Sendable, error_of, message_records, to_record
+from headerware.clients.batches import Sendable, error_of, first_callback, message_records, to_record
 from headerware.clients.cluster import cluster_id_port
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.messages import wire_headers
@@ -30,7 +31,7 @@ from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
-from headerware.core.errors import HeaderError, HeaderwareError
+from headerware.core.errors import HeaderwareError
 from headerware.core.fold import Outcome
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP
@@ -42,6 +43,8 @@ _c_init, _c_produce, _c_len, _c_close = _C.__init__, _C.produce, _C.__len__, _C.
 # Without the detour through type.__call__, a sixth of a microsecond.
 _normalised: Final = Headers.__new__
 _CHUNK: Final = 500
+_TIMEOUT_MS: Final = 300_000
+"""librdkafka's default of delivery.timeout.ms; 0 is no limit."""
 
 
 class Producer(FanOutProducer):
@@ -98,6 +101,9 @@ class Producer(FanOutProducer):
         self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
         self._max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
         self._serving: set[int] = set()
+        timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
+        timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
+        self._patience_s = timeout_ms / 1000 if timeout_ms > 0 else inf
         self._finish = weakref.finalize(self, session.close)
         self._chained = True
 
@@ -164,13 +170,14 @@ class Producer(FanOutProducer):
                 _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, wire)
             return
         try:
-            given = _normalised(Headers, headers) if headers else EMPTY
-        except HeaderError as error:
+            given = EMPTY if headers is None else _normalised(Headers, headers)
+            user = first_callback(callback, on_delivery, self._default)
+        except Exception as error:
+            pass_on_interrupt(error)
             self._deliveries.failed(Record(topic, value, key), error)
             raise
         record = Record(topic, value, key, given, None if partition == -1 else partition, timestamp or None)
         sent = self._send(record)
-        user = callback or on_delivery or self._default
         if sent.__class__ is not Record:
             self._answer(record, sent, user)
             return
@@ -228,8 +235,10 @@ class Producer(FanOutProducer):
         if not self._chained and not needs_more_than_c(topic, messages):
             sent: int = _C.produce_batch(self, topic, messages, partition, callback, on_delivery)
             return sent
+        if not isinstance(topic, str):
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         records = message_records(messages, partition)
-        errors = self.produce_many(topic, records, on_delivery=callback or on_delivery)
+        errors = self.produce_many(topic, records, on_delivery=first_callback(callback, on_delivery))
         for message, error in zip(messages, errors, strict=True):
             if error is not None:
                 message["_error"] = error_of(error)
@@ -244,11 +253,13 @@ class Producer(FanOutProducer):
         for index, item in enumerate(chunk):
             try:
                 record, own = to_record(topic, item)
-            except (HeaderwareError, TypeError) as error:
+                user = first_callback(own, on_delivery, self._default)
+            except Exception as error:  # noqa: BLE001 - it is this record's result
+                pass_on_interrupt(error)
                 self._deliveries.failed(Record(topic), error)
                 errors[index] = error
                 continue
-            going.append((index, record, own or on_delivery or self._default))
+            going.append((index, record, user))
         outcomes = self._session.send_outcomes([record for _, record, _ in going])
         for (index, record, user), outcome in zip(going, outcomes, strict=True):
             try:
@@ -271,7 +282,7 @@ class Producer(FanOutProducer):
                     record.value,
                     record.key,
                     -1 if record.partition is None else record.partition,
-                    own or on_delivery,
+                    first_callback(own, on_delivery),
                     timestamp=record.timestamp_ms or 0,
                     headers=record.headers,
                 )
@@ -286,7 +297,9 @@ class Producer(FanOutProducer):
         if not isinstance(outcome, Record):
             self._answer(record, outcome, user)
             return
-        report = partial(self._arrived, record, outcome, user) if self._reports_all or user else None
+        report = (
+            partial(self._arrived, record, outcome, user) if self._reports_all or user is not None else None
+        )
         try:
             queue(self, outcome, report)
         except Exception as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+
+from confluent_kafka import KafkaException
 
 from headerware.clients.deliveries import DeliveryCallback, JointDelivery
 from headerware.clients.producer_reports import ReportingProducer, queue
@@ -16,6 +19,7 @@ class FanOutProducer(ReportingProducer):
 
     _max_messages: int
     _max_bytes: int
+    _patience_s: float
 
     def _fan_out(self, record: Record, pieces: list[Record] | FanOut, user: DeliveryCallback | None) -> None:
         joint = JointDelivery(self._deliveries, record, user)
@@ -31,6 +35,7 @@ class FanOutProducer(ReportingProducer):
 
     def _queue_all(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
         """Queue piece after piece; only two are held at a time."""
+        deadline = time.monotonic() + self._patience_s
         count = 0
         piece: Record | None = next(pieces, None)
         while piece is not None:
@@ -40,17 +45,25 @@ class FanOutProducer(ReportingProducer):
                 joint.began(piece)
             if following is None:
                 joint.expected = count
-            self._queue_with_patience(piece, joint)
+            self._queue_with_patience(piece, joint, deadline)
             piece = following
         return count
 
-    def _queue_with_patience(self, piece: Record, report: JointDelivery) -> None:
+    def _queue_with_patience(self, piece: Record, joint: JointDelivery, deadline: float) -> None:
+        """Queue a piece, waiting for room as long as librdkafka would try to deliver it.
+
+        Raises:
+            BufferError: there was no room in time, or this is inside a callback.
+            KafkaException: an earlier piece has failed meanwhile, and the message with it.
+        """
         while True:
+            if joint.error is not None:
+                raise KafkaException(joint.error)
             try:
-                queue(self, piece, report)
+                queue(self, piece, joint)
             except BufferError:
                 # Inside a callback, polling again would abort the process; the message fails as one.
-                if self._is_serving():
+                if self._is_serving() or time.monotonic() >= deadline:
                     raise
                 self._deliveries.waits += 1
                 self._make_room()

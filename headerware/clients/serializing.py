@@ -183,7 +183,9 @@ class _Serdes:
             builder = own.pop(f"{prefix}.{_BUILDER}", None)
             if builder is not None and own.get(prefix) is not None:
                 raise ConfigError(f"give this or {prefix}.{_BUILDER}, not both", path=prefix)
-            self._serdes[part] = self._from_builder(builder, part) if builder else _named(prefix, own)
+            self._serdes[part] = (
+                self._from_builder(builder, part) if builder is not None else _named(prefix, own)
+            )
 
     def _from_builder(self, builder: Any, part: str) -> Any:
         """Have confluent-kafka's builder make its serde, and leave out what it took for itself."""

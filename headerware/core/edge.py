@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import HeaderError, RecordError, TransportHeaderError
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
 
 RESERVED: Final = "hw."
-_BEHIND_RESERVED: Final = "hw/"  # the least text behind all that begin with "hw."
 LINEAGE: Final = frozenset({"hw.trail", "hw.owner", "hw.schema"})
 """Headers of ours that describe a record and may stay on it, and so may come back from an application."""
 ENCODINGS: Final[Mapping[str, str | None]] = {
@@ -38,14 +38,15 @@ def admit(record: Record) -> Record:
     """Normalise what an application is about to send; its key and value stay the objects that they are.
 
     Raises:
-        HeaderError: a header of a wrong type, or one that is Headerware's own.
+        HeaderError: a header of a wrong type, one that is Headerware's own, or a name that no client can
+            write.
         RecordError: a topic that is no text.
     """
     if record.headers.__class__ is not Headers or record.topic.__class__ is not str:
         record = record.replace(topic=_topic(record), headers=Headers(record.headers))
     for pair in record.headers:
-        if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
-            raise _reserved(pair[0])
+        if pair[0] not in _admitted:
+            _admit_name(pair[0])
     return record
 
 
@@ -65,10 +66,73 @@ def admit_bytes(record: Record) -> Record:
         and record.topic.__class__ is str
     ):
         for pair in headers:
-            if RESERVED <= pair[0] < _BEHIND_RESERVED and pair[0] not in LINEAGE:
-                raise _reserved(pair[0])
+            if pair[0] not in _admitted:
+                _admit_name(pair[0])
         return record
     return to_wire(admit(record))
+
+
+def require_wire_names(record: Record) -> Record:
+    """Refuse, as the last step on send, header names that no client can write; hooks may have set them.
+
+    Raises:
+        HeaderError: a name with a zero byte, where librdkafka cuts it, or one that UTF-8 cannot express, at
+            which confluent-kafka ends the process.
+    """
+    for pair in record.headers:
+        if pair[0] not in _writable:
+            _require_writable(pair[0])
+    return record
+
+
+def require_plain_names(record: Record) -> Record:
+    """Refuse, where no step writes ids, also the names that readers take for ids of Headerware's own headers.
+
+    Raises:
+        HeaderError: as :func:`require_wire_names` does, or a name such as ``~C``.
+    """
+    for pair in record.headers:
+        if pair[0][:1] == "~" and _MARKER.fullmatch(pair[0]):
+            raise HeaderError(
+                f"header {pair[0]!r} would be read as the id of one of Headerware's own headers "
+                f"(spec/header-ids.md); give it another name, or let the 'compact' interceptor escape it"
+            )
+        if pair[0] not in _writable:
+            _require_writable(pair[0])
+    return record
+
+
+_NAMES_LIMIT: Final = 1_000
+_NAME_LENGTH_LIMIT: Final = 200
+_MARKER: Final = re.compile("~(?![BGK])[A-L]")
+"""The compact keys of Headerware's own headers but those that applications may send (LINEAGE)."""
+_admitted: set[str] = set()
+_writable: set[str] = set()
+"""Names that have been looked at, so that each is looked at once."""
+
+
+def _admit_name(name: str) -> None:
+    if name.startswith(RESERVED) and name not in LINEAGE:
+        raise _reserved(name)
+    _require_writable(name)
+    _remember(_admitted, name)
+
+
+def _require_writable(name: str) -> None:
+    if "\0" in name:
+        raise HeaderError(f"header {name!r} has a zero byte in its name, at which it would be cut")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise HeaderError(f"header {name!r} has a name that UTF-8 cannot express") from None
+    _remember(_writable, name)
+
+
+def _remember(names: set[str], name: str) -> None:
+    if len(names) >= _NAMES_LIMIT:
+        names.clear()
+    if len(name) <= _NAME_LENGTH_LIMIT:
+        names.add(name)
 
 
 def _reserved(name: str) -> HeaderError:

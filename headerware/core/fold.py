@@ -6,8 +6,10 @@ the handler the record is still the last good one.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from threading import Lock
 from typing import Any, Final, Literal
 
 from headerware.core.errors import HeaderwareError, InterceptorError
@@ -49,7 +51,10 @@ class Fold:
         self._edge = edge
         self._failures: Final = Failures(bury)
         self._plans: dict[str, Plan] = {}
+        self._gone: deque[list[tuple[str, int]]] = deque()
+        """What forgotten plans have counted, once the last thread has left them."""
         self._forgotten: dict[str, int] = {}
+        self._lock: Final = Lock()
 
     def one(self, record: Record) -> Outcome:
         """Give what became of one record; never raises for it."""
@@ -104,18 +109,26 @@ class Fold:
         """Give the plan of a topic, made once."""
         plan = self._plans.get(topic)
         if plan is None:
-            if len(self._plans) >= _PLANS_LIMIT:
-                self._forgotten = self.records_by_step()
-                self._plans.clear()
-            plan = self._plans[topic] = Plan(topic, self._direction, self._steps)
+            with self._lock:
+                plan = self._plans.get(topic)
+                if plan is None:
+                    if len(self._plans) >= _PLANS_LIMIT:
+                        self._plans = {}
+                        self._add_gone()
+                    plan = self._plans[topic] = Plan(topic, self._direction, self._steps, self._gone.append)
         return plan
+
+    def _add_gone(self) -> None:
+        while self._gone:
+            _add_up(self._forgotten, self._gone.popleft())
 
     def records_by_step(self) -> dict[str, int]:
         """Count the records that each step's plans have taken in."""
-        counts = dict(self._forgotten)
-        for plan in list(self._plans.values()):
-            for name, count in plan.counts():
-                counts[name] = counts.get(name, 0) + count
+        with self._lock:
+            self._add_gone()
+            counts = dict(self._forgotten)
+            for plan in self._plans.values():
+                _add_up(counts, plan.counts())
         return counts
 
     def _fold(self, plan: Plan, start: int, record: Record, original: Record) -> Outcome:
@@ -272,6 +285,11 @@ class Fold:
             return outcome
         plan.enter(index + 1)
         return self._fold(plan, index + 1, current, original)
+
+
+def _add_up(counts: dict[str, int], more: list[tuple[str, int]]) -> None:
+    for name, count in more:
+        counts[name] = counts.get(name, 0) + count
 
 
 def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:

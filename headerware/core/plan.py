@@ -59,11 +59,22 @@ class Step:
 
 
 class Plan:
-    """The hooks of one direction for one topic, in the order in which they run."""
+    """The hooks of one direction for one topic, in the order in which they run.
 
-    __slots__ = ("_flow", "batches", "direction", "hooks", "records", "steps", "topic")
+    Args:
+        gone: told the counts when nobody holds the plan any more, and so nobody counts.
+    """
 
-    def __init__(self, topic: str, direction: Direction, steps: Sequence[Step]) -> None:
+    __slots__ = ("_flow", "_gone", "batches", "direction", "hooks", "records", "steps", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        direction: Direction,
+        steps: Sequence[Step],
+        gone: Callable[[list[tuple[str, int]]], object],
+    ) -> None:
+        self._gone: Final = gone
         self.topic: Final = topic
         self.direction: Final = direction
         self.records: int = 0
@@ -73,13 +84,16 @@ class Plan:
         for step in steps if direction == "send" else reversed(steps):
             step.topics.note(topic)
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
-            if step.topics.matches(topic) and (single or batch):
+            if step.topics.matches(topic) and (single is not None or batch is not None):
                 self.steps.append(step)
                 # A wrapper of its own for each place, so that a failure is found by identity.
                 own = single is not None and single not in self.hooks
                 self.hooks.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
         self._flow: list[int] = [0] * (len(self.steps) + 1)
+
+    def __del__(self) -> None:
+        self._gone(self.counts())
 
     def leave(self, index: int) -> None:
         """Note that a record got no further than a step."""

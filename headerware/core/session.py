@@ -21,6 +21,8 @@ from headerware.core.edge import (
     normalised,
     refuse_compacted,
     refuse_encodings,
+    require_plain_names,
+    require_wire_names,
     to_wire,
 )
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, raised_at
@@ -69,6 +71,8 @@ class Session:
         consuming.insert(objects, _check("consume", undecoded, objects - 0.5))
         if objects:
             sending.insert(objects, _check("send", to_wire, objects - 0.5))
+        names = require_wire_names if compacts else require_plain_names
+        sending.append(_check("send", names, float(len(self._steps))))
         edge = admit if objects else admit_bytes
         self._send: Final = Fold("send", sending, edge, partial(self._bury, "ON_SEND"))
         self._consume: Final = Fold("consume", consuming, normalised, partial(self._bury, "ON_CONSUME"))

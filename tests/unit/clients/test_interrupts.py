@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 import headerware
+from headerware.clients import Consumer
 from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP
 from headerware.interceptors import Slice
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
-    from headerware.clients import Consumer, Producer
+    from headerware.clients import Producer
     from headerware.core.record import Record
 
 OURS = str(Path(headerware.__file__).parent)
@@ -240,27 +241,3 @@ class TestAConsumer:
         assert at > 15
         assert last < count - 10, "all was read before all was tried"
         assert len(refused) == (sum(number % 7 == 5 for number in range(last)) if chain == "choosing" else 0)
-
-    def test_loses_no_batch_to_a_callback_that_raises(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
-        """confluent-kafka throws away what ``consume`` has fetched so far."""
-
-        def statistics(_: str) -> None:
-            if armed:
-                armed.clear()
-                raise ValueError("from the callback")
-
-        armed = [True]
-        fill(*(str(number).encode() for number in range(1_000)))
-        consumer = make_consumer(Pass(), topic=topic, stats_cb=statistics, statistics_interval_ms=20)
-        found: list[bytes | None] = []
-        raised = 0
-        while len(found) < 1_000:
-            try:
-                found.extend(message.value() for message in consumer.consume(60, 0.5))
-                armed.append(True)
-            except ValueError:
-                raised += 1
-        assert raised > 3
-        assert found == [str(number).encode() for number in range(1_000)]

@@ -4,7 +4,7 @@ import gc
 import time
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import confluent_kafka
 import pytest
@@ -16,7 +16,7 @@ from headerware.core.chain import Chain
 from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError, RecordError
 from headerware.core.hooks import DROP, FanOut, Interceptor, Role
 from headerware.core.record import Record
-from headerware.interceptors import Slice
+from headerware.interceptors import Compact, Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -739,6 +739,132 @@ class TestDeadLetters:
         assert letter is not None
         assert letter.value() == b"value"
         assert ("own", b"1") in (letter.headers() or [])
+
+
+class Empty:
+    """Callable and empty, and so false."""
+
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
+
+    def __len__(self) -> int:
+        return 0
+
+    def __call__(self, *report: Any) -> None:
+        self.reports.append(report)
+
+
+class TestWhatIsFalse:
+    def test_is_called_if_it_is_a_callback(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        producer, given = make_producer(Stamp()), [Empty() for _ in range(6)]
+        producer.produce(topic, callback=given[0])
+        producer.produce(topic, on_delivery=given[1])
+        producer.produce_many(topic, [{"on_delivery": given[2]}])
+        producer.produce_many(topic, [{}], on_delivery=given[3])
+        producer.produce_batch(topic, [{"callback": given[4]}])
+        producer.produce_batch(topic, [{}], callback=given[5])
+        producer.flush(10)
+        assert [len(callback.reports) for callback in given] == [1] * 6
+
+    @pytest.mark.parametrize("headers", [0, False, 0.0, "", b"", bytearray()])
+    def test_is_refused_if_it_is_no_headers(
+        self, make_producer: Callable[..., Producer], topic: str, headers: Any
+    ) -> None:
+        acks = Acks()
+        producer = make_producer(Stamp(), acks)
+        with pytest.raises(HeaderError):
+            producer.produce(topic, headers=headers)
+        assert isinstance(producer.produce_many(topic, [{"headers": headers}])[0], HeaderError)
+        assert [type(error) for _, _, error in acks.seen] == [HeaderError, HeaderError]
+
+    @pytest.mark.parametrize("callback", [0, "", 5])
+    def test_is_refused_if_it_is_no_callback(
+        self, make_producer: Callable[..., Producer], topic: str, callback: Any
+    ) -> None:
+        acks = Acks()
+        producer = make_producer(Stamp(), acks)
+        with pytest.raises(TypeError, match="callable"):
+            producer.produce(topic, callback=callback)
+        assert len(acks.seen) == 1
+
+
+class TestATopicThatIsNoText:
+    @pytest.mark.parametrize("topic", [5, None, b"orders"])
+    def test_is_refused_and_acknowledged_once(
+        self, make_producer: Callable[..., Producer], topic: Any
+    ) -> None:
+        acks = Acks()
+        producer = make_producer(Stamp(), acks)
+        with pytest.raises(RecordError, match="topic"):
+            producer.produce(topic, b"value")
+        with pytest.raises(HeaderError):
+            producer.produce(topic, headers=5)  # type: ignore[arg-type]
+        assert isinstance(producer.produce_many(topic, [{}])[0], RecordError)
+        with pytest.raises(TypeError):
+            producer.produce_batch(topic, [{}])
+        assert [record.topic for record, _, _ in acks.seen] == ["", "", ""]
+
+
+class TestNamesOfHeaders:
+    @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~C", "~D", "~E", "~F", "~H"])
+    def test_that_nobody_could_read_are_refused(
+        self, make_producer: Callable[..., Producer], topic: str, name: str
+    ) -> None:
+        producer = make_producer(Stamp())
+        with pytest.raises(HeaderwareError, match="header"):
+            producer.produce(topic, headers={name: b"1"})
+        errors = producer.produce_many(topic, [{"headers": [(name, b"1")]}, {}])
+        assert isinstance(errors[0], HeaderwareError)
+        assert errors[1] is None
+        assert producer.produce_batch(topic, [{"headers": {name: b"1"}}]) == 0
+
+    @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~C"])
+    def test_that_a_hook_sets_are_refused(
+        self, make_producer: Callable[..., Producer], topic: str, name: str
+    ) -> None:
+        with pytest.raises(InterceptorError, match="header"):
+            make_producer(Stamp(name)).produce(topic, b"value")
+
+    def test_that_compact_escapes_pass(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        _, report = seen = reports()
+        producer = make_producer(Compact(form="keys"))
+        producer.produce(topic, headers={"~C": b"1"}, callback=report)
+        producer.flush(10)
+        assert seen[0][0][0] is None
+
+
+class TestSlicesWhileTheBrokerIsDown:
+    DOWN: ClassVar[dict[str, Any]] = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "log_level": 0,
+        "delivery.timeout.ms": 300,
+        "linger.ms": 5,
+    }
+
+    def test_wait_for_room_as_long_as_for_delivery(self) -> None:
+        """The queue holds fewer than there are slices and others, which fail only later."""
+        acks, (seen, report) = Acks(), reports()
+        conf = {**self.DOWN, "queue.buffering.max.messages": 4}
+        with Producer(conf, chain=Chain([Slice(max_bytes=1_000), acks])) as producer:
+            producer.produce("orders", b"." * 1_500, partition=0, callback=report)
+            with pytest.raises((BufferError, KafkaException)):
+                producer.produce("orders", b"." * 2_800, partition=0, callback=report)
+            producer.flush(10)
+        errors = [error for _, _, error in acks.seen]
+        assert len(errors) == len({id(record) for record, _, _ in acks.seen}) == len(seen) + 1
+        assert None not in errors
+
+    def test_fail_with_the_first_of_them(self) -> None:
+        acks, (seen, report) = Acks(), reports()
+        conf = {**self.DOWN, "queue.buffering.max.messages": 8, "delivery.timeout.ms": 100}
+        with Producer(conf, chain=Chain([Slice(max_bytes=1_000), acks])) as producer:
+            producer._patience_s = 60
+            producer.produce("orders", b"." * 3_000, partition=0, callback=report)
+            with pytest.raises(KafkaException):
+                producer.produce("orders", b"." * 6_000, partition=0, callback=report)
+            producer.flush(10)
+        assert len(acks.seen) == 2
+        assert len(seen) == 1
 
 
 class TestRaw:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from types import SimpleNamespace as Hooks
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from headerware import DROP, Chain, Headers, InterceptorError, Record, Stage
 from headerware.core import fold
+from headerware.core.context import Context
 from headerware.core.fold import flat
 from headerware.core.hooks import FanOut
 from headerware.core.topics import TopicPatterns
@@ -248,3 +251,54 @@ class TestPlans:
         records = [Record(f"t{number}", b"") for number in range(10)]
         assert session.send_outcomes(records) == records
         assert session.stats()["b"]["sent"] == 10
+
+
+class TestCountsOfManyTopics:
+    def test_are_exact_when_another_thread_still_counts(self) -> None:
+        """As one that waits in a hook while others meet a thousand topics."""
+
+        class Waits:
+            def on_send(self, record: Record) -> Any:
+                if record.value == b"wait":
+                    inside.set()
+                    assert go_on.wait(10)
+                    return DROP
+                return record
+
+        class Pass:
+            def on_send(self, record: Record) -> Record:
+                return record
+
+        inside, go_on = threading.Event(), threading.Event()
+        session = Chain([Waits(), Pass()]).open(Context())
+        thread = threading.Thread(target=session.send_outcome, args=[Record("topic-0", b"wait")])
+        thread.start()
+        assert inside.wait(10)
+        for number in range(5_000):
+            session.send_outcome(Record(f"topic-{number}", b"1"))
+        go_on.set()
+        thread.join()
+        assert [counts["sent"] for counts in session.stats().values()] == [5_001, 5_000]
+
+    def test_are_exact_under_several_threads(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def send(thread: int) -> None:
+            for number in range(3_000):
+                session.send_outcome(Record(f"topic-{(number + thread) % 37}", b"1"))
+
+        class Pass:
+            def on_send(self, record: Record) -> Record:
+                return record
+
+        monkeypatch.setattr(fold, "_PLANS_LIMIT", 5)
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        session = Chain([Pass()]).open(Context())
+        try:
+            threads = [threading.Thread(target=send, args=[index]) for index in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(before)
+        assert [counts["sent"] for counts in session.stats().values()] == [12_000]
