@@ -17,16 +17,22 @@ from headerware.clients.batches import Sendable, error_of, first_callback, messa
 from headerware.clients.cluster import cluster_id_port
 from headerware.clients.dead_letters import unstored
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
+from headerware.clients.messages import wire_headers
 from headerware.clients.partitions import PartitionPicker
 from headerware.clients.producer_fan_out import FanOutProducer
 from headerware.clients.producer_reports import queue
-from headerware.clients.raw import has_plain_names, needs_more_than_c, plain_headers, unless_chained
+from headerware.clients.raw import (
+    has_plain_names,
+    needs_more_than_c,
+    of_our_types,
+    plain_headers,
+    unless_chained,
+)
 from headerware.clients.serde_errors import as_client_error
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
-from headerware.core.edge import normalised, to_wire
 from headerware.core.errors import HeaderwareError
 from headerware.core.fold import Outcome
 from headerware.core.headers import EMPTY, Headers, HeadersLike
@@ -163,9 +169,11 @@ class Producer(FanOutProducer):
             try:
                 _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
             except TypeError:
-                if not headers or (plain := plain_headers(headers)) is headers:
+                record = of_our_types(topic, value, key, headers)
+                if record is None:
                     raise
-                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, plain)
+                wire, value, key = wire_headers(record.headers), record.value, record.key
+                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, wire)
             return
         try:
             given = EMPTY if headers is None else _normalised(Headers, headers)
@@ -230,11 +238,11 @@ class Producer(FanOutProducer):
         Returns:
             how many were queued; each of the others has a KafkaError under ``_error``.
         """
-        if not isinstance(topic, str):
-            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         if not self._chained and not needs_more_than_c(topic, messages):
             sent: int = _C.produce_batch(self, topic, messages, partition, callback, on_delivery)
             return sent
+        if not isinstance(topic, str):
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         records = message_records(messages, partition)
         errors = self.produce_many(topic, records, on_delivery=first_callback(callback, on_delivery))
         for message, error in zip(messages, errors, strict=True):
@@ -274,7 +282,16 @@ class Producer(FanOutProducer):
         for item in chunk:
             try:
                 record, own = to_record(topic, item)
-                queue(self, to_wire(normalised(record)), first_callback(own, on_delivery))
+                Producer.produce(
+                    self,
+                    topic,
+                    record.value,
+                    record.key,
+                    -1 if record.partition is None else record.partition,
+                    first_callback(own, on_delivery),
+                    timestamp=record.timestamp_ms or 0,
+                    headers=record.headers,
+                )
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 errors.append(error)

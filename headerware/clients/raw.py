@@ -11,8 +11,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from headerware.core.errors import HeaderError
+from headerware.core.edge import normalised, to_wire
+from headerware.core.errors import HeaderError, HeaderwareError
 from headerware.core.headers import Headers
+from headerware.core.record import Record
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -62,6 +64,14 @@ def plain_headers(headers: Any) -> Any:
         return list(Headers(headers))
     except HeaderError:
         return headers
+
+
+def of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
+    """Return what confluent-kafka refused as it takes it, where a chain would have taken it; else None."""
+    try:
+        return to_wire(normalised(Record(topic, value, key, headers)))
+    except HeaderwareError:
+        return None
 
 
 def needs_more_than_c(topic: Any, messages: Any) -> bool:

@@ -609,7 +609,7 @@ class TestMany:
     ) -> None:
         producer = make_producer()
         errors = producer.produce_many(topic, [{"value": b"1", "headers": {"a": "1"}}, {"value": 5}])
-        assert [type(error) for error in errors] == [type(None), RecordError]
+        assert [type(error) for error in errors] == [type(None), TypeError]
         producer.flush(10)
         assert wire(connection, topic, 1)[0].headers() == [("a", b"1")]
 

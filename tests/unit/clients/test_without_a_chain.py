@@ -95,6 +95,16 @@ class TestNoHeaders:
         assert not message.headers()
 
 
+class TestBuffers:
+    @pytest.mark.parametrize("buffer", [bytearray, memoryview])
+    def test_are_sent_as_bytes(self, producer: Producer, topic: str, on_the_wire: Any, buffer: Any) -> None:
+        producer.produce(topic, buffer(b"v"), buffer(b"k"), headers=[("a", b"1")])
+        assert producer.produce_many(topic, [{"value": buffer(b"w")}]) == [None]
+        first, second = on_the_wire(2)
+        assert (first.value(), first.key(), first.headers()) == (b"v", b"k", [("a", b"1")])
+        assert second.value() == b"w"
+
+
 class TestWhatIsWrong:
     """It is confluent-kafka's to refuse, or to take as it does."""
 
