@@ -83,13 +83,13 @@ class PatternReader(CharacterReader):
         self._groups = 0
         self._closed: set[int] = set()
         self._names: dict[str, int] = {}
-        self.degree = 0
+        self.degree: int = 0
         """How many parts repeat as often as the text allows; the ways grow with its length to this power."""
-        self.choices = 1
+        self.choices: int = 1
         """How many ways there are beside that, whatever the text."""
-        self.is_nested = False
+        self.is_nested: bool = False
         """Whether a part that matches in several ways is repeated: then the ways grow exponentially."""
-        self.repeats_nothing = False
+        self.repeats_nothing: bool = False
         """Whether a part is repeated that may match nothing, where RE2 goes on and Java does not."""
         self._least = 0
 
