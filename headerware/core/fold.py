@@ -6,7 +6,7 @@ the handler the record is still the last good one.
 
 from __future__ import annotations
 
-from collections import deque
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
@@ -25,6 +25,8 @@ Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # ty
 """What became of one record: it, several, none yet (an empty list), dropped, or refused."""
 
 _PLANS_LIMIT: Final = 1_000
+_OWN_REFERENCES: Final = 3
+"""Those of the list, of the loop over it and of the call that asks."""
 _INCOMPLETE: Final = "a slice was dropped further on, and without it nobody can glue the message"
 
 
@@ -51,8 +53,7 @@ class Fold:
         self._edge = edge
         self._failures: Final = Failures(bury)
         self._plans: dict[str, Plan] = {}
-        self._gone: deque[list[tuple[str, int]]] = deque()
-        """What forgotten plans have counted, once the last thread has left them."""
+        self._retired: list[Plan] = []
         self._forgotten: dict[str, int] = {}
         self._lock: Final = Lock()
 
@@ -113,21 +114,26 @@ class Fold:
                 plan = self._plans.get(topic)
                 if plan is None:
                     if len(self._plans) >= _PLANS_LIMIT:
-                        self._plans = {}
-                        self._add_gone()
-                    plan = self._plans[topic] = Plan(topic, self._direction, self._steps, self._gone.append)
+                        self._retired, self._plans = [*self._retired, *self._plans.values()], {}
+                        self._add_retired()
+                    plan = self._plans[topic] = Plan(topic, self._direction, self._steps)
         return plan
 
-    def _add_gone(self) -> None:
-        while self._gone:
-            _add_up(self._forgotten, self._gone.popleft())
+    def _add_retired(self) -> None:
+        """Add up forgotten plans, but for those with which another thread still works, and so counts."""
+        counts, kept = dict(self._forgotten), []
+        for plan in self._retired:
+            if sys.getrefcount(plan) > _OWN_REFERENCES:
+                kept.append(plan)
+            else:
+                _add_up(counts, plan.counts())
+        self._forgotten, self._retired = counts, kept
 
     def records_by_step(self) -> dict[str, int]:
         """Count the records that each step's plans have taken in."""
         with self._lock:
-            self._add_gone()
             counts = dict(self._forgotten)
-            for plan in self._plans.values():
+            for plan in [*self._retired, *self._plans.values()]:
                 _add_up(counts, plan.counts())
         return counts
 

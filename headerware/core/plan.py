@@ -79,22 +79,11 @@ class Step:
 
 
 class Plan:
-    """The hooks of one direction for one topic, in the order in which they run.
+    """The hooks of one direction for one topic, in the order in which they run."""
 
-    Args:
-        gone: told the counts when nobody holds the plan any more, and so nobody counts.
-    """
+    __slots__ = ("_flow", "batches", "direction", "hooks", "records", "steps", "topic")
 
-    __slots__ = ("_flow", "_gone", "batches", "direction", "hooks", "records", "steps", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        direction: Direction,
-        steps: Sequence[Step],
-        gone: Callable[[list[tuple[str, int]]], object],
-    ) -> None:
-        self._gone: Final = gone
+    def __init__(self, topic: str, direction: Direction, steps: Sequence[Step]) -> None:
         self.topic: Final = topic
         self.direction: Final = direction
         self.records: int = 0
@@ -111,10 +100,6 @@ class Plan:
                 self.hooks.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
         self._flow: list[int] = [0] * (len(self.steps) + 1)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_flow"):  # else an interrupt came while it was made
-            self._gone(self.counts())
 
     def leave(self, index: int) -> None:
         """Note that a record got no further than a step."""
