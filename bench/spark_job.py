@@ -7,10 +7,10 @@ import json
 import os
 import shutil
 import statistics
-import struct
 import sys
 import threading
 import time
+from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -130,11 +130,11 @@ def decode_by_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         for key, value, pairs in zip(*columns, strict=True):
             covered = b"".join(pair["key"].encode() + pair["value"] for pair in pairs[:-1])
             digest = hmac.digest(KEY, key + value + covered, "sha256")
-            hmac.compare_digest(digest, pairs[-1]["value"][-32:])
+            hmac.compare_digest(digest, a2b_base64(pairs[-1]["value"])[-32:])
             values.append(decompress(value))
             kept = [pair for pair in pairs if pair["key"] not in {"hw.sig", "hw.compress", "hw.trail"}]
             trail = next(pair["value"] for pair in pairs if pair["key"] == "hw.trail")
-            kept.append({"key": "hw.trail", "value": trail + struct.pack(">q", time.time_ns() // 1_000_000)})
+            kept.append({"key": "hw.trail", "value": trail + b",at=%d" % (time.time_ns() // 1_000_000)})
             headers.append(kept)
         at, of_headers = (batch.schema.get_field_index(name) for name in ("value", "headers"))
         decoded = batch.set_column(at, "value", pa.array(values, pa.binary()))

@@ -15,8 +15,8 @@ from unicodedata import is_normalized
 
 import msgspec
 
-from headerware.core.errors import KeyringError
-from headerware.core.topics import TopicPatterns
+from headerware.core.errors import ConfigError, KeyringError
+from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -320,8 +320,10 @@ def _shown(moment: datetime | int) -> str:
 
 
 def _wrong_limits(key: Key) -> str | None:
-    if not all(pattern.removeprefix("!") and pattern.isprintable() for pattern in key.topics):
-        return "its topics are patterns such as orders.*, and one of them is empty or not printable"
+    try:
+        check_patterns(key.topics, path="topics")
+    except ConfigError as error:
+        return f"its {error}"
     if not key.use or not all(map(_PURPOSE.fullmatch, key.use)):
         return "its use is one or more lower-case words, such as sign"
     for name, moment in (("not_before", key.not_before), ("not_after", key.not_after)):

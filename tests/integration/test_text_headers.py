@@ -94,7 +94,6 @@ class TestTextHeaders:
         assert found["hw.compress"] == "zstd"
         assert found["hw.schema"].startswith("value:")
 
-    @pytest.mark.xfail(strict=True, reason="hw.sig and hw.slice are not text yet")
     def test_slices_and_signatures_are_text_too(
         self, connection: dict[str, Any], topic: str, chain: Callable[..., Chain], protecting: list[Any]
     ) -> None:

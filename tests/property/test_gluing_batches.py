@@ -55,7 +55,8 @@ WORK = pickle.dumps(
 CUTTER = Chain([Slice(max_bytes=1_000)])
 
 keys = st.none() | st.binary(max_size=4)
-pairs = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2)
+names = st.text(st.characters(exclude_characters="\0~", exclude_categories=["Cs"]), max_size=3)
+pairs = st.lists(st.tuples(names, st.none() | st.binary(max_size=3)), max_size=2)
 messages = st.lists(
     st.tuples(st.integers(0, 2), st.integers(1_500, 4_000), keys, pairs), min_size=1, max_size=5
 )
