@@ -177,7 +177,9 @@ class Producer(FanOutProducer):
             return
         try:
             given = EMPTY if headers is None else _normalised(Headers, headers)
-            user = first_callback(callback, on_delivery, self._default)
+            user = self._default
+            if callback is not None or on_delivery is not None:
+                user = first_callback(callback, on_delivery)
         except Exception as error:
             pass_on_interrupt(error)
             self._deliveries.failed(Record(topic, value, key), error)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import HeaderError, RecordError, TransportHeaderError
-from headerware.core.headers import Headers
+from headerware.core.headers import EMPTY, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,8 +67,11 @@ def admit_bytes(record: Record) -> Record:
     ):
         for pair in headers:
             if pair[0] not in _admitted:
-                _admit_name(pair[0])
-        return record
+                break
+        else:
+            global _last_admitted  # noqa: PLW0603 - what another thread has put there says the same of its own headers
+            _last_admitted = headers
+            return record
     return to_wire(admit(record))
 
 
@@ -80,9 +82,10 @@ def require_wire_names(record: Record) -> Record:
         HeaderError: a name with a zero byte, where librdkafka cuts it, or one that UTF-8 cannot express, at
             which confluent-kafka ends the process.
     """
-    for pair in record.headers:
-        if pair[0] not in _writable:
-            _require_writable(pair[0])
+    if record.headers is not _last_admitted:
+        for pair in record.headers:
+            if pair[0] not in _writable:
+                _require_writable(pair[0])
     return record
 
 
@@ -92,31 +95,35 @@ def require_plain_names(record: Record) -> Record:
     Raises:
         HeaderError: as :func:`require_wire_names` does, or a name such as ``~C``.
     """
-    for pair in record.headers:
-        if pair[0][:1] == "~" and _MARKER.fullmatch(pair[0]):
-            raise HeaderError(
-                f"header {pair[0]!r} would be read as the id of one of Headerware's own headers "
-                f"(spec/header-ids.md); give it another name, or let the 'compact' interceptor escape it"
-            )
-        if pair[0] not in _writable:
-            _require_writable(pair[0])
+    if record.headers is not _last_admitted:
+        for pair in record.headers:
+            if pair[0] in _MARKERS:
+                raise HeaderError(
+                    f"header {pair[0]!r} would be read as the id of one of Headerware's own headers "
+                    f"(spec/header-ids.md); give it another name, or let the 'compact' interceptor escape it"
+                )
+            if pair[0] not in _writable:
+                _require_writable(pair[0])
     return record
 
 
 _NAMES_LIMIT: Final = 1_000
 _NAME_LENGTH_LIMIT: Final = 200
-_MARKER: Final = re.compile("~(?![BGK])[A-L]")
+_MARKERS: Final = frozenset(f"~{letter}" for letter in "ACDEFHIJL")
 """The compact keys of Headerware's own headers but those that applications may send (LINEAGE)."""
 _admitted: set[str] = set()
 _writable: set[str] = set()
 """Names that have been looked at, so that each is looked at once."""
+_last_admitted: Headers = EMPTY
+"""The headers that were admitted last; the last step need not look at them again if no hook changed them."""
 
 
 def _admit_name(name: str) -> None:
     if name[: len(RESERVED)].casefold() == RESERVED and name not in LINEAGE:
         raise _reserved(name)
     _require_writable(name)
-    _remember(_admitted, name)
+    if name not in _MARKERS:
+        _remember(_admitted, name)
 
 
 def _require_writable(name: str) -> None:
