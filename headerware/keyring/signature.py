@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -115,10 +115,8 @@ encode_stamp: Final[Callable[[int, bytes, int], bytes]] = _stamp.pack
 """Write the stamp: time in milliseconds since the epoch, 8 bytes of producer id, sequence."""
 
 
-def decode_stamp(stamp: bytes) -> tuple[int, bytes, int]:
-    """Read time, producer id and sequence."""
-    signed_at_ms, producer, sequence = _stamp.unpack(stamp)
-    return signed_at_ms, producer, sequence
+decode_stamp: Final[Callable[[bytes], Any]] = _stamp.unpack
+"""Read the stamp: time, producer id, sequence."""
 
 
 class _Names(dict[str, bytes]):
