@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import click
 import confluent_kafka
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from demo.data import records
 from demo.spark import start
@@ -68,14 +68,15 @@ def create(servers: str, topics: Sequence[str], group: str) -> None:
     for future in admin.create_topics([NewTopic(topic, PARTITIONS) for topic in topics]).values():
         future.result(30)
     places = [TopicPartition(topic, number, 0) for topic in topics for number in range(PARTITIONS)]
-    deadline = time.monotonic() + 30
-    while True:  # brokers hear of new topics a moment after they are created
-        (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
-        if all(place.error is None for place in future.result(30).topic_partitions):
-            return
-        if time.monotonic() > deadline:
-            sys.exit("the brokers do not know the new topics after 30 s")
+    asked = [ConsumerGroupTopicPartitions(group, places)]
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:  # brokers hear of new topics and groups a moment later
+        (future,) = admin.alter_consumer_group_offsets(asked, request_timeout=5).values()
+        with contextlib.suppress(KafkaException):
+            if all(place.error is None for place in future.result().topic_partitions):
+                return
         time.sleep(0.1)
+    sys.exit("the brokers do not know the new topics and the group after 60 s")
 
 
 def produce(servers: str, run: str) -> int:

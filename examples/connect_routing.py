@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headerware import Producer, TransformError
+from headerware import ConfigError, Producer, TransformError
 from headerware.testing import EmbeddedCluster
 
 CHAIN = Path(__file__).with_name("connect_routing.toml")
@@ -120,7 +120,11 @@ def main(bootstrap_servers: str | None) -> None:
     """Route orders by what is in them."""
     topic = f"orders-{time.time_ns()}"
     with cluster(bootstrap_servers, [f"{topic}-{place}" for place in PLACES]) as servers:
-        if not run(Console(highlight=False, soft_wrap=True), servers, topic):
+        try:
+            as_expected = run(Console(highlight=False, soft_wrap=True), servers, topic)
+        except ConfigError as error:  # where CEL is missing, it names the command that installs it
+            sys.exit(str(error))
+        if not as_expected:
             sys.exit("the orders are not where they should be")
 
 

@@ -82,7 +82,7 @@ def consume(servers: str, topic: str, console: Console) -> None:
 @click.option("--count", default=5, show_default=True, help="How many records to mirror.")
 def main(source: str | None, target: str | None, topic: str, count: int) -> None:
     """Link two clusters."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     with contextlib.ExitStack() as stack:
         if source is None:
             source = stack.enter_context(EmbeddedCluster()).bootstrap_servers

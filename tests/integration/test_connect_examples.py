@@ -29,6 +29,12 @@ main.__globals__[part] = eval(changed, main.__globals__)
 main(None)
 """
 
+WITHOUT_CEL: Final = """\
+import runpy, sys
+sys.modules["cel_expr_python"] = None
+runpy.run_path(sys.argv[1])["main"].callback(None)
+"""
+
 
 def ended(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
@@ -92,6 +98,12 @@ class TestRouting:
         assert re.search(r"│ 2 +│ US .*│ high +│", topics[2])
         assert "order 5 was refused: transforms.route (ContentRouter): topic.expression reads what" in output
         assert "dropped by the filter: [4]" in output
+
+    def test_says_in_one_line_what_installs_the_expressions(self, tmp_path: Path) -> None:
+        done = ended(tmp_path, "-c", WITHOUT_CEL, str(EXAMPLES / "connect_routing.py"))
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert re.search(r"expressions need the package cel-expr-python: .* -m pip install ", line)
 
 
 @pytest.mark.parametrize("name", NAMES)
