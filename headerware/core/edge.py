@@ -103,8 +103,14 @@ def require_plain_names(record: Record) -> Record:
     return record
 
 
+def is_own(name: str) -> bool:
+    """Return whether a name is one of Headerware's own, in any case, or the compact key of one."""
+    return name[: len(RESERVED)].casefold() == RESERVED or _OWN_KEY.fullmatch(name) is not None
+
+
 _NAMES_LIMIT: Final = 1_000
 _NAME_LENGTH_LIMIT: Final = 200
+_OWN_KEY: Final = re.compile("~[A-L]")
 _MARKER: Final = re.compile("~(?![BGK])[A-L]")
 """The compact keys of Headerware's own headers but those that applications may send (LINEAGE)."""
 _admitted: set[str] = set()

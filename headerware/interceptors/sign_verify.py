@@ -321,7 +321,7 @@ class Verifying:
         if repeats(names[:at], added):
             raise SignatureError(
                 "a header that was added behind hw.sig repeats a signed name, or its name begins with hw. "
-                "(in any case)"
+                "(in any case) or is an id of such a name"
             )
         if self._rules.uncovered == "refuse":
             raise SignatureError(
