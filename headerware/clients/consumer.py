@@ -120,6 +120,7 @@ class Consumer(InboxConsumer):
         self._refused_offsets: dict[Place, TopicPartition] = {}
         self._pauses: dict[Place, tuple[int | None, float, float]] = {}
         self._next_refused_commit = self._held_until = self._next_poll = 0.0
+        self._held_at = self._held_s = 0.0
         self._deferred: Exception | None = None
         self._finish = weakref.finalize(self, _close_all, session, letters)
         self._chained = True
@@ -315,7 +316,10 @@ class Consumer(InboxConsumer):
         if now < self._next_tick:
             return
         self._next_tick = now + _TICK_S
-        for outcome in self._session.poll():
+        self._count_held(now)
+        if self._held_s and not self._session.safe_offsets():
+            self._held_s = 0.0
+        for outcome in self._session.poll(self._session.context.now_ms() - int(self._held_s * 1000)):
             self._inbox.add_released(outcome)
         if self._offsets.gathers and not self._inbox:
             # What has expired holds nothing back any more.

@@ -57,6 +57,10 @@ class InboxConsumer(PartitionsConsumer):
     _refused: int
     _pauses: dict[Place, tuple[int | None, float, float]]
     _held_until: float
+    _held_at: float
+    """Up to when the time of standing still has been counted; 0 while nothing is held back."""
+    _held_s: float
+    """How long nothing could come, so that what waits for more of its message has not waited in vain."""
     _next_poll: float
 
     _silenced: list[TopicPartition]
@@ -146,7 +150,15 @@ class InboxConsumer(PartitionsConsumer):
         offset, pause, _ = self._pauses.get(entry.place, (None, 0.0, 0.0))
         pause = min(pause * 2, _LONGEST_PAUSE_S) if offset == entry.offset and pause else _FIRST_PAUSE_S
         self._pauses[entry.place] = entry.offset, pause, time.monotonic() + pause
+        self._count_held(time.monotonic())
+        self._held_at = self._held_at or time.monotonic()
         self._stay_in_the_group(0)
+
+    def _count_held(self, now: float) -> None:
+        """Add up how long the stream has stood still."""
+        if self._held_at:
+            self._held_s += now - self._held_at
+            self._held_at = now if self._held_until else 0.0
 
     def _waits_for_a_letter(self, left: float) -> bool:
         """Wait until a dead letter may be tried again; False if none holds the stream."""

@@ -80,7 +80,7 @@ def dead_letters(
 ) -> Iterator[tuple[Record, bool]]:
     """Make the letters to try, the best first, and say of each whether it is only a stub.
 
-    First comes one with the whole reason, then those with a shorter reason, then stubs.
+    First comes one with the whole reason, then those with a shorter reason, one without the time, then stubs.
 
     Args:
         record: the original, as it came.
@@ -94,6 +94,8 @@ def dead_letters(
         if letter != tried:
             yield letter, False
         tried = letter
+    if letter.timestamp_ms is not None:  # it may be the time that the topic refuses
+        yield letter.replace(timestamp_ms=None), False
     if not stubs:
         return
     bare = record.replace(value=None, key=None, headers=EMPTY)

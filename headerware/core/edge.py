@@ -107,9 +107,16 @@ def require_plain_names(record: Record) -> Record:
     return record
 
 
+def is_own(name: str) -> bool:
+    """Return whether a name is one of Headerware's own, in any case, or the compact key of one."""
+    return name[: len(RESERVED)].casefold() == RESERVED or name in _OWN_KEYS
+
+
 _NAMES_LIMIT: Final = 1_000
 _NAME_LENGTH_LIMIT: Final = 200
-_MARKERS: Final = frozenset(f"~{letter}" for letter in "ACDEFHIJL")
+_OWN_KEYS: Final = frozenset(f"~{letter}" for letter in "ABCDEFGHIJKL")
+"""The compact keys of Headerware's own headers."""
+_MARKERS: Final = _OWN_KEYS - {"~B", "~G", "~K"}
 """The compact keys of Headerware's own headers but those that applications may send (LINEAGE)."""
 _admitted: set[str] = set()
 _writable: set[str] = set()

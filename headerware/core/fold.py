@@ -138,7 +138,7 @@ class Fold:
         return counts
 
     def _fold(self, plan: Plan, start: int, record: Record, original: Record) -> Outcome:
-        current, topic = record, record.topic
+        current, topic, keeps = record, record.topic, plan.keeps_local
         hook: Any = None
         out: Any = None
         try:
@@ -148,6 +148,7 @@ class Fold:
                     out.__class__ is not Record
                     or out.topic is not topic
                     or out.headers.__class__ is not Headers
+                    or (keeps and out.local is None and current.local is not None)
                 ):
                     break
                 current = out
@@ -170,7 +171,7 @@ class Fold:
             return DROP
         if isinstance(out, Record):
             try:
-                sound = _sound(out, plan, step)
+                sound = _sound(out, plan, step, current)
             except HeaderwareError as wrong:
                 return self._failed(plan, index, wrong, current, original)
             return self._next(plan, index, sound, original)
@@ -188,7 +189,7 @@ class Fold:
         self, plan: Plan, index: int, out: Iterable[Any], current: Record, original: Record
     ) -> Outcome:
         try:
-            records = [_sound(record, plan, plan.steps[index]) for record in out]
+            records = [_sound(record, plan, plan.steps[index], current) for record in out]
         except Exception as error:  # noqa: BLE001 - a generator is a hook that runs later
             pass_on_interrupt(error)
             return self._failed(plan, index, error, current, original)
@@ -212,7 +213,7 @@ class Fold:
         while True:
             try:
                 made = iter(records) if made is None else made
-                record = _sound(next(made), plan, step)
+                record = _sound(next(made), plan, step, current)
             except StopIteration:
                 return
             except Exception as error:  # noqa: BLE001 - cutting is a hook that runs later
@@ -250,7 +251,7 @@ class Fold:
                 going, self._step_batch(plan, index, [entry[0] for _, entry in going]), strict=True
             ):
                 if out.__class__ is Record and out.topic == plan.topic and out.headers.__class__ is Headers:
-                    live[slot] = (out, original)
+                    live[slot] = (_with_local(out, plan, current), original)
                     continue
                 plan.leave(index)
                 if isinstance(out, Exception):
@@ -306,14 +307,21 @@ def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
         return error
 
 
-def _sound(record: Any, plan: Plan, step: Step) -> Record:
-    """Return a record that a hook returned, with plain headers; raise what is wrong with it."""
+def _sound(record: Any, plan: Plan, step: Step, current: Record) -> Record:
+    """Return a record that a hook made of another, with plain headers; raise what is wrong with it."""
     if not isinstance(record, Record):
         raise InterceptorError(f"gave a {type(record).__name__} among its records; expected Records only")
     sound = _normalised(record)
     if sound.topic != plan.topic and stage_of(step.interceptor) is not Stage.OBJECTS:
         raise InterceptorError("changed the topic; only transforms at the object stage may")
-    return sound
+    return _with_local(sound, plan, current)
+
+
+def _with_local(record: Record, plan: Plan, current: Record) -> Record:
+    """Return a record with the state of the one that it was made of, unless it has one of its own."""
+    if plan.keeps_local and record.local is None and current.local is not None:
+        return record.replace(local=current.local)
+    return record
 
 
 def _normalised(record: Record) -> Record:

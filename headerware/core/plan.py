@@ -7,6 +7,8 @@ from itertools import accumulate
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from headerware.core.hooks import Place
+from headerware.core.order import place_of
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class Step:
 class Plan:
     """The hooks of one direction for one topic, in the order in which they run."""
 
-    __slots__ = ("_flow", "batches", "direction", "hooks", "records", "steps", "topic")
+    __slots__ = ("_flow", "batches", "direction", "hooks", "keeps_local", "records", "steps", "topic")
 
     def __init__(self, topic: str, direction: Direction, steps: Sequence[Step]) -> None:
         self.topic: Final = topic
@@ -99,6 +101,8 @@ class Plan:
                 own = single is not None and single not in self.hooks
                 self.hooks.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
+        self.keeps_local: Final[bool] = direction == "consume" and any(map(_relies_on_local, self.steps))
+        """Whether a record that a hook makes anew has to keep the state of the one that came."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
 
     def leave(self, index: int) -> None:
@@ -128,6 +132,11 @@ class Plan:
             if step.position > position if sending else step.position < position:
                 return index
         return len(self.steps)
+
+
+def _relies_on_local(step: Step) -> bool:
+    """Whether a step settles, or says what it has verified."""
+    return step.position < -1 or place_of(step.interceptor) is Place.SIGN
 
 
 def _call(single: Callable[..., Any] | None, batch: Callable[..., Any] | None, record: Any) -> Any:

@@ -63,7 +63,7 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
 
     A record is remembered when no step has refused it: of one that was refused, a copy and its dead letter
     are delivered. What was delivered and not processed comes again from its place only, so commit what has
-    been processed, and nothing before. A step that makes a new record must keep the old one's ``local``.
+    been processed, and nothing before. A step that gives a record another ``local`` must keep what is there.
 
     Without ``sign`` to its right whoever can write to a topic can announce another's identities.
 

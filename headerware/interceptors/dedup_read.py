@@ -128,8 +128,8 @@ class Reading:
 
 
 def _settled(record: Record) -> Record:
-    local = record.local or {}
-    rest = {name: state for name, state in local.items() if name != _UNSETTLED} if len(local) > 1 else None
+    # Empty rather than None, for the session gives a record without any the state of the one before.
+    rest = {name: state for name, state in (record.local or {}).items() if name != _UNSETTLED}
     return Record(
         record.topic,
         record.value,

@@ -260,6 +260,8 @@ class Verifying:
         except WireFormatError as error:
             raise SignatureError(f"its hw.sig cannot be read: {error}") from error
         except KeyringError as error:
+            if self._file.failure is not None:  # nobody can tell what keys there are
+                raise KeyringError(f"{error}, as it was last read: {self._file.failure}") from error
             raise SignatureError(f"signed with a key that is not trusted here: {error}") from error
         self._check_origin(statement, record.topic, own)
         ready = verifier(key, beginning(key.algorithm, value[:end]))
@@ -321,7 +323,7 @@ class Verifying:
         if repeats(names[:at], added):
             raise SignatureError(
                 "a header that was added behind hw.sig repeats a signed name, or its name begins with hw. "
-                "(in any case)"
+                "(in any case) or is an id of such a name"
             )
         if self._rules.uncovered == "refuse":
             raise SignatureError(

@@ -146,6 +146,11 @@ class KeyringFile:
                 raise
         return self.current(now_ms).verifying_key(key_id, version)
 
+    @property
+    def failure(self) -> str | None:
+        """Why the file cannot be used just now, so that the keys in it are not known; None if it can."""
+        return self._failure
+
     def _looked_again(self, now_ms: int) -> bool:
         with self._lock:
             unused_ms = now_ms - _EXTRA_LOOKS * _EXTRA_LOOK_MS

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from headerware.core.edge import is_own
 from headerware.core.errors import SignatureError, WireFormatError
 from headerware.core.headers import Pair
 
@@ -175,9 +176,12 @@ def rest_of_signed_bytes() -> Rest:
 
 
 def repeats(covered: Iterable[str], added: Iterable[str]) -> bool:
-    """Whether a header that was added later bears a name that is signed or reserved, in any case."""
+    """Whether a header that was added later bears a name that is signed or reserved, in any case.
+
+    The compact keys of reserved names are reserved, too.
+    """
     signed = {name.casefold() for name in covered}
-    return any(name in signed or name.startswith("hw.") for name in map(str.casefold, added))
+    return any(is_own(name) or name.casefold() in signed for name in added)
 
 
 def _text(what: str, text: str) -> bytes:

@@ -284,6 +284,20 @@ class TestTooLarge:
         assert message.endswith(b"...")
         assert len(message) < 200
 
+    def test_one_whose_time_the_topic_refuses_keeps_its_payload(self) -> None:
+        stored: list[Record] = []
+
+        def publish(letter: Record) -> None:
+            if letter.timestamp_ms is not None:
+                raise DeadLetterError("its timestamp is out of the topic's range", unfit=True)
+            stored.append(letter)
+
+        session = Chain([refusing(dead_letter_headers="spring")]).open(Context(publish=publish))
+        assert session.consume_outcome(ORIGINAL.replace(timestamp_ms=1_767_225_600_000)) is DROP
+        assert [(letter.value, letter.key) for letter in stored] == [(ORIGINAL.value, ORIGINAL.key)]
+        assert "kafka_dlt-original-timestamp" in stored[0].headers
+        assert session.stats()["sign"].get("stubs", 0) == 0
+
     @pytest.mark.parametrize("names", ["connect", "spring"])
     def test_then_a_stub_stands_for_the_record(self, names: str) -> None:
         letter = self.published(wire_size(self.LARGE), dead_letter_headers=names)

@@ -330,6 +330,25 @@ class TestSignRotation:
         (read,) = session.consume([signed])
         assert read.replace(local=None) == RECORD
 
+    @pytest.mark.parametrize("waits_ms", [0, 5000])
+    def test_a_key_may_stand_in_a_keyring_that_is_broken(
+        self, path: Path, clock: Clock, waits_ms: int
+    ) -> None:
+        session = Chain([Sign(keyring=str(path))]).open(Context(side="consumer", now_ms=clock))
+        edit_keyring(path, lambda ring: with_rotation(ring, "hmac"))
+        signed = opened(path, clock).on_send(RECORD)
+        good = path.read_bytes()
+        path.write_bytes(b"{")
+        clock.now += waits_ms
+        outcome = session.consume_outcome(signed)
+        assert isinstance(outcome, HeldBackError)
+        assert "no version 2 of a key 'hmac'" in str(outcome)
+        assert "keys.json is no keyring" in str(outcome)
+        path.write_bytes(good)
+        clock.now += 1000
+        (read,) = session.consume([signed])
+        assert read.replace(local=None) == RECORD
+
     def test_revocation_stops_a_running_sender(self, path: Path, clock: Clock) -> None:
         sender = opened(path, clock)
         sender.on_send(RECORD)

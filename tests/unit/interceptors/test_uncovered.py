@@ -233,7 +233,9 @@ class TestRefused:
         with pytest.raises(SignatureError, match="not covered, the first of them 'x'"):
             read(keys, [appended(sent(keys)[0], ADDED)], uncovered="refuse")
 
-    @pytest.mark.parametrize("name", ["TENANT", "Tenant", "tenant", "HW.Compress", "Hw.x", "hW.sig", "hw."])
+    @pytest.mark.parametrize(
+        "name", ["TENANT", "Tenant", "tenant", "HW.Compress", "Hw.x", "hW.sig", "hw.", "~B", "~C", "~L"]
+    )
     @pytest.mark.parametrize("uncovered", ["strip", "refuse", "pass"])
     def test_a_signed_or_reserved_name_in_any_case(self, keys: str, name: str, uncovered: Any) -> None:
         with pytest.raises(SignatureError, match=r"behind hw\.sig"):

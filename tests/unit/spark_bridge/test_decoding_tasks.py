@@ -499,3 +499,22 @@ class TestSignedRows:
             )
         )
         assert {entry.by_whom for trail in trails for entry in read_trail(trail)} == {"a", "a/job"}
+
+    @pytest.mark.parametrize("uncovered", ["strip", "refuse", "pass"])
+    def test_what_stands_behind_a_signature_is_treated_as_in_clients(
+        self, tmp_path: Path, uncovered: Any
+    ) -> None:
+        keys = tmp_path / "keys.json"
+        edit_keyring(keys, lambda ring: with_new_key(ring, "k", "hmac-sha256"), create=True)
+        steps = [Dedup(), Sign(keyring=str(keys), key_id="k", uncovered=uncovered)]
+        plain, added, hidden = Chain(steps).open().send(orders(3))
+        added = added.with_headers(added.headers.add("x", b"1"))
+        hidden = hidden.with_headers(hidden.headers.add("hw.slice", b"1"))
+        found = decoded(work_of(*steps, failures="route"), batch_of([plain, added, hidden])).to_pylist()
+        shown = [row["failure"]["error"] if row["failure"] else row["headers"] for row in found]
+        expected: dict[str, Any] = {
+            "strip": [],
+            "refuse": "SignatureError",
+            "pass": [{"key": "x", "value": b"1"}],
+        }
+        assert [each or [] for each in shown] == [[], expected[uncovered], "SignatureError"]

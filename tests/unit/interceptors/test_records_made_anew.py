@@ -1,0 +1,116 @@
+"""Steps that make a new record of the one that came: what the chain knows of that is not lost with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headerware.core.chain import Chain
+from headerware.core.context import Context
+from headerware.core.errors import SignatureError
+from headerware.core.headers import Headers
+from headerware.core.hooks import Stage
+from headerware.core.record import Record
+from headerware.core.session import Session
+from headerware.interceptors.dedup import Dedup
+from headerware.interceptors.sign import Sign
+from headerware.interceptors.slice import Slice
+from headerware.keyring import Keyring, encode_keyring, with_new_key
+
+RECORD = Record("orders", b'{"id":1}', b"k-1", Headers([("tenant", b"blue")]), partition=3, offset=1042)
+
+
+def anew(record: Record, topic: str | None = None) -> Record:
+    """Return what an application writes that knows nothing of ``local``."""
+    return Record(
+        topic or record.topic,
+        record.value,
+        record.key,
+        record.headers,
+        partition=record.partition,
+        offset=record.offset,
+    )
+
+
+class One:
+    def on_consume(self, record: Record) -> Record:
+        return anew(record)
+
+
+class Several:
+    def on_consume(self, record: Record) -> list[Record]:
+        return [anew(record)]
+
+
+class Lazily:
+    def on_consume(self, record: Record) -> Iterator[Record]:
+        yield anew(record)
+
+
+class InBatches:
+    def on_consume_batch(self, records: list[Record]) -> list[Any]:
+        return [anew(record) for record in records]
+
+
+class Elsewhere:
+    stage = Stage.OBJECTS
+
+    def on_consume(self, record: Record) -> Record:
+        return anew(record, "clean")
+
+
+EACH = pytest.mark.parametrize("made", [One, Several, Lazily, InBatches, Elsewhere])
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> str:
+    path = tmp_path / "keys.json"
+    path.write_bytes(encode_keyring(with_new_key(Keyring(), "k", "hmac-sha256")))
+    path.chmod(0o600)
+    return str(path)
+
+
+def sent(keys: str, *left: Any, record: Record = RECORD) -> list[Record]:
+    with Chain([*left, Sign(keyring=keys, key_id="k")]).open(Context(side="producer")) as session:
+        return [
+            made.replace(partition=3, offset=1042 + index)
+            for index, made in enumerate(session.send([record.replace(offset=None)]))
+        ]
+
+
+def reading(*steps: Any) -> Session:
+    return Chain(steps).open(Context(side="consumer"))
+
+
+@EACH
+def test_what_was_verified_stays(keys: str, made: Callable[[], Any]) -> None:
+    (seen,) = reading(made(), Sign(keyring=keys)).consume(sent(keys))
+    assert seen.verified is not None
+    assert seen.verified.key_id == "k"
+
+
+@EACH
+def test_a_copy_is_a_replay(keys: str, made: Callable[[], Any]) -> None:
+    (signed,) = sent(keys)
+    session = reading(made(), Sign(keyring=keys, replay_window=10))
+    assert len(session.consume([signed])) == 1
+    with pytest.raises(SignatureError, match="replayed"):
+        session.consume([signed.replace(offset=2000)])
+
+
+@EACH
+def test_a_copy_is_dropped(keys: str, made: Callable[[], Any]) -> None:
+    (signed,) = sent(keys, Dedup())
+    session = reading(made(), Dedup(), Sign(keyring=keys))
+    assert len(session.consume([signed])) == 1
+    assert session.consume([signed.replace(offset=2000)]) == []
+
+
+@EACH
+def test_headers_that_must_be_covered_are_looked_for(keys: str, made: Callable[[], Any]) -> None:
+    slices = sent(keys, Slice(max_bytes=1_500), record=RECORD.replace(value=bytes(3_000)))
+    with pytest.raises(SignatureError, match="to be covered"):
+        reading(made(), Slice(), Sign(keyring=keys, covered=("role",))).consume(slices)
