@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import get_ident
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Final
 
 import confluent_kafka
@@ -138,8 +138,7 @@ class Consumer(InboxConsumer):
         """
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
-        self._begin(sys._getframe(1))  # noqa: SLF001 - as inspect does
-        self._batches = None
+        self._begin()
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -198,7 +197,7 @@ class Consumer(InboxConsumer):
         """
         if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
-        self._begin(sys._getframe(1))  # noqa: SLF001 - as inspect does
+        self._begin()
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked, enough = False, True
         while True:
@@ -243,14 +242,16 @@ class Consumer(InboxConsumer):
             raise refused
         raise ConsumeError(error, refused, message) from refused
 
-    def _begin(self, caller: FrameType | None) -> None:
+    def _begin(self) -> None:
         """Begin to take records from the wire to the application, after what is left of the last time."""
         deferred, self._deferred = self._deferred, None
         if deferred is not None:
             raise deferred
         if self._taking:
             self._taking = get_ident()
-            self._go_back(caller)
+            # Not _getframe(2): a thread may have begun with the call.
+            self._go_back(sys._getframe(1).f_back)  # noqa: SLF001 - as inspect does
+        self._batches = None
         self._taking = get_ident()
         if self._refused_offsets:
             self._commit_refused()

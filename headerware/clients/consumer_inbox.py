@@ -85,7 +85,7 @@ class InboxConsumer(PartitionsConsumer):
                 if messages or not self._is_due(entry):
                     self._inbox.put_back(entry)
                     break
-                if entry.raised and self._retried(entry):
+                if (entry.raised or self._has_waited(entry)) and self._retried(entry):
                     continue
                 if entry.position is not None and not entry.blocked:
                     passed[entry.place] = entry.position, entry.leader_epoch
@@ -143,6 +143,11 @@ class InboxConsumer(PartitionsConsumer):
         self._held_until = due
         return False
 
+    def _has_waited(self, entry: Entry) -> bool:
+        """Whether a blocked record was last tried before another of its partition held it up."""
+        offset, _, _ = self._pauses.get(entry.place, (None, 0.0, 0.0))
+        return entry.blocked and entry.original is not None and offset not in {None, entry.offset}
+
     def _hold(self, entry: Entry) -> None:
         """Keep a record whose dead letter could not be stored."""
         entry.raised = True
@@ -190,6 +195,8 @@ class InboxConsumer(PartitionsConsumer):
     def _resume_silenced(self) -> None:
         # Those that were lost meanwhile, too, for a partition that comes back would still be paused.
         for partition in self._silenced:
+            if place_of(partition) in self._paused:
+                continue  # by a callback, or after an interrupt
             with suppress(KafkaException):
                 _C.resume(self, [partition])
         self._silenced = []
@@ -213,11 +220,7 @@ class InboxConsumer(PartitionsConsumer):
         if self._taking != get_ident() or is_under_way(self, self._CALLS, caller):
             return
         self._resume_silenced()
-        given = [
-            Entry(place_of(self._behind(message)), offset=message.offset(), message=message)
-            for message in self._inbox.given
-        ]
-        self._inbox.restore(given)
+        self._inbox.restore(self._given_again())
         positions = {place_of(found): found.offset for found in _C.position(self, _C.assignment(self))}
         gone = [TopicPartition(*place) for place in self._next if place not in positions]
         self._leave(gone, commit=False)
@@ -233,6 +236,18 @@ class InboxConsumer(PartitionsConsumer):
             if taken >= 0 and self._stores:
                 self._store_offset(self._offsets.stored(place, self._next[place]))
         self._taking = 0
+
+    def _given_again(self) -> list[Entry]:
+        """Return entries for what was to be given; each moves the offset, unless more of it comes later."""
+        entries: list[Entry] = []
+        lowest: dict[Place, int] = {}
+        for message in reversed(self._inbox.given):
+            place, offset = place_of(self._behind(message)), message.offset()
+            entry = Entry(place, offset=offset, message=message)
+            if offset is not None and 0 <= offset < lowest.get(place, offset + 1):
+                entry.position, lowest[place] = offset + 1, offset
+            entries.append(entry)
+        return entries[::-1]
 
     def _first_taken(self, place: Place, began: int, position: int, *, threw_away: bool) -> int:
         """Return where to read a partition again of which nothing has arrived, if anything came."""

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from headerware.clients.codes import INVALID_ARG, NO_OFFSET
 from headerware.clients.groups import register
 from headerware.clients.messages import MessageHeaders
-from headerware.clients.offsets import Offsets, Place, as_committed, place_of, positioned
+from headerware.clients.offsets import Offsets, Place, as_committed, place_of, positioned, unwrapped
 from headerware.clients.raw import unless_chained
 from headerware.clients.rebalance import tell_committed
 from headerware.core.session import Session
@@ -27,6 +27,7 @@ _C: Final[Any] = confluent_kafka.Consumer
 _c_commit, _c_store = _C.commit, _C.store_offsets
 _BETWEEN_COMMITS_S: Final = 0.1
 _COMMIT_TIMEOUT_S: Final = 2.0
+_AFTER_A_FAILURE_S: Final = 5.0
 _log: Final = logging.getLogger("headerware")
 _uncommitted: Final[WeakSet[Any]] = WeakSet()
 """Consumers that have given out refused records whose offsets are not committed yet."""
@@ -132,10 +133,14 @@ class OffsetsConsumer(confluent_kafka.Consumer):
 
     def _note_refused(self, offset: TopicPartition) -> None:
         """Have the offset behind a refused record committed, for the application may die of it at once."""
-        if self._commits_s:
-            self._refused_offsets[place_of(offset)] = offset
-            _uncommitted.add(self)
-            self._commit_refused()
+        if not self._commits_s:
+            return
+        if time.monotonic() >= self._next_refused_commit:
+            self._refused_offsets.pop(place_of(offset), None)
+            self._commit_at_once([offset])
+            return
+        self._refused_offsets[place_of(offset)] = offset
+        _uncommitted.add(self)
 
     def _commit_refused(self) -> None:
         """Commit the offsets behind refused records, but not in each call where there is a flood of them.
@@ -146,9 +151,21 @@ class OffsetsConsumer(confluent_kafka.Consumer):
             self._commit_refused_now()
 
     def _commit_refused_now(self) -> None:
-        offsets = list(self._refused_offsets.values())
+        """Commit what is left, but never back to where a commit since has gone on from."""
+        left = list(self._refused_offsets.values())
+        if not left:
+            return
+        try:
+            known = {place_of(found): _reach(found) for found in _C.committed(self, left, _COMMIT_TIMEOUT_S)}
+        except (KafkaException, RuntimeError) as error:
+            self._not_committed(error)
+            return
+        self._commit_at_once([offset for offset in left if _reach(offset) > known[place_of(offset)]])
         self._refused_offsets.clear()
         _uncommitted.discard(self)
+
+    def _commit_at_once(self, offsets: list[TopicPartition]) -> None:
+        self._next_refused_commit = time.monotonic() + _BETWEEN_COMMITS_S
         if not offsets:
             return
         try:
@@ -156,8 +173,12 @@ class OffsetsConsumer(confluent_kafka.Consumer):
             # A synchronous commit has no timeout. The coordinator answers in order, so the commit is done.
             _C.committed(self, offsets, _COMMIT_TIMEOUT_S)
         except (KafkaException, RuntimeError) as error:
-            _log.warning("the offset behind a refused record was not committed at once: %s", str(error))
-        self._next_refused_commit = time.monotonic() + _BETWEEN_COMMITS_S
+            self._not_committed(error)
+
+    def _not_committed(self, error: Exception) -> None:
+        _log.warning("the offset behind a refused record was not committed at once: %s", str(error))
+        # Not in each call, for each waits for an answer that does not come.
+        self._next_refused_commit = time.monotonic() + _AFTER_A_FAILURE_S
 
     def __del__(self) -> None:
         # Not by the set: the cycle collector has taken the consumer out of it by now.
@@ -238,6 +259,11 @@ def _forget_in_child() -> None:
 
 atexit.register(_commit_at_exit)
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _reach(partition: TopicPartition) -> tuple[int, int]:
+    """Return how far a commit goes: its offset, then what was delivered beyond it."""
+    return partition.offset, unwrapped(partition.metadata)[0] or 0
 
 
 def _is_good(message: Any) -> bool:

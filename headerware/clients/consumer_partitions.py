@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -90,6 +91,7 @@ class PartitionsConsumer(OffsetsConsumer):
     @unless_chained(_C.seek)
     def seek(self, partition: TopicPartition) -> None:
         """Go to an offset; to the first slice of a message that was delivered there in this session."""
+        self._go_back(sys._getframe())  # noqa: SLF001 - as inspect does
         if getattr(partition, "offset", -1) < 0:
             _C.seek(self, partition)  # raises for what is no TopicPartition
             self._session.revoke([place_of(partition)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any, Final
@@ -19,6 +20,8 @@ from headerware.core.record import Record
 LARGEST_BYTES: Final = 1_048_588
 """What a broker takes unless it is told otherwise, which is more than what librdkafka sends."""
 _TIMEOUT_MS: Final = 30_000
+_ALIKE_S: Final = 0.05
+"""Less than any pause between attempts."""
 _UNFIT: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -49,6 +52,7 @@ class DeadLetters:
         self._conf = producer_settings(conf)
         self._lock = Lock()
         self._producer: confluent_kafka.Producer | None = None
+        self._failed: dict[str, tuple[float, KafkaError]] = {}
 
     def publish(self, record: Record) -> None:
         """Send a finished record and return once it is stored.
@@ -74,6 +78,11 @@ class DeadLetters:
     def _publish(self, record: Record) -> None:
         reports: list[KafkaError | None] = []
         with self._lock:
+            until, failure = self._failed.pop(record.topic, (0.0, None))
+            if failure is not None and time.monotonic() < until:
+                # The others of a batch are not worth a timeout each.
+                self._failed[record.topic] = time.monotonic() + _ALIKE_S, failure
+                raise KafkaException(failure)
             producer = self._open()
             producer.produce(
                 record.topic,
@@ -87,6 +96,8 @@ class DeadLetters:
             )
             producer.flush()
         if reports[0] is not None:
+            if reports[0].code() not in _UNFIT:
+                self._failed[record.topic] = time.monotonic() + _ALIKE_S, reports[0]
             raise KafkaException(reports[0])
 
     def close(self) -> None:

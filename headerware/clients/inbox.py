@@ -114,7 +114,10 @@ class Inbox:
 
     def put_back(self, entry: Entry) -> None:
         """Put the entry in front again that was popped last."""
-        self._entries, self.leaving = deque([entry, *self._entries]), self.leaving[:-1]
+        if self.leaving:
+            self._entries.extendleft(map(list.pop, (self.leaving,)))  # in C, as in pop
+        else:
+            self._entries.appendleft(entry)
 
     def restore(self, given: list[Entry]) -> None:
         """Put everything in front again that a call was interrupted with.

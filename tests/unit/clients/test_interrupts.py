@@ -7,8 +7,10 @@ same with real signals at random moments.
 
 from __future__ import annotations
 
+import _thread
 import dis
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -264,3 +266,56 @@ class TestAConsumer:
             consumer.close()
         assert at > 15
         assert found == [str(number).encode() for number in range(len(found))]
+
+
+class TestWhatWasGivenWhenAnInterruptCame:
+    """The last point of a ``consume``: its messages have left the queue, and nobody has got them."""
+
+    @pytest.fixture
+    def interrupted(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> Consumer:
+        def batch(fetched: Any) -> None:
+            taken_in(fetched)
+            raise Interrupt
+
+        fill(*(str(number).encode() for number in range(10)))
+        consumer = make_consumer(Pass(), topic=topic)
+        while not consumer.consume(1, 0.2):
+            pass
+        taken_in = consumer._batch
+        consumer._batch = batch  # type: ignore[method-assign]
+        with pytest.raises(Interrupt):
+            consumer.consume(9, 10)
+        del consumer._batch
+        return consumer
+
+    def test_is_committed_once_it_has_been_given_again(
+        self, interrupted: Consumer, make_consumer: Callable[..., Consumer], topic: str
+    ) -> None:
+        found = interrupted.consume(4, 10)
+        assert interrupted.commit(asynchronous=False)[0].offset == 5
+        found += interrupted.consume(5, 10)
+        assert [message.value() for message in found] == [str(number).encode() for number in range(1, 10)]
+        interrupted.close()
+        after = make_consumer(Pass())
+        assert after.committed([TopicPartition(topic, 0)], 10)[0].offset == 10
+
+    def test_is_forgotten_by_a_seek(self, interrupted: Consumer, topic: str) -> None:
+        interrupted.seek(TopicPartition(topic, 0, 5))
+        found = [message.value() for message in interrupted.consume(5, 10)]
+        assert found == [str(number).encode() for number in range(5, 10)]
+
+    def test_is_taken_up_in_a_thread_that_begins_with_a_call(self, interrupted: Consumer) -> None:
+        def noted(unraisable: Any) -> None:
+            failed.append(unraisable.exc_value)
+
+        failed: list[Any] = []
+        before, sys.unraisablehook = sys.unraisablehook, noted
+        try:
+            _thread.start_new_thread(interrupted.poll, (0.0,))
+            while not failed and interrupted._taking:
+                time.sleep(0.01)
+        finally:
+            sys.unraisablehook = before
+        assert not failed

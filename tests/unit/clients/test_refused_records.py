@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -22,14 +23,18 @@ from headerware import (
     SerializingProducer,
     TransportHeaderError,
 )
+from headerware.clients import consumer_offsets
+from headerware.clients.dead_letters import DeadLetters
 from headerware.core.context import Context
-from headerware.core.errors import DeadLetterError
+from headerware.core.errors import DeadLetterError, HeldBackError
 from headerware.interceptors import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from confluent_kafka import Message
+
+    from headerware.testing import EmbeddedCluster
 
 DEADLINE_S = 20.0
 SECRET = b"hunter2"
@@ -342,3 +347,108 @@ class TestBlocked:
         consumer = configured(**settings, interceptors_slice_on__error="dead_letter")
         assert told(polled(consumer, 1)) == [b"b"]
         assert consumer.stats()["slice"]["stubs"] == 1
+
+
+class TestACommitOfARefusedRecord:
+    """The second in 100 ms is left to a later call, which finds that the application has gone on."""
+
+    def test_takes_back_no_later_commit(
+        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("BBccc")
+        consumer = configured()
+        polled(consumer, 5)
+        consumer.commit(asynchronous=False)
+        deadline = time.monotonic() + DEADLINE_S
+        while consumer._refused_offsets:
+            assert time.monotonic() < deadline
+            assert consumer.poll(0.05) is None
+        assert committed(topic, consumer) == 5
+
+    def test_takes_back_none_when_the_process_ends(
+        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+    ) -> None:
+        lay("BBccc")
+        consumer = configured()
+        polled(consumer, 5)
+        consumer.commit(asynchronous=False)
+        consumer_offsets._commit_at_exit()
+        assert committed(topic, consumer) == 5
+
+
+class TestManyThatAreHeld:
+    """A batch of records that nobody could judge, or whose letters were not stored."""
+
+    def test_are_tried_again_before_anybody_hears_of_them(
+        self, configured: Callable[..., Any], lay: Callable[..., None]
+    ) -> None:
+        class Judge:
+            in_order = False
+
+            def on_consume(self, record: Record) -> Record:
+                if not self.in_order:
+                    raise HeldBackError("no keyring")
+                return record
+
+        lay("abcdefgh")
+        judge = Judge()
+        consumer = configured(chain=Chain([judge]))
+        with pytest.raises(HeldBackError):
+            seen(lambda: consumer.consume(8, DEADLINE_S), 1)
+        judge.in_order = True
+        assert told(seen(lambda: consumer.consume(8, 1), 8)) == [bytes([each]) for each in b"abcdefgh"]
+
+    def test_wait_for_one_attempt_and_not_for_one_each(self) -> None:
+        own = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200, "log_level": 0}
+        letters = DeadLetters({f"headerware.dead_letter.{key}": value for key, value in own.items()})
+        causes: list[Any] = []
+        for topic in ("a", "a", "b"):
+            with pytest.raises(DeadLetterError) as unstored:
+                letters.publish(Record(topic, b"letter"))
+            causes.append(unstored.value.__cause__)
+        letters.close()
+        first, alike, other = (cause.args[0] for cause in causes)
+        assert alike is first, "known from the first, without a timeout of its own"
+        assert other is not first
+
+    def test_a_pause_in_a_callback_meanwhile_holds(
+        self,
+        connection: dict[str, Any],
+        lay: Callable[..., None],
+        topic: str,
+        embedded_cluster: EmbeddedCluster,
+        unique_topic: Callable[[str], str],
+    ) -> None:
+        class Judge:
+            def on_consume(self, record: Record) -> Record:
+                if record.topic == topic and not paused:
+                    raise HeldBackError("no keyring")
+                return record
+
+        def on_statistics(_: str) -> None:
+            if not paused and consumer.stats()["client"]["pending"]:
+                consumer.pause([TopicPartition(other, 0)])
+                paused.append(True)
+
+        paused: list[bool] = []
+        other = unique_topic("other")
+        embedded_cluster.create_topic(other, partitions=1)
+        lay("a")
+        conf = {"group.id": topic, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
+        own = {"statistics.interval.ms": 50, "stats_cb": on_statistics}
+        consumer = Consumer({**connection, **conf, **own}, chain=Chain([Judge()]))
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(other, 0)])
+        deadline = time.monotonic() + DEADLINE_S
+        found: list[Message | None] = []
+        while not paused:
+            assert time.monotonic() < deadline
+            with suppress(HeldBackError):
+                found.append(consumer.poll(0.3))
+        wire = confluent_kafka.Producer(connection)
+        wire.produce(other, b"x", partition=0)
+        assert wire.flush(DEADLINE_S) == 0
+        found += [consumer.poll(0.5) for _ in range(3)]
+        assert told([message for message in found if message is not None]) == [b"a"]
+        consumer.resume([TopicPartition(other, 0)])
+        assert told(polled(consumer, 1)) == [b"x"]
+        consumer.close()
