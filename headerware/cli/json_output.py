@@ -11,6 +11,7 @@ that record's. A command whose answer is no, such as a registry with problems, h
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -37,4 +38,6 @@ def show_error(error: Exception, result: Any = None) -> None:
 
 
 def _print(ok: bool, result: Any, error: dict[str, Any] | None) -> None:  # noqa: FBT001 - likewise
-    click.echo(msgspec.json.encode({"ok": ok, "result": result, "error": error}).decode())
+    found = msgspec.to_builtins({"ok": ok, "result": result, "error": error})
+    # All but ASCII is escaped: a record's text may hold what moves a terminal's cursor or turns text around.
+    click.echo(json.dumps(found, separators=(",", ":")))

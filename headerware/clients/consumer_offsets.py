@@ -63,6 +63,8 @@ class OffsetsConsumer(confluent_kafka.Consumer):
         if self._stores:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
+        if self._taking:
+            self._go_back(sys._getframe())  # noqa: SLF001 - as inspect does
         wanted = [self._behind(message)] if message is not None else offsets or []
         _c_store(self, offsets=[self._to_store(partition) for partition in wanted])
 

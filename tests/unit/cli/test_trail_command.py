@@ -45,6 +45,11 @@ class TestTrailOfAHeader:
         found = json.loads(result.output)["result"]
         assert (found["left_out"], [entry["by_whom"] for entry in found["entries"]]) == (3, ["shop", "ship"])
 
+    def test_as_json_escapes_what_a_terminal_would_obey(self) -> None:
+        result = run("--value", "1,at=0;by=%C2%9B2J%E2%80%AE", "--json")
+        assert result.output.isascii()
+        assert json.loads(result.output)["result"]["entries"][0]["by_whom"] == "\x9b2J\u202e"
+
     def test_that_is_corrupt_raises_what_the_root_shows(self) -> None:
         result = run("--value", "2")
         assert isinstance(result.exception, WireFormatError)
