@@ -64,7 +64,7 @@ class TestDedupProperties:
         record = Record("orders", b"v", headers=Headers([(HEADER, value)]))
         with contextlib.suppress(WireFormatError):
             assert Identity.decode(value).encode() == value
-            assert took(step, record) == Record("orders", b"v")
+            assert took(step, record).replace(local=None) == Record("orders", b"v")
             return
         with pytest.raises(InterceptorError):
             step.on_consume(record)

@@ -222,7 +222,7 @@ class TestTime:
 
     def test_without_bound_asks_for_re2_where_that_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(patterns, "_re2", lambda: None)
-        with pytest.raises(ConnectConfigError, match=r"needs RE2: pip install 'kafka-headerware\[connect\]'"):
+        with pytest.raises(ConnectConfigError, match=r"needs RE2: .*pip install .*\[connect\]"):
             java_pattern("(c+)+")
         compiled = java_pattern("c.*c.*x")
         assert compiled.search("c" * 100) is None
