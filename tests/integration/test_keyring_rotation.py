@@ -59,7 +59,7 @@ def test_running_clients_take_up_new_keys_and_refuse_revoked_ones(cluster: Clust
         for version in range(1, ROTATIONS + 2):
             wait_until(
                 f"version {version} signs",
-                lambda version=version: key_version(cluster.on_the_wire(topic)[-1]) == version,  # type: ignore[misc]
+                lambda version=version: [*map(key_version, cluster.on_the_wire(topic)[-1:])] == [version],  # type: ignore[misc]
             )
             received += [m.value() for m in cluster.rest_of(consumer, topic)]
             if version <= ROTATIONS:
