@@ -18,6 +18,17 @@ from headerware.clients.rebalance import RebalanceCallback, rebalance_callbacks
 _C: Final[Any] = confluent_kafka.Consumer
 
 
+def _c_pause(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+    # This raises if the consumer is closed, at which confluent-kafka 2.13 ends the process.
+    _C.assignment(consumer)
+    _C.pause(consumer, partitions)
+
+
+def _c_resume(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+    _C.assignment(consumer)  # as above
+    _C.resume(consumer, partitions)
+
+
 class PartitionsConsumer(OffsetsConsumer):
     """A consumer whose chain forgets a partition when it goes."""
 
@@ -76,16 +87,16 @@ class PartitionsConsumer(OffsetsConsumer):
         _C.incremental_unassign(self, partitions)
         self._leave(partitions, commit=False)
 
-    @unless_chained(_C.pause)
+    @unless_chained(_c_pause)
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hold back partitions, with what the chain has made of them already."""
-        _C.pause(self, partitions)
+        _c_pause(self, partitions)
         self._paused.update(map(place_of, partitions))
 
-    @unless_chained(_C.resume)
+    @unless_chained(_c_resume)
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Let partitions go on."""
-        _C.resume(self, partitions)
+        _c_resume(self, partitions)
         self._paused.difference_update(map(place_of, partitions))
 
     @unless_chained(_C.seek)
