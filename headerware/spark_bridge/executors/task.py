@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.spark_bridge.frames import output
@@ -31,7 +32,7 @@ _COLUMNS: Final = {
 }
 
 
-class Task:
+class Task(ABC):
     """One task's rows; a subclass says in ``_mapped`` what becomes of a batch.
 
     Args:
@@ -65,14 +66,15 @@ class Task:
             self._forget()
             self._tally.report()
 
+    @abstractmethod
     def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        """Map one batch."""
 
     def _ended(self) -> Iterable[pa.RecordBatch]:
         """Return what goes on after the last batch."""
         return ()
 
-    def _forget(self) -> None:
+    def _forget(self) -> None:  # noqa: B027 - not every task keeps something
         """Drop what the chain keeps of this task, also if it was cut off."""
 
     def _refuse(self, rows: Rows, index: int, original: Record, error: HeaderwareError) -> None:
