@@ -165,7 +165,7 @@ def _parse_string() -> Work:
 
 
 def _over(function: Callable[[Any], Any], items: Any) -> Callable[[], int]:
-    """Give a chunk of work: a function over all items."""
+    """Return a chunk of work: a function over all items."""
 
     def run() -> int:
         for item in items:
@@ -191,7 +191,7 @@ def _measured(oracle: ConnectOracle, work: Work, seconds: float) -> Row:
 
 
 def _rate(work: Callable[[], int], seconds: float) -> float:
-    """Give the best rate of several short runs."""
+    """Return the best rate of several short runs."""
     best = 0.0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -80,7 +80,7 @@ def _codec_of(form: Any) -> HeaderIdCodec:
 
 
 def _wire_bytes(headers: Headers) -> int:
-    """Give the bytes that Kafka's record format takes for headers."""
+    """Return the bytes that Kafka's record format takes for headers."""
     return _varint(len(headers)) + sum(
         _varint(len(name)) + len(name) + _varint(len(value or b"")) + len(value or b"")
         for name, value in headers
@@ -88,5 +88,5 @@ def _wire_bytes(headers: Headers) -> int:
 
 
 def _varint(number: int) -> int:
-    """Give the bytes of a zigzag varint, as records have them."""
+    """Return the bytes of a zigzag varint, as records have them."""
     return max(1, ((number << 1).bit_length() + 6) // 7)

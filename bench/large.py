@@ -103,7 +103,7 @@ def _peak_bytes() -> int:
 
 
 def _measure(side: str, servers: str) -> int:
-    """Give the growth of the peak resident size over one message, after a small one has warmed all up."""
+    """Return the growth of the peak resident size over one message, after a small one has warmed all up."""
     topic, chain = "large-memory", Chain([Slice(max_bytes=PIECE)])
     if side == "produce":
         producer = headerware.Producer({"bootstrap.servers": servers}, chain=chain)

@@ -62,7 +62,7 @@ def write(rows: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give the rows as a Markdown table."""
+    """Return the rows as a Markdown table."""
     lines = [
         "| work | ours | reference | unit | ratio | CPU us a record | bar | holds | how |",
         "| --- | ---: | ---: | --- | ---: | ---: | --- | --- | --- |",

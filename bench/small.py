@@ -40,11 +40,11 @@ class NoOp:
         self.name = name
 
     def on_send(self, record: Record) -> Record:
-        """Give the record as it is."""
+        """Return the record as it is."""
         return record
 
     def on_consume(self, record: Record) -> Record:
-        """Give the record as it is."""
+        """Return the record as it is."""
         return record
 
 

@@ -79,7 +79,7 @@ def damage(servers: str, topic: str, good: confluent_kafka.Message) -> None:
 
 
 def read(consumer: Any, topic: str, count: int) -> Iterator[Any]:
-    """Give messages, and in their places the errors of those that were refused."""
+    """Return messages, and in their places the errors of those that were refused."""
     consumer.subscribe([topic])
     deadline = time.monotonic() + 30
     while count and time.monotonic() < deadline:
@@ -95,7 +95,7 @@ def read(consumer: Any, topic: str, count: int) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Give the brokers' addresses once the topic is there, with one partition."""
+    """Return the brokers' addresses once the topic is there, with one partition."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers

@@ -54,7 +54,7 @@ class Moved(NamedTuple):
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Give the brokers' addresses."""
+    """Return the brokers' addresses."""
     if servers is not None:
         yield servers
     else:
@@ -124,7 +124,7 @@ def consume(servers: str, group: str, topics: Sequence[str], count: int, *, comm
 
 
 def committed(admin: KafkaAdmin, group: str) -> list[tuple[str, str, int, int]]:
-    """Give what a group has committed; a nightly job would ask for those of all ``admin.groups()``."""
+    """Return what a group has committed; a nightly job would ask for those of all ``admin.groups()``."""
     return [(group, *place, offset) for place, offset in admin.group_offsets(group).items()]
 
 

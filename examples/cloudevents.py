@@ -76,7 +76,7 @@ def read(consumer: Any, topic: str, count: int) -> list[Any]:
 
 
 def sdk_reads(message: Any) -> bool:
-    """Whether the SDK sees the same event in a message."""
+    """Return whether the SDK sees the same event in a message."""
     headers = dict(message.headers())
     seen = sdk.from_kafka_event(sdk.KafkaMessage(headers, message.key().decode(), message.value()))
     return seen.get_attributes() == EVENT.attributes() and seen.get_data() == EVENT.data
@@ -84,7 +84,7 @@ def sdk_reads(message: Any) -> bool:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Give the brokers' addresses once the topic is there, with one partition."""
+    """Return the brokers' addresses once the topic is there, with one partition."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers

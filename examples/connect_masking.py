@@ -62,13 +62,13 @@ MISTAKES = {
 
 
 def customers() -> Iterator[Struct]:
-    """Give customers as an application has them."""
+    """Return customers as an application has them."""
     for customer in CUSTOMERS:
         yield Struct.of(CUSTOMER, {**customer, "card": CARDS})
 
 
 def chain(**options: Any) -> Chain:
-    """Give the chain of the service: a connector's lines, and JSON that says its schema."""
+    """Return the chain of the service: a connector's lines, and JSON that says its schema."""
     return Chain([Transforms(**options), Serialize(value=Connect(converter="JsonConverter"))])
 
 
@@ -103,7 +103,7 @@ def outcome(lines: str, mode: str) -> str:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Give the brokers' addresses once the topic is there, with one partition."""
+    """Return the brokers' addresses once the topic is there, with one partition."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers

@@ -75,13 +75,13 @@ PLAIN = {"interceptors.converters.key.plain": "true"}  # keys as text alone, wit
 
 
 def rows() -> Iterator[dict[str, str]]:
-    """Give airports as a CSV file has them: all text, and more of it than anybody asked for."""
+    """Return airports as a CSV file has them: all text, and more of it than anybody asked for."""
     with open(local_data.airports.filepath, encoding="utf-8", newline="") as file:  # noqa: PTH123 - the package gives a plain text path
         yield from csv.DictReader(file)
 
 
 def expected(row: dict[str, str]) -> dict[str, Any]:
-    """Give what consumers are to see of an airport."""
+    """Return what consumers are to see of an airport."""
     numbers = {name: float(row[name]) for name in ("latitude", "longitude")}
     return {"code": row["iata"], "name": row["name"], "city": row["city"], "state": row["state"], **numbers}
 
@@ -107,7 +107,7 @@ def read(consumer: Any, topic: str, count: int) -> list[Any]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Give the brokers' addresses once the topic is there, with one partition."""
+    """Return the brokers' addresses once the topic is there, with one partition."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers

@@ -68,7 +68,7 @@ def produce(console: Console, servers: str, topic: str) -> int:
 
 
 def read(servers: str, topic: str) -> Iterator[Any]:
-    """Give the messages of a topic, to its end."""
+    """Return the messages of a topic, to its end."""
     conf = {"bootstrap.servers": servers, "group.id": f"plain-{topic}", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer({**conf, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -84,7 +84,7 @@ def read(servers: str, topic: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topics: Sequence[str]) -> Iterator[str]:
-    """Give the brokers' addresses once the topics are there, with one partition each."""
+    """Return the brokers' addresses once the topics are there, with one partition each."""
     if servers is None:
         with EmbeddedCluster(topics=dict.fromkeys(topics, 1)) as embedded:
             yield embedded.bootstrap_servers

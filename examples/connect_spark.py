@@ -54,7 +54,7 @@ WRITE = Chain(
 
 
 def rows() -> Iterator[dict[str, str]]:
-    """Give airports as a CSV file has them, and one that nobody has measured."""
+    """Return airports as a CSV file has them, and one that nobody has measured."""
     with open(local_data.airports.filepath, encoding="utf-8", newline="") as file:  # noqa: PTH123 - the package gives a plain text path
         yield from csv.DictReader(file)
     yield dict(zip(("iata", "name", "latitude", "longitude"), ("ZZZ", "Nowhere", "n/a", "n/a"), strict=True))
@@ -111,7 +111,7 @@ def be_a_producer(servers: str, topic: str) -> str:
 
 
 def read(servers: str, topic: str) -> list[Any]:
-    """Give all messages of a topic."""
+    """Return all messages of a topic."""
     conf = {"bootstrap.servers": servers, "group.id": f"plain-{topic}", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer({**conf, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -127,13 +127,13 @@ def read(servers: str, topic: str) -> list[Any]:
 
 
 def seen(messages: list[Any]) -> list[tuple[Any, ...]]:
-    """Give what can be compared."""
+    """Return what can be compared."""
     return sorted((message.key(), message.value(), *message.headers()) for message in messages)
 
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Give the brokers' addresses."""
+    """Return the brokers' addresses."""
     if servers is not None:
         yield servers
     else:

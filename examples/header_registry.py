@@ -76,7 +76,7 @@ def sizes(console: Console, folder: Path, headers: Headers) -> bool:
 
 
 def read(console: Console, servers: str, topic: str, *, group: str) -> list[Any]:
-    """Give and show the headers of two messages, as an application sees them."""
+    """Return and show the headers of two messages, as an application sees them."""
     conf = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
     seen: list[Any] = []
     deadline = time.monotonic() + 30
@@ -93,7 +93,7 @@ def read(console: Console, servers: str, topic: str, *, group: str) -> list[Any]
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Give the brokers' addresses once the topic is there, with one partition."""
+    """Return the brokers' addresses once the topic is there, with one partition."""
     if servers is None:  # elsewhere the store creates its own topic
         with EmbeddedCluster(topics={topic: 1, f"{topic}-registry": 1}) as embedded:
             yield embedded.bootstrap_servers
@@ -138,7 +138,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
 @click.command()
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting an embedded one.")
 def main(bootstrap_servers: str | None) -> None:
-    """Give headers numbers."""
+    """Return headers numbers."""
     topic = f"orders-{time.time_ns()}"
     with cluster(bootstrap_servers, topic) as servers, tempfile.TemporaryDirectory() as folder:
         if not run(Console(highlight=False, soft_wrap=True), servers, topic, Path(folder)):

@@ -48,7 +48,7 @@ class Reading:
 
 
 def samples() -> Iterator[tuple[Any, dict[str, str]]]:
-    """Give objects and headers: where these state no content type, the object's own type chooses."""
+    """Return objects and headers: where these state no content type, the object's own type chooses."""
     yield Reading(21.5), {}
     yield {"celsius": 21.5}, {}
     yield {"celsius": 21.5}, {"content-type": "application/vnd.example.reading+json"}
@@ -96,7 +96,7 @@ def read(consumer: Any, topics: list[str], count: int) -> list[Any]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, *topics: str) -> Iterator[str]:
-    """Give the brokers' addresses once the topics are there, with one partition each."""
+    """Return the brokers' addresses once the topics are there, with one partition each."""
     if servers is None:
         with EmbeddedCluster(topics=dict.fromkeys(topics, 1)) as embedded:
             yield embedded.bootstrap_servers

@@ -39,7 +39,7 @@ COLUMNS = ("topic", "key", "value", "headers", "partition")
 
 
 def chain(keyring: Path, key_id: str | None = None) -> Chain:
-    """Give the chain that all have, with the keyring that one has; a reader names no key."""
+    """Return the chain that all have, with the keyring that one has; a reader names no key."""
     return Chain([Trail(), Dedup(), Compress(), Sign(keyring=str(keyring), key_id=key_id)])
 
 
@@ -108,7 +108,7 @@ def read(servers: str, topic: str, public: Path) -> tuple[Counter[tuple[bytes, b
 
 
 def stored(servers: str, topic: str) -> int:
-    """Give how many records a topic holds, as offsets say."""
+    """Return how many records a topic holds, as offsets say."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "count"})
     places = [confluent_kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
     offsets = [consumer.get_watermark_offsets(place, timeout=10) for place in places]
@@ -118,7 +118,7 @@ def stored(servers: str, topic: str) -> int:
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Give the brokers' addresses."""
+    """Return the brokers' addresses."""
     if servers is not None:
         yield servers
     else:

@@ -45,7 +45,7 @@ SHORT = ("iata", "name", "city")
 
 
 def sent() -> Iterator[tuple[str, bytes, bool]]:
-    """Give (key, value, whether it is an airport): airports first, then what needs slices."""
+    """Return (key, value, whether it is an airport): airports first, then what needs slices."""
     airports = [(key, value) for topic, key, value in records() if topic == "airports"]
     yield from ((key, value, True) for key, value in airports)
     yield "airports.json", b"[" + b",".join(value for _, value in airports) + b"]", False
@@ -54,7 +54,7 @@ def sent() -> Iterator[tuple[str, bytes, bool]]:
 
 
 def expected() -> dict[bytes, tuple[bytes, bytes]]:
-    """Give what the last service is to read: key and value by the record's name."""
+    """Return what the last service is to read: key and value by the record's name."""
     return {
         key.encode(): _keyed_by_state(json.loads(value)) if is_airport else (key.encode(), value)
         for key, value, is_airport in sent()
@@ -169,7 +169,7 @@ def consume(servers: str, topic: str, count: int) -> dict[bytes, tuple[bytes, by
 
 
 def letters(servers: str, topic: str) -> list[str]:
-    """Give the reasons in the dead letters."""
+    """Return the reasons in the dead letters."""
     conf = {"bootstrap.servers": servers, "group.id": f"operator-{topic}", "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer(conf)
     consumer.subscribe([topic])
@@ -180,7 +180,7 @@ def letters(servers: str, topic: str) -> list[str]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Give the brokers' addresses."""
+    """Return the brokers' addresses."""
     if servers is not None:
         yield servers
     else:

@@ -30,14 +30,14 @@ def cannot_run(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def embedded_cluster() -> Iterator[EmbeddedCluster]:
-    """Give librdkafka's mock cluster, with one broker; ask `unique_topic` for topics of your own."""
+    """Return librdkafka's mock cluster, with one broker; ask `unique_topic` for topics of your own."""
     with EmbeddedCluster() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """Give a real broker, shared by the whole run; do not stop it, start one of your own for that."""
+    """Return a real broker, shared by the whole run; do not stop it, start one of your own for that."""
     broker = KafkaBroker()
     try:
         try:
@@ -51,7 +51,7 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def unique_topic() -> Callable[[str], str]:
-    """Give a function that makes a topic's name that no other test has: ``unique_topic("orders")``."""
+    """Return a function that makes a topic's name that no other test has: ``unique_topic("orders")``."""
 
     def name(prefix: str = "topic") -> str:
         return f"{prefix}-{uuid.uuid4().hex[:12]}"

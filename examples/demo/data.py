@@ -20,7 +20,7 @@ MEBIBYTE = 2**20
 
 
 def records() -> Iterator[tuple[str, str, bytes]]:
-    """Give (topic, key, value): an airport a record, the rest as the documents that an application has."""
+    """Return (topic, key, value): an airport a record, the rest as the documents that an application has."""
     for row in _rows("airports"):
         yield "airports", row["iata"], _json(row)
     for topic, dataset, width in (
@@ -34,7 +34,7 @@ def records() -> Iterator[tuple[str, str, bytes]]:
 
 
 def large_file(size: str) -> Path:
-    """Give a real binary: one of 2 to 3 MB, or the largest shared library where ``size`` is "largest"."""
+    """Return a real binary: one of 2 to 3 MB, or the largest shared library where ``size`` is "largest"."""
     libraries = Path(sysconfig.get_path("purelib")).rglob("*.so*")
     found = sorted(
         (path for path in libraries if path.is_file() and not path.is_symlink()),

@@ -92,7 +92,7 @@ def _config_file(given: str | None) -> str:
 
 
 def _is_topic(text: str) -> bool:
-    """Whether an argument that stands alone is a topic: it is neither a file nor named like one."""
+    """Return whether an argument that stands alone is a topic: it is neither a file nor named like one."""
     return not (Path(text).exists() or os.sep in text or text.endswith(".toml"))
 
 

@@ -268,7 +268,7 @@ def _show(found: Sequence[Key], *, as_json: bool, text: str, **more: Any) -> Non
 
 
 def _row(key: Key) -> dict[str, Any]:
-    """Give what may be known of a key."""
+    """Return what may be known of a key."""
     return {
         "id": key.id,
         "version": key.version,

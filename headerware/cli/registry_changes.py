@@ -214,7 +214,7 @@ def _begin(location: str, registry: Registry) -> None:
 def _place(
     wanted: IPv4Network | None, prefix: int | None, within: IPv4Network | None, by: str
 ) -> Callable[[Registry], IPv4Network]:
-    """Give a function that says which network of a registry is meant."""
+    """Return a function that says which network of a registry is meant."""
     if wanted is not None and prefix is None and within is None:
         return lambda _: wanted
     if wanted is None and prefix is not None:

@@ -156,7 +156,7 @@ def _seen_in_toml(location: str) -> _Seen:
 
 
 def _before(location: str) -> Registry:
-    """Give an earlier registry; what is wrong within it is not asked any more.
+    """Return an earlier registry; what is wrong within it is not asked any more.
 
     Raises:
         RegistryError: it is out of reach, or cannot be read to its end.
@@ -168,7 +168,7 @@ def _before(location: str) -> Registry:
 
 
 def _places(text: str, source: str) -> dict[str, str]:
-    """Give the file and line of each table, by its id or network."""
+    """Return the file and line of each table, by its id or network."""
     document = tomllib.loads(text)
     tables = {kind: iter(document.get(kind, ())) for kind in _KEYS}
     return {
@@ -178,7 +178,7 @@ def _places(text: str, source: str) -> dict[str, str]:
 
 
 def _forbidden(found: list[Difference], now: _Seen) -> list[Problem]:
-    """Give what is forbidden between two registries, other than what is wrong with the later one anyway."""
+    """Return what is forbidden between two registries, other than what is wrong with the later one anyway."""
     told = {(problem.about, problem.message) for problem in now.problems}
     unread = {problem.where for problem in now.problems if problem.rule == "type"}
     forbidden = (

@@ -18,7 +18,7 @@ EVERYWHERE: Final = IPv4Network("0.0.0.0/0")
 
 
 def next_id(registry: Registry, owner: str, within: IPv4Network = EVERYWHERE) -> HeaderId:
-    """Give the lowest id that an owner may register; retired ones are never free again.
+    """Return the lowest id that an owner may register; retired ones are never free again.
 
     The first id of a block, which is written as the block is, comes last.
 
@@ -42,7 +42,7 @@ def next_id(registry: Registry, owner: str, within: IPv4Network = EVERYWHERE) ->
 
 
 def next_network(registry: Registry, by: str, prefix: int, within: IPv4Network = EVERYWHERE) -> IPv4Network:
-    """Give the lowest network of a size that somebody may allocate, and in which nothing is as yet.
+    """Return the lowest network of a size that somebody may allocate, and in which nothing is as yet.
 
     Args:
         registry: where to look.
@@ -72,12 +72,12 @@ def _blocks_of(registry: Registry, owner: str, within: IPv4Network) -> list[Bloc
 
 
 def _common(one: IPv4Network, other: IPv4Network) -> IPv4Network:
-    """Give what two networks that overlap have in common: one of them lies in the other."""
+    """Return what two networks that overlap have in common: one of them lies in the other."""
     return max(one, other, key=lambda network: network.prefixlen)
 
 
 def _free_ids(registry: Registry, owner: str, region: IPv4Network) -> Iterator[HeaderId]:
-    """Give the free ids of a region in an owner's block, without those in blocks of others."""
+    """Return the free ids of a region in an owner's block, without those in blocks of others."""
     at = _first(region)
     while at < _end(region):
         block = registry.block_of(at)
@@ -92,7 +92,7 @@ def _free_ids(registry: Registry, owner: str, region: IPv4Network) -> Iterator[H
 def _free_networks(
     registry: Registry, parent: Block | None, region: IPv4Network, prefix: int
 ) -> Iterator[IPv4Network]:
-    """Give the free networks of a region right below a block, or below none."""
+    """Return the free networks of a region right below a block, or below none."""
     size = 1 << (32 - prefix)
     at = _first(region)
     while at + size <= _end(region):
@@ -104,7 +104,7 @@ def _free_networks(
 
 
 def _obstacle(registry: Registry, parent: Block | None, network: IPv4Network) -> IPv4Network | None:
-    """Give what is in a network's way: a network behind which to look on, or None."""
+    """Return what is in a network's way: a network behind which to look on, or None."""
     for reserved in (OWN_NETWORK, PRIVATE_NETWORK):
         if network.overlaps(reserved):
             return reserved

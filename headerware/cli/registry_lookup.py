@@ -85,7 +85,7 @@ def list_entries(
 
 
 def id_meant(text: str, registry: Registry) -> HeaderId:
-    """Give the id that a name, or an id in any of its forms, stands for.
+    """Return the id that a name, or an id in any of its forms, stands for.
 
     Raises:
         RegistryError: it is no id, and no name that is registered.
@@ -104,12 +104,12 @@ def id_meant(text: str, registry: Registry) -> HeaderId:
 
 
 def entry_row(entry: Entry) -> dict[str, Any]:
-    """Give an entry for JSON."""
+    """Return an entry for JSON."""
     return {**to_plain(entry), "compact_key": compact_key(entry.id)}
 
 
 def giver(block: Block, registry: Registry) -> str:
-    """Give who allocated a block: the owner of the one around it, or the registrar."""
+    """Return who allocated a block: the owner of the one around it, or the registrar."""
     around = registry.around(block.network)
     if around is not None:
         return around.owner
@@ -122,7 +122,7 @@ def _hexadecimal(text: str) -> int | None:
 
 
 def _block_chain(header_id: HeaderId, registry: Registry) -> list[Block]:
-    """Give the blocks that an id lies in, the one that decides first."""
+    """Return the blocks that an id lies in, the one that decides first."""
     chain = []
     block = registry.block_of(header_id)
     while block is not None:

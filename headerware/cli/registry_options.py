@@ -91,12 +91,12 @@ json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print
 
 
 def on_a_registry(command: _Command) -> _Command:
-    """Give a command the options ``--registry`` and ``--json``."""
+    """Return a command the options ``--registry`` and ``--json``."""
     return registry_option(json_option(command))
 
 
 def day(given: datetime | None) -> str:
-    """Give a day as a registry writes it; today, in UTC, where none was given."""
+    """Return a day as a registry writes it; today, in UTC, where none was given."""
     return (given or datetime.now(UTC)).date().isoformat()
 
 
@@ -117,7 +117,7 @@ def load(location: str) -> Registry:
 
 
 def read_toml(location: str) -> tuple[str, str]:
-    """Give the text of a registry's TOML, and what it is called in messages.
+    """Return the text of a registry's TOML, and what it is called in messages.
 
     Args:
         location: a path, or ``-`` for standard input.
@@ -161,7 +161,7 @@ def open_topic(location: str, *, create: bool) -> TopicStore:
 
 
 def as_topic(store: Store, location: str) -> TopicStore | None:
-    """Give a store as a topic's, which knows more; None for any other."""
+    """Return a store as a topic's, which knows more; None for any other."""
     return cast("TopicStore", store) if location.startswith(TOPIC) else None
 
 

@@ -18,7 +18,7 @@ _NAMES: Final = frozenset({"value", "key", "headers", "partition", "timestamp", 
 
 
 def to_record(topic: str, item: Sendable) -> tuple[Record, Callable[..., Any] | None]:
-    """Give the record that an item stands for, and its own callback.
+    """Return the record that an item stands for, and its own callback.
 
     Raises:
         TypeError: it is neither a Record nor a mapping, or has an unknown key.
@@ -77,7 +77,7 @@ def message_records(messages: Any, partition: int) -> list[dict[str, Any]]:
 
 
 def error_of(error: Exception) -> KafkaError:
-    """Give the KafkaError that stands for what ``produce`` raised."""
+    """Return the KafkaError that stands for what ``produce`` raised."""
     if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
         return error.args[0]
     if isinstance(error, BufferError):

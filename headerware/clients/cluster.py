@@ -19,7 +19,7 @@ _log: Final = logging.getLogger("headerware")
 
 
 def cluster_id_port(client: Any, conf: Mapping[str, Any]) -> Callable[[], str | None]:
-    """Give a function that tells the cluster's id, or None as long as it is unknown.
+    """Return a function that tells the cluster's id, or None as long as it is unknown.
 
     Args:
         client: the client, held weakly. From confluent-kafka 2.16 on it knows by itself: a timeout of 0

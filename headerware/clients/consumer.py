@@ -128,7 +128,7 @@ class Consumer(InboxConsumer):
     # Records
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """Give the next message, or None after ``timeout`` seconds without one.
+        """Return the next message, or None after ``timeout`` seconds without one.
 
         Goes on through dropped and waiting records until the deadline. A refused record is a message whose
         ``error()`` is set, unless the chain was passed in code.
@@ -270,7 +270,7 @@ class Consumer(InboxConsumer):
             return []
 
     def _patience(self, left: float) -> float:
-        """Give how long to wait for the wire before the chain has to be asked again."""
+        """Return how long to wait for the wire before the chain has to be asked again."""
         return _TICK_S if self._ticks and not 0 <= left <= _TICK_S else left
 
     def _batch(self, fetched: list[Message]) -> None:
@@ -369,7 +369,7 @@ class Consumer(InboxConsumer):
     # The end
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """Give the counters of each interceptor, and those of the client under ``client``."""
+        """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {}}
         own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
@@ -406,7 +406,7 @@ Consumer._CALLS = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})
 
 
 def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
-    """Give the raw client's configuration: offsets are ours to store, and commits ours to hear of."""
+    """Return the raw client's configuration: offsets are ours to store, and commits ours to hear of."""
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
     raw["enable.auto.offset.store"] = False
     callback = raw.get("on_commit")

@@ -136,7 +136,7 @@ class InboxConsumer(PartitionsConsumer):
     # Dead letters that cannot be stored
 
     def _is_due(self, entry: Entry) -> bool:
-        """Whether a dead letter may be tried again; the pause grows with each attempt."""
+        """Return whether a dead letter may be tried again; the pause grows with each attempt."""
         offset, _, due = self._pauses.get(entry.place, (None, 0.0, 0.0))
         if not entry.blocked or offset != entry.offset or time.monotonic() >= due:
             return True
@@ -144,7 +144,7 @@ class InboxConsumer(PartitionsConsumer):
         return False
 
     def _has_waited(self, entry: Entry) -> bool:
-        """Whether a blocked record was last tried before another of its partition held it up."""
+        """Return whether a blocked record was last tried before another of its partition held it up."""
         offset, _, _ = self._pauses.get(entry.place, (None, 0.0, 0.0))
         return entry.blocked and entry.original is not None and offset not in {None, entry.offset}
 

@@ -94,11 +94,11 @@ class OffsetsConsumer(confluent_kafka.Consumer):
 
     @unless_chained(_C.committed)
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """Give the group's committed offsets, with the application's own metadata."""
+        """Return the group's committed offsets, with the application's own metadata."""
         return [as_committed(found) for found in _C.committed(self, partitions, timeout)]
 
     def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
-        """Give positions held back to where a restart loses nothing, with watermarks in their metadata."""
+        """Return positions held back to where a restart loses nothing, with watermarks in their metadata."""
         if not self._chained:
             return positions
         self._go_back(sys._getframe())  # noqa: SLF001
@@ -106,7 +106,7 @@ class OffsetsConsumer(confluent_kafka.Consumer):
 
     @unless_chained(_C.consumer_group_metadata)
     def consumer_group_metadata(self) -> Any:
-        """Give the group metadata, by which a transaction's offsets find this consumer again."""
+        """Return the group metadata, by which a transaction's offsets find this consumer again."""
         metadata = _C.consumer_group_metadata(self)
         register(metadata, self)
         return metadata
@@ -240,7 +240,7 @@ class OffsetsConsumer(confluent_kafka.Consumer):
             self._commit_quietly(held, asynchronous=False)
 
     def _found(self, message: Message) -> tuple[str, Mapping[str, Any] | None]:
-        """Give the topic on the wire, and the interceptors' state, of a message that was delivered."""
+        """Return the topic on the wire, and the interceptors' state, of a message that was delivered."""
         headers = message.headers()
         if headers.__class__ is MessageHeaders:
             return headers.topic, headers.local
@@ -269,5 +269,5 @@ def _reach(partition: TopicPartition) -> tuple[int, int]:
 
 
 def _is_good(message: Any) -> bool:
-    """Whether confluent-kafka would take the message for a position."""
+    """Return whether confluent-kafka would take the message for a position."""
     return type(message) is Message and message.error() is None

@@ -125,7 +125,7 @@ def unstored(record: Record, error: Exception) -> DeadLetterError:
 
 
 def producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a producer's settings out of a consumer's."""
+    """Return a producer's settings out of a consumer's."""
     settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
     limits = {"message.timeout.ms": _TIMEOUT_MS, "message.max.bytes": LARGEST_BYTES}

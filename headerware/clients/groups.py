@@ -13,7 +13,7 @@ class Clamping(Protocol):
     """A consumer that knows which offsets are safe."""
 
     def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
-        """Give the positions, held back to where a restart loses nothing."""
+        """Return the positions, held back to where a restart loses nothing."""
         ...
 
 
@@ -58,7 +58,7 @@ def _forget(metadata: bytes, consumer: Clamping) -> None:
 
 
 def _lowest(consumers: list[Any], position: TopicPartition) -> TopicPartition:
-    """Give what the consumer makes of a position that reads its partition; the others leave it alone."""
+    """Return what the consumer makes of a position that reads its partition; the others leave it alone."""
     held: TopicPartition
     for consumer in consumers:
         held = consumer.clamped([position])[0]

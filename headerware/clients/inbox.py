@@ -164,7 +164,7 @@ class Inbox:
         return next((position for position in found if position is not None), None)
 
     def first_offset(self, place: Place) -> int | None:
-        """Give the smallest offset of a partition's entries, or None where none waits."""
+        """Return the smallest offset of a partition's entries, or None where none waits."""
         lowest: int | None = None
         for entry in self._entries:
             if entry.place != place:
@@ -220,7 +220,7 @@ class Inbox:
 
 
 def _listed(outcome: Any) -> Any:
-    """Give the records of an outcome as a list; those that are cut lazily fail only here."""
+    """Return the records of an outcome as a list; those that are cut lazily fail only here."""
     if outcome is DROP or isinstance(outcome, HeaderwareError):
         return outcome
     try:

@@ -69,7 +69,7 @@ def record_of(message: Message) -> Record:
 
 
 def fitted(message: Message, before: Record, after: Record) -> Message:
-    """Give the message with what the chain changed; the same object, for commits know only its class."""
+    """Return the message with what the chain changed; the same object, for commits know only its class."""
     if after is before:
         return message
     headers = after.headers
@@ -129,7 +129,7 @@ def undelivered(record: Record, error: KafkaError) -> Message:
 
 
 def restored(message: Message, original: Record, sent: Record) -> Message:
-    """Give a delivery report's message with the application's own key, value and headers."""
+    """Return a delivery report's message with the application's own key, value and headers."""
     message.set_headers(wire_headers(original.headers))
     if sent is not original:
         message.set_value(as_bytes(original.value))
@@ -146,10 +146,10 @@ def metadata_of(message: Message) -> RecordMetadata:
 
 
 def wire_headers(headers: Headers) -> Any:
-    """Give headers in the one form that confluent-kafka takes: a list of tuples, or None."""
+    """Return headers in the one form that confluent-kafka takes: a list of tuples, or None."""
     return list(headers) if headers else None
 
 
 def as_bytes(part: Any) -> Any:
-    """Give text as the bytes that a delivery report shows; anything else as it is."""
+    """Return text as the bytes that a delivery report shows; anything else as it is."""
     return part.encode() if isinstance(part, str) else part

@@ -28,14 +28,14 @@ _log: Final = logging.getLogger("headerware")
 
 
 def wrapped(watermark: int | None, own: str | None) -> str | None:
-    """Give the metadata to commit; the application's own, unless there is a watermark to keep."""
+    """Return the metadata to commit; the application's own, unless there is a watermark to keep."""
     if watermark is None and not (own or "").startswith(PREFIX):
         return own
     return f"{PREFIX}{'' if watermark is None else watermark}:{own or ''}"
 
 
 def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
-    """Give the watermark and the application's own metadata; foreign text is the latter."""
+    """Return the watermark and the application's own metadata; foreign text is the latter."""
     if metadata is None or not metadata.startswith(PREFIX):
         return None, metadata
     number, colon, own = metadata.removeprefix(PREFIX).partition(":")
@@ -49,7 +49,7 @@ def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
 
 
 def place_of(partition: TopicPartition) -> Place:
-    """Give the topic and number of a partition."""
+    """Return the topic and number of a partition."""
     return partition.topic, partition.partition
 
 
@@ -64,7 +64,7 @@ def positioned(
 
 
 def as_committed(partition: TopicPartition) -> TopicPartition:
-    """Give a result of confluent-kafka's with the application's own metadata in it."""
+    """Return a result of confluent-kafka's with the application's own metadata in it."""
     _, own = unwrapped(partition.metadata)
     if own == partition.metadata or partition.error is not None:
         return partition
@@ -95,7 +95,7 @@ class Offsets:
     def safe(
         self, place: Place, position: int, own: str | None = None, leader_epoch: int | None = None
     ) -> TopicPartition:
-        """Give what to commit for a position."""
+        """Return what to commit for a position."""
         waiting = self._first_waiting(place)
         if waiting is not None and waiting < position:
             position, leader_epoch = waiting, None
@@ -126,11 +126,11 @@ class Offsets:
         return safe
 
     def refreshed(self) -> list[TopicPartition]:
-        """Give what to store for held partitions, now that something may have expired."""
+        """Return what to store for held partitions, now that something may have expired."""
         return [self.stored(place, *self._positions[place]) for place in list(self._held)]
 
     def watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
-        """Give what only an explicit commit can bring to the broker, and take it for committed.
+        """Return what only an explicit commit can bring to the broker, and take it for committed.
 
         librdkafka commits a stored offset only when it is larger than the committed one, and so misses a
         watermark that rose above the same safe offset.

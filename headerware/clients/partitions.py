@@ -45,7 +45,7 @@ class PartitionPicker:
         self._known: dict[str, tuple[float, list[int]]] = {}
 
     def __call__(self, record: Record) -> int | None:
-        """Give a partition, or None where the record or its key decides.
+        """Return a partition, or None where the record or its key decides.
 
         Raises:
             KafkaException: the topic's partitions could not be learned.

@@ -328,7 +328,7 @@ class Producer(FanOutProducer):
     # Beside the stream
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """Give the counters of each interceptor, and those of the client under ``client``."""
+        """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {"queued": _c_len(self)}}
         queued = {"queued": _c_len(self), "reports_queued": len(self._deliveries)}

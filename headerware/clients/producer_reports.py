@@ -133,7 +133,7 @@ _SERVING: Final = frozenset({ReportingProducer._run_callbacks.__code__})  # noqa
 
 
 def queue(client: confluent_kafka.Producer, record: Record, report: Any) -> None:
-    """Give a record to librdkafka as it is."""
+    """Hand a record to librdkafka as it is."""
     _c_produce(
         client,
         record.topic,

@@ -136,7 +136,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
         self._serdes.open(self, super()._open, conf)
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """Give the next message with its key and value as objects, or None after ``timeout`` seconds.
+        """Return the next message with its key and value as objects, or None after ``timeout`` seconds.
 
         Raises:
             SerdeError: a key or value could not be deserialized; it is not delivered again.
@@ -197,7 +197,7 @@ class _Serdes:
         return serde
 
     def added_to(self, chain: Chain) -> Chain:
-        """Give the chain with the serialize step in its place, unless the chain alone has one."""
+        """Return the chain with the serialize step in its place, unless the chain alone has one."""
         has_own = any(place_of(step) is Place.SERIALIZE for step in chain)
         if has_own and all(serde is None for serde in self._serdes.values()):
             return chain

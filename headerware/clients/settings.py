@@ -42,7 +42,7 @@ def flattened(conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def connection_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what any other client needs to reach the same cluster as this one."""
+    """Return what any other client needs to reach the same cluster as this one."""
     return {
         key: value
         for key, value in conf.items()

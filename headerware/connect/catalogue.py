@@ -59,7 +59,7 @@ class Catalogue(Generic[Kind]):
         return self._built_in
 
     def names(self, mode: Mode = STRICT) -> tuple[str, ...]:
-        """Give the short names that there are, plug-ins' too, in alphabetical order."""
+        """Return the short names that there are, plug-ins' too, in alphabetical order."""
         own = (short for short, name in self._simple.items() if mode == STRICT or self._is_kafkas(name))
         return tuple(sorted({*own, *(entry.name for entry in self._entries())}))
 
@@ -124,7 +124,7 @@ class Catalogue(Generic[Kind]):
         return _entry_points(self._group) if self._group else ()
 
     def _only_entry(self, name: str, path: str) -> EntryPoint | None:
-        """Give the plug-in of a name; our own have precedence over plug-ins."""
+        """Return the plug-in of a name; our own have precedence over plug-ins."""
         if name in self._built_in or name in self._simple:
             return None
         found = [entry for entry in self._entries() if entry.name == name]
@@ -145,7 +145,7 @@ class Catalogue(Generic[Kind]):
             ) from error
 
     def _elsewhere(self) -> dict[str, str]:
-        """Give the names of the other catalogue, and what to say about them."""
+        """Return the names of the other catalogue, and what to say about them."""
         if not self._other:
             return {}
         other: Catalogue[Any] = _symbol(self._other)
@@ -175,7 +175,7 @@ def _simple(name: str) -> str:
 
 
 def _has_parts(loaded: Any) -> bool:
-    """Whether this is a transform of keys and values, and neither of its two classes."""
+    """Return whether this is a transform of keys and values, and neither of its two classes."""
     return isinstance(loaded, type) and hasattr(loaded, "Key") and getattr(loaded, "part", "") is None
 
 

@@ -78,11 +78,11 @@ class ConfigDef:
         self._keys: Final = {key.name: key for key in keys}
 
     def keys(self, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
-        """Give the keys of a mode, in order."""
+        """Return the keys of a mode, in order."""
         return tuple(key for key in self._keys.values() if mode == STRICT or not key.strict_only)
 
     def parse(self, given: Mapping[str, Any] | None, mode: Mode = STRICT) -> dict[str, Any]:
-        """Give every key's value, of its type.
+        """Return every key's value, of its type.
 
         Args:
             given: what is configured, as text or as Python has it.

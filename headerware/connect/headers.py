@@ -74,11 +74,11 @@ class ConnectHeader:
         return self._value
 
     def with_value(self, schema: Schema | None, value: Any) -> ConnectHeader:
-        """Give a header of the same name with another value (Connect's ``with``)."""
+        """Return a header of the same name with another value (Connect's ``with``)."""
         return ConnectHeader(self.key, schema, value)
 
     def rename(self, key: str) -> ConnectHeader:
-        """Give a header of another name with the same value."""
+        """Return a header of another name with the same value."""
         return self if key == self.key else ConnectHeader(key, self._schema, self._value)
 
     def __eq__(self, other: object) -> bool:
@@ -126,7 +126,7 @@ class WireHeader(ConnectHeader):
         return self._value
 
     def rename(self, key: str) -> ConnectHeader:
-        """Give a header of another name with the same bytes."""
+        """Return a header of another name with the same bytes."""
         if key == self.key:
             return self
         decode = self._decode
@@ -280,12 +280,12 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         return self._add(key, Timestamp.SCHEMA, value)
 
     def last_with_name(self, key: str) -> ConnectHeader | None:
-        """Give the last header of this name, or None."""
+        """Return the last header of this name, or None."""
         _check_key(key)
         return next((header for header in reversed(self._headers) if header.key == key), None)
 
     def all_with_name(self, key: str) -> Iterator[ConnectHeader]:
-        """Give the headers of this name, in order."""
+        """Return the headers of this name, in order."""
         return iter([header for header in self._headers if header.key == key])
 
     def remove(self, key: str) -> Self:
@@ -330,7 +330,7 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         return self
 
     def duplicate(self) -> ConnectHeaders:
-        """Give a copy that can be changed."""
+        """Return a copy that can be changed."""
         return ConnectHeaders(self._headers)
 
     def freeze(self) -> Self:

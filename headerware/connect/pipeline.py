@@ -92,7 +92,7 @@ class Pipeline:
         return cls(read_stages(config, mode))
 
     def apply(self, record: Any) -> Any:
-        """Give what the transforms make of a record, or None where one drops it.
+        """Return what the transforms make of a record, or None where one drops it.
 
         Args:
             record: a :class:`~headerware.connect.records.ConnectRecord`.

@@ -127,7 +127,7 @@ def _refuse_slips(config: Mapping[str, Any]) -> None:
 
 
 def _lines(config: Mapping[str, Any], root: str, aliases: Iterable[str], mode: Mode) -> dict[str, Lines]:
-    """Give each alias its lines, without the prefix."""
+    """Return each alias its lines, without the prefix."""
     found: dict[str, Lines] = {alias: {} for alias in aliases}
     for key, value in config.items():
         if not key.startswith(f"{root}."):
@@ -203,7 +203,7 @@ def _parsed(keys: ConfigDef, given: Lines, prefix: str, mode: Mode) -> Lines:
 
 
 def _at(error: ConnectConfigError, prefix: str) -> ConnectConfigError:
-    """Give the error with the whole key."""
+    """Return the error with the whole key."""
     path = f"{prefix}.{error.path}" if error.path else prefix
     return ConnectConfigError(str(error).removeprefix(f"{error.path}: "), path=path)
 

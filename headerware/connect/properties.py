@@ -93,7 +93,7 @@ def _named(outer: dict[str, Any], inner: dict[str, str]) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Give each line with those that it goes on in, and the number of its first."""
+    """Return each line with those that it goes on in, and the number of its first."""
     begun, start = "", 0
     lines = [line.lstrip(_BLANKS) for line in _LINE_END.split(text)]
     for number, line in enumerate(lines, 1):
@@ -149,7 +149,7 @@ def _unescaped(text: str, line: int, mode: Mode, key: str = "") -> str:
 
 
 def _character(pair: re.Match[str]) -> str:
-    """Give the one character that Java writes as two."""
+    """Return the one character that Java writes as two."""
     return pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 

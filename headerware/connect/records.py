@@ -82,7 +82,7 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         timestamp: int | None,
         headers: Iterable[ConnectHeader] | None = None,
     ) -> Self:
-        """Give a record of the same kind with other contents.
+        """Return a record of the same kind with other contents.
 
         Args:
             topic: the topic's name.
@@ -102,7 +102,7 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         return made
 
     def with_part(self, part: Part, schema: Schema | None, value: Any) -> Self:
-        """Give a record with another key or value and a duplicate of the headers; the fast form."""
+        """Return a record with another key or value and a duplicate of the headers; the fast form."""
         made = self._copy()
         if part == "value":
             made.value_schema, made.value = schema, value
@@ -111,13 +111,13 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         return made
 
     def with_topic(self, topic: str | None) -> Self:
-        """Give a record for another topic."""
+        """Return a record for another topic."""
         made = self._copy()
         made.topic = topic
         return made
 
     def with_headers(self, headers: ConnectHeaders) -> Self:
-        """Give a record with other headers."""
+        """Return a record with other headers."""
         return self._copy(headers)
 
     def _copy(self, headers: ConnectHeaders | None = None) -> Self:

@@ -75,7 +75,7 @@ class Chain:
         return self._names
 
     def for_topic(self, topic: str) -> list[str]:
-        """Give the names of the interceptors that work on a topic, in the order of sending."""
+        """Return the names of the interceptors that work on a topic, in the order of sending."""
         return [
             name
             for name, interceptor in zip(self._names, self._interceptors, strict=True)
@@ -107,7 +107,7 @@ class Chain:
         return iter(self._interceptors)
 
     def __eq__(self, other: object) -> bool:
-        """Whether another chain has equal interceptors in the same order."""
+        """Return whether another chain has equal interceptors in the same order."""
         return isinstance(other, Chain) and self._interceptors == other._interceptors
 
     def __hash__(self) -> int:
@@ -135,7 +135,7 @@ def load_chain(path: str | os.PathLike[str]) -> Chain:
 
 
 def resolved_on_error(interceptor: object) -> OnError:
-    """Give what happens to a record that an interceptor fails on.
+    """Return what happens to a record that an interceptor fails on.
 
     Raises:
         ConfigError: the policy is not legal for the interceptor's role.
@@ -207,7 +207,7 @@ def _check_options(interceptor: object) -> None:
 
 
 def _unique_names(interceptors: tuple[object, ...]) -> tuple[str, ...]:
-    """Give each its name; the second of one type without a name of its own is numbered."""
+    """Return each its name; the second of one type without a name of its own is numbered."""
     given = [name for item in interceptors if (name := getattr(item, "name", None))]
     doubled = next((name for name in given if given.count(name) > 1), None)
     if doubled is not None:

@@ -57,17 +57,17 @@ def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple
 
 
 def is_disabled() -> bool:
-    """Whether ``HEADERWARE_DISABLED`` switches everything off."""
+    """Return whether ``HEADERWARE_DISABLED`` switches everything off."""
     return os.environ.get("HEADERWARE_DISABLED", "").lower() in _ON
 
 
 def what_is_left(chain: Chain) -> Chain:
-    """Give what is left of a chain where everything is switched off: the steps that serialize."""
+    """Return what is left of a chain where everything is switched off: the steps that serialize."""
     return Chain([step for step in chain if place_of(step) is Place.SERIALIZE])
 
 
 def _configured(ours: Mapping[str, Any], chain: Chain | None) -> Chain:
-    """Give the chain as code, the client's configuration or the environment have it."""
+    """Return the chain as code, the client's configuration or the environment have it."""
     if chain is not None:
         _require_chain(chain)
         if ours:

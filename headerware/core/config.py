@@ -60,7 +60,7 @@ def from_file(path: str | os.PathLike[str], read: Read = read_text) -> list[Inte
 
 
 def is_ours(key: object) -> bool:
-    """Whether a client's configuration key belongs to a chain."""
+    """Return whether a client's configuration key belongs to a chain."""
     if not isinstance(key, str):
         return False
     return key in (ALIASES, FILE) or key.startswith(_PREFIX) or is_connector_line(key)

@@ -29,12 +29,12 @@ _ORIGIN: Final = "client configuration"
 
 
 def is_connector_line(key: str) -> bool:
-    """Whether a key of a client's configuration is a connector's."""
+    """Return whether a key of a client's configuration is a connector's."""
     return _under(key, _HEADS)
 
 
 def connector_source(config: Mapping[str, Any]) -> list[Declared]:
-    """Give what a connector's lines declare, in the order of sending; nothing where there are none.
+    """Return what a connector's lines declare, in the order of sending; nothing where there are none.
 
     Raises:
         ConfigError: options of a converter that is not named, or a header converter alone.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def wall_clock_ms() -> int:
-    """Give the milliseconds since the epoch."""
+    """Return the milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 

@@ -180,13 +180,13 @@ def _class_name(error: BaseException) -> str:
 
 
 def _message(error: InterceptorError, lengths: Lengths) -> str:
-    """Give what was wrong, but not at any length: a record's names may stand in it."""
+    """Return what was wrong, but not at any length: a record's names may stand in it."""
     text, limit = str(error), lengths[0]
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def _stacktrace(error: InterceptorError, lengths: Lengths) -> str | None:
-    """Give where it happened, without the causes' texts, which may quote a payload."""
+    """Return where it happened, without the causes' texts, which may quote a payload."""
     limit = lengths[1]
     if not limit:
         return None

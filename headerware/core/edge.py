@@ -158,7 +158,7 @@ def _reserved(name: str) -> HeaderError:
 
 
 def normalised(record: Record) -> Record:
-    """Give the record with plain headers, and text and buffers as bytes; objects stay as they are.
+    """Return the record with plain headers, and text and buffers as bytes; objects stay as they are.
 
     Raises:
         HeaderError: a header of a wrong type.
@@ -180,7 +180,7 @@ def normalised(record: Record) -> Record:
 
 
 def to_wire(record: Record) -> Record:
-    """Give the record with text and buffers as bytes, and refuse what is still an object.
+    """Return the record with text and buffers as bytes, and refuse what is still an object.
 
     Raises:
         RecordError: what the value or key is instead.

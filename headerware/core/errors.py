@@ -116,7 +116,7 @@ class InterceptorError(HeaderwareError):
         return self
 
     def again(self) -> InterceptorError:
-        """Give the same error without a position, for one of several records that it meets."""
+        """Return the same error without a position, for one of several records that it meets."""
         again = _rebuilt(type(self), self.args, self.__dict__)
         again.step = again.topic = again.partition = again.offset = again.last_record = None
         return again

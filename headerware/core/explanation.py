@@ -54,7 +54,7 @@ class ExplainedInterceptor(msgspec.Struct, frozen=True):
 
 
 def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[ExplainedInterceptor, ...]:
-    """Give the chain of a TOML file, in the order of sending.
+    """Return the chain of a TOML file, in the order of sending.
 
     Args:
         path: the file.

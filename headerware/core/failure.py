@@ -42,7 +42,7 @@ class Failures:
         self._bury = bury
 
     def answer(self, step: Step, error: Exception, current: Record, original: Record) -> Answer | None:
-        """Give what became of a record that a step failed on; None where it goes on as it was.
+        """Return what became of a record that a step failed on; None where it goes on as it was.
 
         Args:
             step: the step.
@@ -111,7 +111,7 @@ def wrapped(error: Exception) -> InterceptorError:
 
 
 def placed(error: Exception, step: Step, record: Record) -> InterceptorError:
-    """Give an error its position; one that has met a record before is another's, and is made again."""
+    """Return an error its position; one that has met a record before is another's, and is made again."""
     if isinstance(error, InterceptorError) and error.last_record is None:
         return error.at(step.name, record)
     return wrapped(error).at(step.name, record)

@@ -58,7 +58,7 @@ class Fold:
         self._lock: Final = Lock()
 
     def one(self, record: Record) -> Outcome:
-        """Give what became of one record; never raises for it."""
+        """Return what became of one record; never raises for it."""
         try:
             record = self._edge(record)
         except HeaderwareError as error:
@@ -68,7 +68,7 @@ class Fold:
         return self._fold(plan, 0, record, record)
 
     def many(self, records: Sequence[Record]) -> list[Outcome]:
-        """Give one outcome per record, in order; whole batches go where a hook would rather have them."""
+        """Return one outcome per record, in order; whole batches go where a hook would rather have them."""
         if not any(step.takes_batches(self._direction) for step in self._steps):
             one = self.one
             return [one(record) for record in records]
@@ -107,7 +107,7 @@ class Fold:
         return outcomes
 
     def plan(self, topic: str) -> Plan:
-        """Give the plan of a topic, made once."""
+        """Return the plan of a topic, made once."""
         plan = self._plans.get(topic)
         if plan is None:
             with self._lock:
@@ -333,7 +333,7 @@ def _normalised(record: Record) -> Record:
 
 
 def flat(outcome: Outcome) -> Iterable[Record]:
-    """Give the records of an outcome.
+    """Return the records of an outcome.
 
     Raises:
         HeaderwareError: the outcome is one, or a lazy cut meets one.

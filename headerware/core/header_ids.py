@@ -55,7 +55,7 @@ class HeaderId(int):
         return super().__new__(cls, given)
 
     def __str__(self) -> str:
-        """Give the dotted form."""
+        """Return the dotted form."""
         return ".".join(map(str, self.to_bytes(4, "big")))
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ def parse_id(text: str) -> HeaderId | None:
 
 
 def header_name(name: str | int) -> str:
-    """Give the name that a name, an id or an id's dotted form stands for.
+    """Return the name that a name, an id or an id's dotted form stands for.
 
     An id without a registered name is called by its dotted form.
 

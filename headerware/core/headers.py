@@ -74,29 +74,29 @@ class Headers(tuple[Any, ...]):
         return HeadersBuilder(headers)
 
     def add(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> Headers:
-        """Give headers with one more at the end; a header of the same name stays."""
+        """Return headers with one more at the end; a header of the same name stays."""
         return tuple.__new__(Headers, (*self, _pair(name, value)))
 
     def append(self, pair: Pair) -> Headers:
-        """Give headers with a pair at the end that is known to be right; the fast form of :meth:`add`."""
+        """Return headers with a pair at the end that is known to be right; the fast form of :meth:`add`."""
         return tuple.__new__(Headers, (*self, pair))
 
     def put(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> Headers:
-        """Give headers in which this is the only one of its name, at the end."""
+        """Return headers in which this is the only one of its name, at the end."""
         return self.remove(name).add(name, value)
 
     def remove(self, name: Name) -> Headers:
-        """Give headers without any of this name; itself where there was none."""
+        """Return headers without any of this name; itself where there was none."""
         name = name if isinstance(name, str) else header_name(name)
         kept = [pair for pair in self if pair[0] != name]
         return self if len(kept) == len(self) else tuple.__new__(Headers, kept)
 
     def keep(self, wanted: Callable[[str], bool]) -> Headers:
-        """Give the headers whose names are wanted, in order."""
+        """Return the headers whose names are wanted, in order."""
         return tuple.__new__(Headers, [pair for pair in self if wanted(pair[0])])
 
     def last(self, name: Name, default: HeaderValue = None) -> HeaderValue:
-        """Give the value of the last header of this name, or ``default``.
+        """Return the value of the last header of this name, or ``default``.
 
         A null header and a missing one look alike here; ``name in headers`` tells them apart.
         """
@@ -108,16 +108,16 @@ class Headers(tuple[Any, ...]):
         return default
 
     def all(self, name: Name) -> tuple[HeaderValue, ...]:
-        """Give the values of all headers of this name, in order."""
+        """Return the values of all headers of this name, in order."""
         name = name if isinstance(name, str) else header_name(name)
         return tuple(pair[1] for pair in self if pair[0] == name)
 
     def names(self) -> tuple[str, ...]:
-        """Give the names in order, duplicates included."""
+        """Return the names in order, duplicates included."""
         return tuple(pair[0] for pair in self)
 
     def retain_latest(self) -> Headers:
-        """Give headers in which each name stands once, with its last value, where that stood."""
+        """Return headers in which each name stands once, with its last value, where that stood."""
         seen: set[str] = set()
         kept: list[Pair] = []
         for pair in reversed(self):
@@ -127,7 +127,7 @@ class Headers(tuple[Any, ...]):
         return tuple.__new__(Headers, reversed(kept))
 
     def __contains__(self, item: object) -> bool:
-        """Whether a header of this name or id, or exactly this pair, is there."""
+        """Return whether a header of this name or id, or exactly this pair, is there."""
         if isinstance(item, int):
             item = header_name(item)
         if isinstance(item, str):
@@ -135,7 +135,7 @@ class Headers(tuple[Any, ...]):
         return tuple.__contains__(self, item)
 
     def __add__(self, other: Any) -> Headers:
-        """Give these headers followed by others."""
+        """Return these headers followed by others."""
         return tuple.__new__(Headers, (*self, *Headers(other)))
 
     def __mul__(self, count: SupportsIndex) -> Headers:
@@ -182,11 +182,11 @@ class HeadersBuilder:
         return self
 
     def last(self, name: Name) -> HeaderValue:
-        """Give the value of the last header of this name, or None."""
+        """Return the value of the last header of this name, or None."""
         return Headers.trusted(self._pairs).last(name)
 
     def all(self, name: Name) -> tuple[HeaderValue, ...]:
-        """Give the values of all headers of this name, in order."""
+        """Return the values of all headers of this name, in order."""
         return Headers.trusted(self._pairs).all(name)
 
     def build(self) -> Headers:
@@ -208,7 +208,7 @@ class HeadersBuilder:
         return len(self._pairs)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a header of this name or id is there."""
+        """Return whether a header of this name or id is there."""
         return name in Headers.trusted(self._pairs)
 
 

@@ -194,17 +194,17 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return None
 
     def open(self, context: Context) -> Any:  # noqa: ARG002 - a stateless interceptor needs no context
-        """Give the object with the hooks for one session; itself where there is no state."""
+        """Return the object with the hooks for one session; itself where there is no state."""
         return self
 
 
 def has_hook(interceptor: object) -> bool:
-    """Whether an object has any hook of its own."""
+    """Return whether an object has any hook of its own."""
     return any(callable(getattr(interceptor, hook, None)) for hook in HOOKS)
 
 
 def label(interceptor: object) -> str:
-    """Give the name that an interceptor goes by."""
+    """Return the name that an interceptor goes by."""
     names = (getattr(interceptor, "name", None), getattr(interceptor, "type", None))
     return next(
         (name for name in names if name and isinstance(name, str)), type(interceptor).__name__.lower()

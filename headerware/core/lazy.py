@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Give what a package's ``__getattr__`` calls.
+    """Return what a package's ``__getattr__`` calls.
 
     Args:
         package: the package's name.

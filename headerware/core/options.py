@@ -95,7 +95,7 @@ class Setting(NamedTuple):
     folder: str | None = None
 
     def laid_over(self, earlier: Setting | None) -> Setting:
-        """Give this one, with what an earlier source says of the same thing where this says only a part.
+        """Return this one, with what an earlier source says of the same thing where this says only a part.
 
         Such as ``interceptors.converters.value.plain``, which names no type, beside a connector's own line.
         """
@@ -124,7 +124,7 @@ class Declared(NamedTuple):
     settings: dict[str, Setting]
 
     def overridden_by(self, later: Declared) -> Declared:
-        """Give this one with a later source's options laid over it.
+        """Return this one with a later source's options laid over it.
 
         Raises:
             ConfigError: the later one gives the name to another type.
@@ -142,7 +142,7 @@ class Declared(NamedTuple):
 
 
 def _is_part_of(later: Any, earlier: Any) -> bool:
-    """Whether a table leaves open what an earlier one says, which is its type."""
+    """Return whether a table leaves open what an earlier one says, which is its type."""
     tables = isinstance(later, Mapping) and isinstance(earlier, Mapping)
     return tables and "type" in earlier and "type" not in later
 
@@ -208,7 +208,7 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
 
 
 def with_files(options: _AnyStruct, found: Callable[[str], str]) -> _AnyStruct:
-    """Give options whose files are somewhere else, those of nested things included.
+    """Return options whose files are somewhere else, those of nested things included.
 
     Args:
         options: an interceptor, or what one of its options names.
@@ -235,7 +235,7 @@ def _with_files(value: Any, hint: Any, found: Callable[[str], str]) -> Any:
 
 
 def explained(declared: Declared) -> list[tuple[str, Any, str]]:
-    """Give every option of an interceptor as ``(option, value to show, origin)``, defaults included."""
+    """Return every option of an interceptor as ``(option, value to show, origin)``, defaults included."""
     built = build(declared)
     # Some hide a part of an option, such as the passwords among a connector's lines.
     shown = getattr(built, "shown", lambda _option, written: written)
@@ -356,19 +356,19 @@ def _lookup(hint: Any) -> Callable[..., type[msgspec.Struct]] | None:
 
 
 def _values_of(hint: Any) -> Any:
-    """Give the type of a mapping's values, or None for what is no mapping."""
+    """Return the type of a mapping's values, or None for what is no mapping."""
     plain = _bare(hint)
     return get_args(plain)[1] if get_origin(plain) in (dict, Mapping) else None
 
 
 def _extras(hint: Any) -> dict[str, Any]:
-    """Give what an annotated type carries for us."""
+    """Return what an annotated type carries for us."""
     metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return {key: value for meta in metas for key, value in (getattr(meta, "extra", None) or {}).items()}
 
 
 def with_environment(value: Any, *, path: str) -> Any:
-    """Give text, or what holds some, with ``${env:NAME}`` and ``${env:NAME:-default}`` replaced.
+    """Return text, or what holds some, with ``${env:NAME}`` and ``${env:NAME:-default}`` replaced.
 
     Args:
         value: text, a list or a mapping; anything else stays as it is.

@@ -101,41 +101,41 @@ def check_order(interceptors: Sequence[object]) -> None:
 
 
 def is_signed(interceptor: object, interceptors: Iterable[object]) -> bool:
-    """Whether some of the records that an interceptor works on are signed."""
+    """Return whether some of the records that an interceptor works on are signed."""
     return any(place_of(other) is Place.SIGN and _share_topics(interceptor, other) for other in interceptors)
 
 
 def precedes_bytes(interceptor: object) -> bool:
-    """Whether what stands left of an interceptor, or at its place, are objects."""
+    """Return whether what stands left of an interceptor, or at its place, are objects."""
     return stage_of(interceptor) is Stage.OBJECTS or place_of(interceptor) is Place.SERIALIZE
 
 
 def place_of(interceptor: object) -> Place | None:
-    """Give the place that an interceptor claims, or None."""
+    """Return the place that an interceptor claims, or None."""
     place: Place | None = getattr(interceptor, "place", None)
     return place
 
 
 def stage_of(interceptor: object) -> Stage:
-    """Give the stage that an interceptor works at."""
+    """Return the stage that an interceptor works at."""
     stage: Stage = getattr(interceptor, "stage", Stage.BYTES)
     return stage
 
 
 def role_of(interceptor: object) -> Role:
-    """Give an interceptor's role."""
+    """Return an interceptor's role."""
     role: Role = getattr(interceptor, "role", Role.TRANSFORM)
     return role
 
 
 def _transforms(interceptor: object) -> bool:
-    """Whether it may change what is sent; what it opens into is not known yet."""
+    """Return whether it may change what is sent; what it opens into is not known yet."""
     sends = any(callable(getattr(interceptor, hook, None)) for hook in ("on_send", "on_send_batch", "open"))
     return sends and role_of(interceptor) is Role.TRANSFORM
 
 
 def _share_topics(left: object, right: object) -> bool:
-    """Whether two may meet on one topic; literal names that differ never do."""
+    """Return whether two may meet on one topic; literal names that differ never do."""
     ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
     return ours is None or theirs is None or bool(ours & theirs)
 

@@ -56,7 +56,7 @@ class Step:
         self.warned: set[str] = set()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
-        """Give a hook or service of the opened object, or None."""
+        """Return a hook or service of the opened object, or None."""
         found: Callable[..., Any] | None = getattr(self.opened, name, None)
         return found
 
@@ -76,7 +76,7 @@ class Step:
         )
 
     def takes_batches(self, direction: Direction) -> bool:
-        """Whether it would rather have many records at once."""
+        """Return whether it would rather have many records at once."""
         return self.hook(f"on_{direction}_batch") is not None
 
 
@@ -126,7 +126,7 @@ class Plan:
         return next(index for index, candidate in enumerate(self.hooks) if candidate is hook)
 
     def behind(self, position: float) -> int:
-        """Give the first index that runs after the step at a position of the chain."""
+        """Return the first index that runs after the step at a position of the chain."""
         sending = self.direction == "send"
         for index, step in enumerate(self.steps):
             if step.position > position if sending else step.position < position:
@@ -135,7 +135,7 @@ class Plan:
 
 
 def _relies_on_local(step: Step) -> bool:
-    """Whether a step settles, or says what it has verified."""
+    """Return whether a step settles, or says what it has verified."""
     return step.position < -1 or place_of(step.interceptor) is Place.SIGN
 
 

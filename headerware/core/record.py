@@ -54,11 +54,11 @@ class Record(msgspec.Struct, frozen=True):
         return None if local is None else local.get(LOCAL)
 
     def replace(self, **changes: Any) -> Record:
-        """Give a copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return msgspec.structs.replace(self, **changes)
 
     def with_headers(self, headers: Headers) -> Record:
-        """Give a copy with other headers; a third of the cost of :meth:`replace`."""
+        """Return a copy with other headers; a third of the cost of :meth:`replace`."""
         return Record(
             self.topic,
             self.value,
@@ -91,7 +91,7 @@ class Record(msgspec.Struct, frozen=True):
         )
 
     def with_local(self, name: str, state: Any) -> Record:
-        """Give a copy that carries an interceptor's state under a name of its own."""
+        """Return a copy that carries an interceptor's state under a name of its own."""
         return self.replace(local={**(self.local or {}), name: state})
 
     def __repr__(self) -> str:

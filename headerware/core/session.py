@@ -114,17 +114,17 @@ class Session:
         return _raised(self.consume_outcomes(list(records)))
 
     def send_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
-        """Give one outcome per record, in order, so that a bad one takes no neighbour along."""
+        """Return one outcome per record, in order, so that a bad one takes no neighbour along."""
         return self._send.many(records) if self._steps else list(records)
 
     def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
-        """Give one outcome per record, in order, so that a bad one takes no neighbour along."""
+        """Return one outcome per record, in order, so that a bad one takes no neighbour along."""
         return self._consume.many(records) if self._steps else list(records)
 
     # Moments
 
     def has(self, name: str) -> bool:
-        """Whether any interceptor has this hook or service."""
+        """Return whether any interceptor has this hook or service."""
         return any(step.hook(name) is not None for step in self._steps)
 
     @property
@@ -157,7 +157,7 @@ class Session:
             begin(work)
 
     def poll(self, now_ms: int | None = None) -> list[Outcome]:
-        """Give what has expired or has waited long enough on the consuming side.
+        """Return what has expired or has waited long enough on the consuming side.
 
         Args:
             now_ms: the time in milliseconds since the epoch; the context's clock where it is None.
@@ -171,7 +171,7 @@ class Session:
         return outcomes
 
     def flush(self) -> list[Outcome]:
-        """Give what interceptors still hold back on the sending side."""
+        """Return what interceptors still hold back on the sending side."""
         outcomes: list[Outcome] = []
         for step in self._steps:
             flush = step.hook("flush")
@@ -187,7 +187,7 @@ class Session:
             reached(topic, partition, offset)
 
     def waiting_offsets(self) -> dict[TopicAndPartition, list[int]]:
-        """Give the offsets of the records that still wait for others of their message, by partition."""
+        """Return the offsets of the records that still wait for others of their message, by partition."""
         waiting: dict[TopicAndPartition, list[int]] = {}
         for _, waiting_offsets in self._hooks("waiting_offsets"):
             for place, offsets in waiting_offsets().items():
@@ -201,7 +201,7 @@ class Session:
             revoke(gone)
 
     def seek(self, topic: str, partition: int, offset: int) -> int:
-        """Give the offset at which to begin, so that the record delivered at ``offset`` comes whole."""
+        """Return the offset at which to begin, so that the record delivered at ``offset`` comes whole."""
         begin = offset
         for _, seek in self._hooks("seek"):
             earlier = seek(topic, partition, offset)
@@ -209,7 +209,7 @@ class Session:
         return begin
 
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
-        """Give the largest offset up to ``position`` from which a restart loses nothing."""
+        """Return the largest offset up to ``position`` from which a restart loses nothing."""
         return min(
             (safe(topic, partition, position) for _, safe in self._hooks("safe_offset")), default=position
         )
@@ -225,7 +225,7 @@ class Session:
     # The end
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """Give the counters of each interceptor, by name."""
+        """Return the counters of each interceptor, by name."""
         sent, consumed = self._send.records_by_step(), self._consume.records_by_step()
         return {
             step.name: {
@@ -254,7 +254,7 @@ class Session:
                 _guarded(step, "close", close)
 
     def __enter__(self) -> Self:
-        """Give the session itself."""
+        """Return the session itself."""
         return self
 
     def __exit__(self, *exception: object) -> None:

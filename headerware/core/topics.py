@@ -57,7 +57,7 @@ class TopicPatterns:
         self._seen = False
 
     def matches(self, topic: str) -> bool:
-        """Whether the interceptor works on this topic."""
+        """Return whether the interceptor works on this topic."""
         return any(p.match(topic) for p in self._included) and not any(p.match(topic) for p in self._excluded)
 
     def note(self, topic: str) -> None:
@@ -87,7 +87,7 @@ class Elsewhere(TopicPatterns):
         self._patterns = tuple(patterns)
 
     def matches(self, topic: str) -> bool:
-        """Whether none of the patterns match this topic."""
+        """Return whether none of the patterns match this topic."""
         return not any(patterns.matches(topic) for patterns in self._patterns)
 
 

@@ -148,7 +148,7 @@ class CompactStep:
         return record.with_headers(headers)
 
     def overhead_bytes(self, record: Record) -> int:
-        """Give an upper bound of what this adds to a record on the wire, in bytes.
+        """Return an upper bound of what this adds to a record on the wire, in bytes.
 
         No id is written that is longer than its name, so that only the block itself, what it says of plain
         headers, and escaped names add to a record.

@@ -90,12 +90,12 @@ class Compress(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(message, path="level")
 
     def open(self, context: Context) -> _CompressStep:  # noqa: ARG002 - it needs nothing of the session's
-        """Give the hooks for one session."""
+        """Return the hooks for one session."""
         return _CompressStep(self)
 
 
 def _pooled(make: Callable[[], Codec]) -> Codec:
-    """Give a codec for all threads: each call takes an idle one, for sharing one crashes the process."""
+    """Return a codec for all threads: each call takes an idle one, for sharing one crashes the process."""
     idle: deque[Codec] = deque()
     take, put_back = idle.pop, idle.append
 
@@ -213,7 +213,7 @@ class _CompressStep:
         return record
 
     def _is_skipped(self, content_type: bytes) -> bool:
-        """Whether values of a content type are not tried; known types are remembered."""
+        """Return whether values of a content type are not tried; known types are remembered."""
         known = self._skips_known.get(content_type)
         if known is None:
             if len(self._skips_known) >= _MAX_CONTENT_TYPES:

@@ -71,6 +71,6 @@ FIRST_BYTES: Final = frozenset(_BY_FIRST_BYTE)
 
 
 def is_compressed(value: bytes) -> bool:
-    """Whether a value that is not empty begins as a compressed format does."""
+    """Return whether a value that is not empty begins as a compressed format does."""
     formats = _BY_FIRST_BYTE.get(value[0], ())
     return any(all(value.startswith(mark, at) for at, mark in marks) for marks in formats)

@@ -115,7 +115,7 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
             )
 
     def open(self, context: Context) -> DedupStep:
-        """Give the hooks of one session; a consumer's opens the store.
+        """Return the hooks of one session; a consumer's opens the store.
 
         Raises:
             ConfigError: a store that cannot be opened, or is a file of another kind.

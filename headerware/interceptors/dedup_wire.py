@@ -138,12 +138,12 @@ def layout_of(value: bytes | None) -> bytes:
 
 
 def scope_of(texts: Iterable[str]) -> bytes:
-    """Give the 16 bytes that stand for a scope."""
+    """Return the 16 bytes that stand for a scope."""
     return _digest(_SCOPE, [text.encode() for text in texts])
 
 
 def content_digest(parts: Iterable[bytes]) -> bytes:
-    """Give the 16 bytes that stand for what a record says."""
+    """Return the 16 bytes that stand for what a record says."""
     return _digest(_CONTENT, parts)
 
 

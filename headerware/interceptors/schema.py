@@ -95,7 +95,7 @@ class Schema(Interceptor, frozen=True, kw_only=True):
         return weakness(self.fingerprint)
 
     def open(self, context: Context) -> _SchemaStep:
-        """Give the hooks for one session."""
+        """Return the hooks for one session."""
         return _SchemaStep(self, open_shared(self.store), signed=context.signed)
 
 

@@ -55,7 +55,7 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
         return first_unsignable([self.key, self.value])
 
     def open(self, context: Context) -> _SerializeStep:
-        """Give the hooks for one session."""
+        """Return the hooks for one session."""
         return _SerializeStep(self, context)
 
 
@@ -111,7 +111,7 @@ def _through(functions: list[_Function | None]) -> Callable[[Record], Record]:
 
 
 def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part) -> _Function | None:
-    """Give a serde's function for one direction, with its failures told apart by part."""
+    """Return a serde's function for one direction, with its failures told apart by part."""
     if serde is None:
         return None
     function: _Function | None = getattr(serde, name, None)

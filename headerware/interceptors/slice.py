@@ -81,7 +81,7 @@ class Slice(Interceptor, frozen=True, kw_only=True):
             )
 
     def open(self, context: Context) -> SliceStep:
-        """Give the session's cutter and its pool of incomplete messages.
+        """Return the session's cutter and its pool of incomplete messages.
 
         Raises:
             ConfigError: ``max_bytes`` is larger than what the client takes.
@@ -129,7 +129,7 @@ class SliceStep:
         self.close: Final = glue.close
 
     def stats(self) -> dict[str, int]:
-        """Give the counters of both directions."""
+        """Return the counters of both directions."""
         return {**self._cutter.stats(), **self._glue.stats()}
 
 
@@ -156,7 +156,7 @@ class Cutter:
         self._light = (max_bytes // 2 - _FRAME_BYTES) // _UTF8_LIMIT
 
     def on_send(self, record: Record) -> Record | FanOut:
-        """Give the record itself where it fits, else its slices.
+        """Return the record itself where it fits, else its slices.
 
         Raises:
             InterceptorError: the value is larger than ``max_message_bytes``, or key and headers leave no
@@ -223,7 +223,7 @@ class Cutter:
         return count
 
     def _placed(self, record: Record) -> Record:
-        """Give all slices one partition where the key does not decide it."""
+        """Return all slices one partition where the key does not decide it."""
         if record.partition is not None:
             return record
         partition = self._context.pick_partition(record)
@@ -252,7 +252,7 @@ class _Pieces:
 
 
 def _limit(max_bytes: int | None, context: Context) -> int:
-    """Give the largest record, which may not be larger than the client's largest message."""
+    """Return the largest record, which may not be larger than the client's largest message."""
     client = None if context.side == "consumer" else context.max_message_bytes
     if client is None:
         return DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
@@ -266,7 +266,7 @@ def _limit(max_bytes: int | None, context: Context) -> int:
 
 
 def _frame_bytes(key: bytes | None, headers: Headers) -> int:
-    """Give an upper bound of what a record takes on the wire beside its value."""
+    """Return an upper bound of what a record takes on the wire beside its value."""
     size = _FRAME_BYTES + len(key or b"")
     for name, value in headers:
         size += _HEADER_FRAME_BYTES + len(name.encode()) + len(value or b"")

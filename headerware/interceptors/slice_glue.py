@@ -68,7 +68,7 @@ class Glue:
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
 
     def on_consume(self, record: Record) -> Record | list[Record]:
-        """Give a record that is no slice; of slices nothing, and with the last one the message.
+        """Return a record that is no slice; of slices nothing, and with the last one the message.
 
         Raises:
             ReassemblyError: a slice that contradicts itself or its message, or for which there is no room.
@@ -92,7 +92,7 @@ class Glue:
         return [error for _, error in failures]
 
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
-        """Give the largest offset up to ``position`` from which a restart loses nothing."""
+        """Return the largest offset up to ``position`` from which a restart loses nothing."""
         offsets = self._partitions.get((topic, partition))
         if offsets is None:
             return position
@@ -103,7 +103,7 @@ class Glue:
         return int(safe)
 
     def safe_offsets(self) -> dict[tuple[str, int], int]:
-        """Give where the oldest begins that is incomplete or given up but not yet polled, by partition."""
+        """Return where the oldest begins that is incomplete or given up but not yet polled, by partition."""
         safe = {place: offsets.floor for place, offsets in self._partitions.items() if offsets.pending}
         for start, error in self._failures:
             if start is not None and error.topic is not None:
@@ -112,7 +112,7 @@ class Glue:
         return {cast("tuple[str, int]", place): int(offset) for place, offset in safe.items()}
 
     def waiting_offsets(self) -> dict[tuple[str, int], list[int]]:
-        """Give where the slices of incomplete messages are, by partition."""
+        """Return where the slices of incomplete messages are, by partition."""
         waiting: dict[Place, list[int]] = {}
         for place, offsets in self._partitions.items():
             for pending in offsets.pending.values():
@@ -129,7 +129,7 @@ class Glue:
             self._give_up(pending, "expired", why)
 
     def seek(self, topic: str, partition: int, offset: int) -> int:
-        """Give the offset at which to begin, and forget what will be read again or has been skipped.
+        """Return the offset at which to begin, and forget what will be read again or has been skipped.
 
         Inside of a message that was delivered in this session, that is its first slice. A message that
         began before is kept, for its first slices will not come again, unless more than ``max_gap``
@@ -157,7 +157,7 @@ class Glue:
         self._pending_bytes = sum(pending.held_bytes for pending in self._pending.values())
 
     def stats(self) -> dict[str, int]:
-        """Give the counters, and what is pending now."""
+        """Return the counters, and what is pending now."""
         return {
             **self._counts,
             "pending_messages": len(self._pending),

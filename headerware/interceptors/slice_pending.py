@@ -73,11 +73,11 @@ class Pending:
         return self.received == self.header.count
 
     def has(self, index: int) -> bool:
-        """Whether a slice has come before."""
+        """Return whether a slice has come before."""
         return index < self.next_index or index in self._early
 
     def cost(self, index: int, record: Record) -> int:
-        """Give an upper bound of the memory that one more slice takes."""
+        """Return an upper bound of the memory that one more slice takes."""
         size = len(record.value) + _OFFSET_BYTES + (0 if index == self.next_index else _EARLY_BYTES)
         if index == 0:
             size += len(record.key or b"")
@@ -107,7 +107,7 @@ class Pending:
             self.next_index += 1
 
     def message(self, last: Record) -> Record:
-        """Give the whole message, which has the position of the slice that came last."""
+        """Return the whole message, which has the position of the slice that came last."""
         first = self.first
         assert first is not None  # noqa: S101 - a complete message has its first slice
         return Record(
@@ -174,13 +174,13 @@ class PartitionOffsets:
             self.gap_at = inf
 
     def behind(self, offset: int) -> list[Pending]:
-        """Give the messages whose last slice lies too far before an offset."""
+        """Return the messages whose last slice lies too far before an offset."""
         limits = [(other, (other.last_offset or 0) + self._max_gap) for other in self.pending.values()]
         self.gap_at = min((limit for _, limit in limits if limit >= offset), default=inf)
         return [other for other, limit in limits if limit < offset]
 
     def unneeded(self, begin: int) -> list[Pending]:
-        """Give the messages that a start at an offset reads again in full, or has left far behind."""
+        """Return the messages that a start at an offset reads again in full, or has left far behind."""
         gap = self._max_gap
         return [
             other
@@ -199,6 +199,6 @@ class PartitionOffsets:
             del self._spans[: SPANS_LIMIT // 10]
 
     def covering(self, position: int) -> int:
-        """Give the first slice of the delivered messages that a position cuts through, or the position."""
+        """Return the first slice of the delivered messages that a position cuts through, or the position."""
         at = bisect_left(self._spans, (position,))
         return min([position, *(start for _, start in self._spans[at:])])

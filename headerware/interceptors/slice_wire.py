@@ -76,7 +76,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
         return f"index {self.index} of {self.count} slices" if self.index >= self.count else None
 
     def same_message(self, other: SliceHeader) -> bool:
-        """Whether another slice tells the same of the whole message."""
+        """Return whether another slice tells the same of the whole message."""
         return (
             self.count == other.count
             and self.total_bytes == other.total_bytes

@@ -47,7 +47,7 @@ class Trace(Interceptor, frozen=True, kw_only=True):
     place: ClassVar[Place | None] = Place.TRACE
 
     def open(self, context: Context) -> _TraceStep:  # noqa: ARG002 - a trace needs nothing of the session's
-        """Give the hooks for one session."""
+        """Return the hooks for one session."""
         return _TraceStep()
 
 

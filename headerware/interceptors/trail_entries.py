@@ -171,7 +171,7 @@ _BEGINNINGS: Final = (START + b",", START + b";")
 
 
 def is_completable(value: bytes) -> bool:
-    """Whether the latest entry of a trail has been read and not yet produced."""
+    """Return whether the latest entry of a trail has been read and not yet produced."""
     latest = value.rfind(b",")
     return value.find(b";from=", latest) > 0 > value.find(b";into=", latest)
 

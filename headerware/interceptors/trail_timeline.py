@@ -143,7 +143,7 @@ def _produced(entry: TrailEntry) -> Place:
 
 
 def _same(one: Place, other: Place) -> bool:
-    """Whether two places may be the same: what is unknown is no evidence against it."""
+    """Return whether two places may be the same: what is unknown is no evidence against it."""
     return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
 
 

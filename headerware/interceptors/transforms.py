@@ -105,7 +105,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             _TransformsStep(self, self._lines()).close()
 
     def open(self, context: Context) -> _TransformsStep:  # noqa: ARG002 - transforms know nothing of a client
-        """Give the hooks for one session."""
+        """Return the hooks for one session."""
         try:
             return _TransformsStep(self, self._lines())
         except ConfigError as error:
@@ -115,7 +115,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=place) from error
 
     def shown(self, option: str, written: Any) -> Any:
-        """Give an option as it may be printed: of the lines, passwords are hidden."""
+        """Return an option as it may be printed: of the lines, passwords are hidden."""
         if option != "config" or written is None:
             return written
         given = parse_connector(written) if isinstance(written, str) else written
@@ -222,7 +222,7 @@ class _TransformsStep:
         )
 
     def _given(self, schema: Schema | None, value: Any, came: Any) -> Any:
-        """Give what the next one gets: a struct as it is, another value beside the schema that it has."""
+        """Return what the next one gets: a struct as it is, another value beside the schema that it has."""
         if self._plain:
             return plain(value)
         # Not the record is asked whether it is the same: a transform may change the one that it was given.
@@ -239,7 +239,7 @@ def _as_it_is(record: Record) -> Record:
 
 
 def _with_schema(given: Any) -> _Part:
-    """Give the schema and the value of a key or value; a plain one has no schema."""
+    """Return the schema and the value of a key or value; a plain one has no schema."""
     if isinstance(given, Struct):
         return given.schema, given
     if isinstance(given, SchemaAndValue):

@@ -120,7 +120,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return self.secret is not None or self.private is not None
 
     def verifies_at(self, topic: str, partition: int | None, offset: int | None) -> bool:
-        """Whether a record in this place may be verified with the key, revoked or not."""
+        """Return whether a record in this place may be verified with the key, revoked or not."""
         if self.status != "revoked":
             return True
         limit = self.revoked_from.get(f"{topic}[{partition}]")
@@ -207,7 +207,7 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return active
 
     def verifying_key(self, key_id: str, version: int) -> Key:
-        """Give one version of a key, whatever its status: :meth:`Key.verifies_at` tells where it counts.
+        """Return one version of a key, whatever its status: :meth:`Key.verifies_at` tells where it counts.
 
         Raises:
             KeyringError: no such key or version.
@@ -218,7 +218,7 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return key
 
     def versions(self, key_id: str) -> tuple[Key, ...]:
-        """Give all versions of a key, oldest first.
+        """Return all versions of a key, oldest first.
 
         Raises:
             KeyringError: no such key.

@@ -160,7 +160,7 @@ def with_revocation(
 
 
 def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
-    """Give a keyring that everyone may read, and the keys that had to stay behind.
+    """Return a keyring that everyone may read, and the keys that had to stay behind.
 
     It holds the public halves of Ed25519 keys, with their status. HMAC keys have no public half: whoever
     can verify with one can sign with it.

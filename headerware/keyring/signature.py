@@ -107,7 +107,7 @@ def decode_statement(value: bytes) -> tuple[Statement, int]:
 
 
 def beginning(algorithm: Algorithm, statement: bytes) -> bytes:
-    """Give what the signed bytes begin with, up to the stamp; it is fixed for a key and a topic."""
+    """Return what the signed bytes begin with, up to the stamp; it is fixed for a key and a topic."""
     name = algorithm.encode()
     return b"".join((DOMAIN, _u32(len(name)), name, _u32(len(statement) + STAMP_BYTES), statement))
 
@@ -148,7 +148,7 @@ Rest = Callable[[bytes, bytes | None, bytes | None, tuple[Pair, ...]], bytes]
 
 
 def rest_of_signed_bytes() -> Rest:
-    """Give the function that lays out what is signed after the beginning.
+    """Return the function that lays out what is signed after the beginning.
 
     Each session has its own, for it remembers names that it has met, up to a bound. It raises
     SignatureError where ``hw.sig`` is among the headers.
@@ -176,7 +176,7 @@ def rest_of_signed_bytes() -> Rest:
 
 
 def repeats(covered: Iterable[str], added: Iterable[str]) -> bool:
-    """Whether a header that was added later bears a name that is signed or reserved, in any case.
+    """Return whether a header that was added later bears a name that is signed or reserved, in any case.
 
     The compact keys of reserved names are reserved, too.
     """

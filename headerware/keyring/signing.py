@@ -58,7 +58,7 @@ def verifier(key: Key, beginning: bytes) -> Verify:
 
 
 def public_half(private: bytes) -> bytes:
-    """Give the public half of an Ed25519 private key, 32 bytes each."""
+    """Return the public half of an Ed25519 private key, 32 bytes each."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - heavy, and HMAC needs none
         Ed25519PrivateKey,
     )

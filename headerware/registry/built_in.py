@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cache
 def built_in() -> Registry:
-    """Give the registry that comes with Headerware: its own headers, and well-known names of others."""
+    """Return the registry that comes with Headerware: its own headers, and well-known names of others."""
     return with_built_in()
 
 
@@ -37,7 +37,7 @@ def with_built_in(
 
 
 def without_built_in(registry: Registry) -> Registry:
-    """Give what stores hold of a registry: all but what comes with Headerware."""
+    """Return what stores hold of a registry: all but what comes with Headerware."""
     blocks, entries = map(frozenset, built_in_tables())
     return Registry(
         (block for block in registry.blocks if block not in blocks),

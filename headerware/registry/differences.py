@@ -45,7 +45,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def diff(before: Registry, after: Registry) -> list[Difference]:
-    """Give what happened between two states: first what no change could have done, then the changes.
+    """Return what happened between two states: first what no change could have done, then the changes.
 
     Args:
         before: the earlier state.
@@ -63,7 +63,7 @@ def diff(before: Registry, after: Registry) -> list[Difference]:
 
 
 def changes(before: Registry, after: Registry) -> list[Change]:
-    """Give the changes that make one state of the other, in an order in which they can be applied.
+    """Return the changes that make one state of the other, in an order in which they can be applied.
 
     Each is made by whoever may make it. What was removed or rewritten is no change, and is not among them.
     """

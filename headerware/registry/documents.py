@@ -56,7 +56,7 @@ FORMATS: Final[Mapping[str, Callable[[Registry], str]]] = MappingProxyType(
 
 
 def with_tables(page: str, tables: str) -> str:
-    """Give a page with other tables between its marks.
+    """Return a page with other tables between its marks.
 
     Raises:
         ValueError: the page does not have both marks once each, in their order.

@@ -92,6 +92,6 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             force_setattr(self, "network", IPv4Network(self.network))
 
     def __contains__(self, header_id: int) -> bool:
-        """Whether an id lies in the block."""
+        """Return whether an id lies in the block."""
         first = int(self.network.network_address)
         return first <= header_id < first + self.network.num_addresses

@@ -21,7 +21,7 @@ _LIKE_AN_ID: Final = re.compile(r"[0-9]+(\.[0-9]+){3}")
 
 
 def look(name: str) -> str:
-    """Give what a name has in common with all that differ from it by case or Unicode form only."""
+    """Return what a name has in common with all that differ from it by case or Unicode form only."""
     return normalize("NFKC", normalize("NFKC", name).casefold())
 
 
@@ -53,6 +53,6 @@ def line_problem(text: str, most: int, what: str) -> str | None:
 
 
 def printable(text: str) -> str:
-    """Give a text that a terminal can be shown, of what may have come from anywhere: escaped, and cut."""
+    """Return a text that a terminal can be shown, of what may have come from anywhere: escaped, and cut."""
     shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
     return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."

@@ -32,11 +32,11 @@ class Names:
         """Names of other people's, who look for them: they have ids, which are used only on demand."""
 
     def id_of(self, name: str) -> int | None:
-        """Give the id to write for a name, or None for a name that has none or whose id is retired."""
+        """Return the id to write for a name, or None for a name that has none or whose id is retired."""
         return self._ids.get(name)
 
     def name_of(self, header_id: int) -> str | None:
-        """Give the name of an id, retired or not, or None for an unknown one."""
+        """Return the name of an id, retired or not, or None for an unknown one."""
         return self._names.get(header_id)
 
 
@@ -49,13 +49,13 @@ def _built_in_names() -> Names:
 
 
 def default_names() -> Names:
-    """Give the names that this process goes by: those of the built-in registry, unless told otherwise."""
+    """Return the names that this process goes by: those of the built-in registry, unless told otherwise."""
     # Nothing is set here: another thread may say meanwhile which registry it is to be.
     return _built_in_names() if _default is None else _default
 
 
 def default_name_of(header_id: int) -> str | None:
-    """Give the name of an id as this process knows it."""
+    """Return the name of an id as this process knows it."""
     return default_names().name_of(header_id)
 
 

@@ -44,7 +44,7 @@ class NamesSource:
                 store.close()
 
     def current(self) -> Names:
-        """Give the names; the same object as before unless they have changed."""
+        """Return the names; the same object as before unless they have changed."""
         return default_names() if self._names is None else self._names
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ _Kind = TypeVar("_Kind", Entry, Block)
 
 
 def to_plain(value: Entry | Block | Change) -> dict[str, Any]:
-    """Give an entry, a block or a change as a dict of text, numbers and booleans; defaults are left out."""
+    """Return an entry, a block or a change as a dict of text, numbers and booleans; defaults are left out."""
     plain: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_written)
     return plain
 

@@ -68,46 +68,46 @@ class Registry:
         return self._entries
 
     def by_id(self, header_id: int) -> Entry | None:
-        """Give the entry of an id, retired or not; None for an id that is not registered."""
+        """Return the entry of an id, retired or not; None for an id that is not registered."""
         return self._ids.get(header_id)
 
     def by_name(self, name: str) -> Entry | None:
-        """Give the entry of a name, retired or not; names are exact."""
+        """Return the entry of a name, retired or not; names are exact."""
         entry = self.named_like(name)
         return entry if entry is not None and entry.name == name else None
 
     def named_like(self, name: str) -> Entry | None:
-        """Give the entry whose name differs by case or Unicode form at most."""
+        """Return the entry whose name differs by case or Unicode form at most."""
         return self._looks.get(look(name))
 
     def block(self, network: IPv4Network) -> Block | None:
-        """Give the block that is exactly this network."""
+        """Return the block that is exactly this network."""
         return self._networks.get(_block_key(network))
 
     def block_of(self, header_id: int) -> Block | None:
-        """Give the block that decides about an id: the most specific one that it lies in."""
+        """Return the block that decides about an id: the most specific one that it lies in."""
         return self._nearest(int(header_id), 32)
 
     def around(self, network: IPv4Network) -> Block | None:
-        """Give the nearest block around a network, other than itself."""
+        """Return the nearest block around a network, other than itself."""
         return self._nearest(int(network.network_address), network.prefixlen - 1)
 
     def blocks_in(self, network: IPv4Network) -> tuple[Block, ...]:
-        """Give the blocks that lie inside a network, without itself."""
+        """Return the blocks that lie inside a network, without itself."""
         first = int(network.network_address)
         start = bisect_left(self._blocks, (first, network.prefixlen + 1), key=_block_order)
         end = bisect_left(self._blocks, (first + network.num_addresses, 0), key=_block_order)
         return self._blocks[start:end]
 
     def entries_in(self, network: IPv4Network) -> tuple[Entry, ...]:
-        """Give the entries whose ids lie in a network."""
+        """Return the entries whose ids lie in a network."""
         first = int(network.network_address)
         start = bisect_left(self._entries, first, key=_entry_order)
         end = bisect_left(self._entries, first + network.num_addresses, key=_entry_order)
         return self._entries[start:end]
 
     def apply(self, change: Change) -> Registry:
-        """Give the registry that a change makes of this one.
+        """Return the registry that a change makes of this one.
 
         Args:
             change: what is to change, and who does it.
@@ -173,7 +173,7 @@ class Registry:
 
 
 def _placed(blocks: Iterable[Block]) -> tuple[tuple[Block, ...], dict[_BlockKey, Block], list[int]]:
-    """Give blocks in their order, by their networks, and the lengths of their prefixes, longest first."""
+    """Return blocks in their order, by their networks, and the lengths of their prefixes, longest first."""
     ordered = tuple(sorted(blocks, key=_block_order))
     networks: dict[_BlockKey, Block] = {}
     for block in ordered:

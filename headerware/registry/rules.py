@@ -53,7 +53,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def gives_way(ours: Entry, entry: Entry) -> bool:
-    """Whether a name of others that came with Headerware is left to an entry that had it first.
+    """Return whether a name of others that came with Headerware is left to an entry that had it first.
 
     A newer Headerware may know more names than the one with which a registry was begun, and must not take
     a name away there.
@@ -76,7 +76,7 @@ def problems(registry: Registry) -> list[Problem]:
 
 
 def broken(rules: Rules[_Subject], subject: _Subject, registry: Registry, about: object) -> list[Problem]:
-    """Give the rules of a table that a subject breaks."""
+    """Return the rules of a table that a subject breaks."""
     checked = ((rule, check(subject, registry)) for rule, check in rules)
     return [Problem(str(about), rule, printable(message)) for rule, message in checked if message is not None]
 
@@ -238,7 +238,7 @@ ENTRY_RULES: Final[Rules[Entry]] = (
 
 
 def is_ours(header_id: int) -> bool:
-    """Whether an id lies in Headerware's own block."""
+    """Return whether an id lies in Headerware's own block."""
     return header_id >> 16 == 0
 
 

@@ -30,7 +30,7 @@ class LatelyUsed(Generic[Key, Value]):
         self._cost = 0
 
     def get(self, key: Key) -> Value | None:
-        """Give what was put under a key, or None."""
+        """Return what was put under a key, or None."""
         found = self._young.get(key)
         if found is not None:
             return found[0]

@@ -34,7 +34,7 @@ class Serializer(Protocol):
     """Turns an object into bytes, and may add headers that say how."""
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Give the bytes of a value, and the headers with what belongs to them.
+        """Return the bytes of a value, and the headers with what belongs to them.
 
         Args:
             topic: the topic that the record goes to.
@@ -55,7 +55,7 @@ class Deserializer(Protocol):
     """Turns bytes into an object, by what the headers say."""
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Give the object that bytes stand for, and the headers without what was there for transport.
+        """Return the object that bytes stand for, and the headers without what was there for transport.
 
         Args:
             topic: the topic that the record came from.
@@ -101,5 +101,5 @@ class Serde(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return None
 
     def open(self, context: SerdeContext) -> Any:  # noqa: ARG002 - a stateless serde needs no context
-        """Give the object with the functions for one client; itself where there is no state."""
+        """Return the object with the functions for one client; itself where there is no state."""
         return self

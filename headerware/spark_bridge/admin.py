@@ -61,7 +61,7 @@ class KafkaAdmin:
         )
 
     def cluster_id(self) -> str:
-        """Give the cluster's id.
+        """Return the cluster's id.
 
         Raises:
             AdminError: no answer.
@@ -69,7 +69,7 @@ class KafkaAdmin:
         return str(self._ask("the cluster's id", lambda: self._admin.describeCluster().clusterId()))
 
     def partition_counts(self, topics: Iterable[str] | None = None) -> dict[str, int]:
-        """Give the number of partitions of topics, or of all that are not Kafka's own.
+        """Return the number of partitions of topics, or of all that are not Kafka's own.
 
         Raises:
             AdminError: no answer, or a topic does not exist.
@@ -81,7 +81,7 @@ class KafkaAdmin:
         return {str(topic): int(found[topic].partitions().size()) for topic in found}
 
     def groups(self) -> list[str]:
-        """Give the ids of all consumer groups, sorted.
+        """Return the ids of all consumer groups, sorted.
 
         Raises:
             AdminError: no answer.
@@ -90,7 +90,7 @@ class KafkaAdmin:
         return sorted(str(group.groupId()) for group in found)
 
     def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
-        """Give what a group has committed: by topic and partition, the next offset that it will read.
+        """Return what a group has committed: by topic and partition, the next offset that it will read.
 
         A group that does not exist has committed nothing.
 
@@ -105,7 +105,7 @@ class KafkaAdmin:
         return {place: int(offset.offset()) for place, offset in offsets.items() if offset is not None}
 
     def begin_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Give the first offset that each partition still has.
+        """Return the first offset that each partition still has.
 
         Raises:
             AdminError: no answer, or a topic does not exist.
@@ -113,7 +113,7 @@ class KafkaAdmin:
         return self._offsets(topics, self._kafka.clients.admin.OffsetSpec.earliest())
 
     def end_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Give the offset that each partition's next record will get.
+        """Return the offset that each partition's next record will get.
 
         Raises:
             AdminError: no answer, or a topic does not exist.
@@ -175,7 +175,7 @@ class KafkaAdmin:
 
 
 def admin_settings(options: Mapping[str, Any], timeout_ms: int) -> dict[str, str]:
-    """Give the AdminClient's settings from Spark's options.
+    """Return the AdminClient's settings from Spark's options.
 
     Args:
         options: of Spark's Kafka source or sink.
@@ -203,7 +203,7 @@ def _milliseconds(settings: Mapping[str, str], key: str, default: int) -> int:
 
 
 def _cause(error: Any) -> tuple[str, str]:
-    """Give the class of the exception at the bottom of a Java exception, and its message."""
+    """Return the class of the exception at the bottom of a Java exception, and its message."""
     java = error.java_exception
     while (deeper := java.getCause()) is not None:
         java = deeper

@@ -176,5 +176,5 @@ def require_typed(chain: Chain, types: Collection[str]) -> None:
 
 
 def has_step(chain: Chain, place: Place) -> bool:
-    """Whether a chain has a step at a place."""
+    """Return whether a chain has a step at a place."""
     return any(place_of(step) is place for step in chain)

@@ -159,7 +159,7 @@ class DecodePlan:
             raise ConfigError(_IN_STREAMS.format(step=self._step), path="chain")
 
     def work(self, *, job: str | None, **settings: Any) -> Work:
-        """Give what the executors are told."""
+        """Return what the executors are told."""
         name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
         return Work(
             source=self._source,
@@ -234,7 +234,7 @@ class DecodePlan:
 
 
 def _is_adaptive(frame: DataFrame) -> bool:
-    """Whether Spark chooses the number of a shuffle's tasks by their sizes; streams do not have it."""
+    """Return whether Spark chooses the number of a shuffle's tasks by their sizes; streams do not have it."""
     return frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
 
 

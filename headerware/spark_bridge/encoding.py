@@ -146,7 +146,7 @@ class EncodePlan:
         self.schema: Final[StructType] = with_columns(StructType(kept), **columns, **added)
 
     def work(self, *, job: str | None, scope: str | None = None, **settings: Any) -> Work:
-        """Give what the executors are told."""
+        """Return what the executors are told."""
         name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
         return Work(
             source=self._source,
@@ -169,7 +169,7 @@ class EncodePlan:
         decoded: Decoded | None = None,
         topic: str | None = None,
     ) -> DataFrame:
-        """Give the encoded frame.
+        """Return the encoded frame.
 
         Args:
             work: what the executors are told.
@@ -187,7 +187,7 @@ class EncodePlan:
 
 
 def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:
-    """Give the parts that a serializer takes as objects; a part that is bytes already is none."""
+    """Return the parts that a serializer takes as objects; a part that is bytes already is none."""
     if not any(place_of(step) is Place.SERIALIZE for step in chain):
         return frozenset()
     parts = {

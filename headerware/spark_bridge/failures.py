@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def split_failures(frame: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Give the good rows, and the dead letters of the others.
+    """Return the good rows, and the dead letters of the others.
 
     Both are computed from the frame, so cache it where it is dear. The dead letters are ready to be written
     to Kafka: topic, key and value as the row came, its headers with the reason behind them. Beside these they

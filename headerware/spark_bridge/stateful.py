@@ -133,14 +133,14 @@ def _require_state(frame: DataFrame, plan: DecodePlan) -> None:
 
 
 def _pack_bytes(spark: SparkSession) -> int:
-    """Give a size for packs of finished rows, so that a batch of the operator stays in bounds."""
+    """Return a size for packs of finished rows, so that a batch of the operator stays in bounds."""
     least, most = _PACK_BYTES
     records = int(spark.conf.get(_RECORDS) or 0)
     return min(max(_BATCH_BYTES // records, least), most) if records > 0 else least
 
 
 def _expire_ms(chain: Chain) -> int | None:
-    """Give how long messages wait, where the step that gathers them says it as ``slice`` does."""
+    """Return how long messages wait, where the step that gathers them says it as ``slice`` does."""
     waits = [getattr(step, "expire_ms", None) for step in chain if place_of(step) is Place.SLICE]
     return min((wait for wait in waits if wait is not None), default=None)
 

@@ -176,7 +176,7 @@ class KafkaBroker:
             time.sleep(_PAUSE_SECONDS)
 
     def logs(self) -> str:
-        """Give what the broker has written to its log since it was first started."""
+        """Return what the broker has written to its log since it was first started."""
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
     def __enter__(self) -> Self:
@@ -232,7 +232,7 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 
 
 def _cluster_at(port: int) -> str | None:
-    """Give the id of the cluster that answers there: ours, or that of whoever took the port before us."""
+    """Return the id of the cluster that answers there: ours, or that of whoever took the port before us."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
         answer = _admin(f"{HOST}:{port}").list_topics(timeout=_REQUEST_SECONDS)

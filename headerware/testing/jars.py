@@ -58,7 +58,7 @@ TOOLS_JARS: Final = JarSet(
 
 
 def find_jars(jars: JarSet) -> Path:
-    """Give a folder that holds the jars, fetching them if need be.
+    """Return a folder that holds the jars, fetching them if need be.
 
     Args:
         jars: which set.
@@ -89,7 +89,7 @@ def find_jars(jars: JarSet) -> Path:
 
 
 def cache_folder() -> Path:
-    """Give the folder in which fetched jars are kept."""
+    """Return the folder in which fetched jars are kept."""
     if named := os.environ.get("HEADERWARE_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headerware"

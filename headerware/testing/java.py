@@ -35,7 +35,7 @@ rootLogger.appenderRef.out.ref=out
 
 
 def find_java() -> Path:
-    """Give the Java to run: the one in ``JAVA_HOME``, else the one on the ``PATH``.
+    """Return the Java to run: the one in ``JAVA_HOME``, else the one on the ``PATH``.
 
     Raises:
         MissingPartError: there is none, or it is older than Java 17.
@@ -56,7 +56,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> int:
-    """Give a Java's major version, 8 for what calls itself 1.8.
+    """Return a Java's major version, 8 for what calls itself 1.8.
 
     Raises:
         MissingPartError: it does not run, or does not tell its version.

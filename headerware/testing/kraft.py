@@ -22,7 +22,7 @@ _TRIES = 100
 
 
 def free_port() -> int:
-    """Give a port of this machine that nothing listens on.
+    """Return a port of this machine that nothing listens on.
 
     Raises:
         BrokerError: none of a hundred was free.

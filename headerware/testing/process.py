@@ -52,7 +52,7 @@ class WatchedProcess:
         return self._child.pid
 
     def exit_code(self) -> int | None:
-        """Give the exit code, or None while the program runs."""
+        """Return the exit code, or None while the program runs."""
         code = self._child.poll()
         if code is not None:
             self._send_watchdog_away()

@@ -88,7 +88,7 @@ class ConnectOracle:
         return [json.loads(answer)["out"] for answer in answers]
 
     def bench(self, questions: Sequence[dict[str, Any]], rounds: int) -> float:
-        """Give how many questions a second it answers in its own process, at best.
+        """Return how many questions a second it answers in its own process, at best.
 
         Args:
             questions: what to ask, again and again.
@@ -107,7 +107,7 @@ class ConnectOracle:
         return max(float(line.partition(" = ")[2].split()[0]) for line in done.stdout.splitlines())
 
     def rates(self, groups: Sequence[Sequence[dict[str, Any]]], milliseconds: int) -> list[float]:
-        """Give how many operations a second Java does without the JSON around them, fully optimised.
+        """Return how many operations a second Java does without the JSON around them, fully optimised.
 
         Args:
             groups: the cases of each rate, of the operations smt, parseString, header.to and header.from.

@@ -6,7 +6,7 @@ import contextlib
 import re
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import confluent_kafka
 import pytest
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 DEADLINE_S = 60.0
 SEPARATOR = "<|>"
 NULL = "<null>"
+UNREACHED = (
+    confluent_kafka.KafkaError._TRANSPORT,
+    confluent_kafka.KafkaError._ALL_BROKERS_DOWN,
+    confluent_kafka.KafkaError._TIMED_OUT,
+)
+Answer = TypeVar("Answer")
 FROM_THE_BEGINNING = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
 
 
@@ -100,12 +106,9 @@ class Cluster:
         self, consumer: Any, topic: str, refused: list[HeaderwareError] | None = None
     ) -> list[Message]:
         """Read what is left, to where every partition ends now; what is refused goes to a list, or fails."""
-        numbers = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
-        places = [confluent_kafka.TopicPartition(topic, number) for number in numbers]
-        ends = {p.partition: consumer.get_watermark_offsets(p, timeout=DEADLINE_S)[1] for p in places}
-        ends = {partition: end for partition, end in ends.items() if end}
-        found: list[Message] = []
         deadline = time.monotonic() + DEADLINE_S
+        ends = once_reached(lambda: ends_of(consumer, topic), deadline)
+        found: list[Message] = []
         while ends:
             assert time.monotonic() < deadline, f"{topic}: {len(found)} messages, not read to {ends}"
             try:
@@ -202,6 +205,25 @@ class Reports:
         self.errors.setdefault(message.value() or b"", []).append(error)
 
 
+def ends_of(consumer: Any, topic: str) -> dict[int, int]:
+    """Return the end of each partition that has any records."""
+    numbers = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+    places = [confluent_kafka.TopicPartition(topic, number) for number in numbers]
+    ends = {p.partition: consumer.get_watermark_offsets(p, timeout=DEADLINE_S)[1] for p in places}
+    return {partition: end for partition, end in ends.items() if end}
+
+
+def once_reached(ask: Callable[[], Answer], deadline: float) -> Answer:
+    """Ask a broker until it is reached: a request that meets a closed connection fails at once."""
+    while True:
+        try:
+            return ask()
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() not in UNREACHED or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 def is_record(message: Message) -> bool:
     """Whether a message is a record, and not the news that a partition has ended; errors fail the test."""
     error = message.error()
@@ -213,7 +235,7 @@ def is_record(message: Message) -> bool:
 
 @pytest.fixture(scope="module")
 def shared_cluster(kafka_broker: KafkaBroker) -> Iterator[Cluster]:
-    """Give the shared broker to what a module makes once."""
+    """Return the shared broker to what a module makes once."""
     cluster = Cluster(kafka_broker)
     yield cluster
     cluster.close()
@@ -221,7 +243,7 @@ def shared_cluster(kafka_broker: KafkaBroker) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(kafka_broker: KafkaBroker) -> Iterator[Cluster]:
-    """Give the shared broker."""
+    """Return the shared broker."""
     cluster = Cluster(kafka_broker)
     yield cluster
     cluster.close()
@@ -239,7 +261,7 @@ def reports() -> Reports:
 
 @pytest.fixture(scope="session")
 def second_broker(kafka_broker: KafkaBroker) -> Iterator[KafkaBroker]:
-    """Give a broker that makes no topics of its own accord and compacts at once; tests may restart it."""
+    """Return a broker that makes no topics of its own accord and compacts at once; tests may restart it."""
     with KafkaBroker({"auto.create.topics.enable": False, "log.cleaner.backoff.ms": 100}) as broker:
         yield broker
 
@@ -291,7 +313,7 @@ def chain_file(tmp_path: Path, keyring: str) -> Path:
 
 @pytest.fixture
 def cut() -> Callable[[str, bytes], list[Record]]:
-    """Give a function that cuts a message into the records that a producer would put on the wire."""
+    """Return a function that cuts a message into the records that a producer would put on the wire."""
 
     def pieces(topic: str, value: bytes, partition: int = 0) -> list[Record]:
         with Chain([Slice(max_bytes=1_500)]).open(Context(pick_partition=lambda _: partition)) as session:

@@ -65,7 +65,7 @@ def has_ended(pid: int) -> bool:
 
 @pytest.fixture
 def own_broker(kafka_broker: KafkaBroker) -> Iterator[KafkaBroker]:
-    """Give a broker that a test may stop and kill; the shared one shows that its parts are here."""
+    """Return a broker that a test may stop and kill; the shared one shows that its parts are here."""
     with KafkaBroker() as broker:
         yield broker
 

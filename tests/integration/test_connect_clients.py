@@ -86,7 +86,7 @@ def conf(embedded_cluster: EmbeddedCluster) -> dict[str, Any]:
 
 
 def value(message: Any) -> Any:
-    """Give a message's value, which is an object here."""
+    """Return a message's value, which is an object here."""
     return message.value()
 
 

@@ -263,7 +263,7 @@ class TestUnavailableTopic:
         assert [m.value() for m in found] == [large]
 
     def next_of(self, consumer: Consumer) -> bytes | None:
-        """Give the next message, once the dead letter could be stored."""
+        """Return the next message, once the dead letter could be stored."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             try:

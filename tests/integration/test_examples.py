@@ -27,7 +27,7 @@ DEADLINE_S: Final = 60.0
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., str]:
-    """Give a function that runs an example elsewhere than in its folder, and gives what it prints."""
+    """Return a function that runs an example elsewhere than in its folder, and gives what it prints."""
 
     def run_example(path: Path, *arguments: str) -> str:
         command = [sys.executable, str(path), *arguments]

@@ -64,7 +64,7 @@ class Application:
         return [json.loads(line) for line in whole.splitlines()]
 
     def runs(self) -> list[list[dict[str, Any]]]:
-        """Give what each run delivered."""
+        """Return what each run delivered."""
         runs: list[list[dict[str, Any]]] = []
         for line in self.lines():
             if "started" in line:
@@ -115,7 +115,7 @@ def start(cluster: Cluster, tmp_path: Path, commits: str) -> Iterator[Callable[[
 
 
 def watermark(cluster: Cluster, topic: str) -> tuple[int, int]:
-    """Give the committed offset, and the one below which everything is known to be delivered."""
+    """Return the committed offset, and the one below which everything is known to be delivered."""
     offset, metadata = cluster.committed(topic, topic)
     beyond, _ = unwrapped(metadata)
     return offset, max(offset, beyond or 0)

@@ -42,7 +42,7 @@ class Side(NamedTuple):
                 producer.produce(TOPIC, value, b"key", headers=[("a", b"1")])
 
     def consume(self, *interceptors: object, count: int) -> list[Message | HeaderwareError]:
-        """Give so many messages or refusals."""
+        """Return so many messages or refusals."""
         conf = {"bootstrap.servers": self.servers, "auto.offset.reset": "earliest"}
         conf["group.id"] = uuid.uuid4().hex
         found: list[Message | HeaderwareError] = []
@@ -77,7 +77,7 @@ def side(cluster: EmbeddedCluster) -> Side:
 
 @pytest.fixture
 def copy(clusters: tuple[Side, Side]) -> Callable[[], int]:
-    """Give a mirror as people write them: it copies what there is, byte for byte, from east to west."""
+    """Return a mirror as people write them: it copies what there is, byte for byte, from east to west."""
 
     def mirror() -> int:
         east, west = clusters

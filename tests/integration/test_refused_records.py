@@ -29,7 +29,7 @@ REFUSED: Final = (1, 3, 4)
 
 @pytest.fixture
 def topic(cluster: Cluster, keyring: str) -> str:
-    """Give a topic with records that are signed, and others that are not."""
+    """Return a topic with records that are signed, and others that are not."""
     topic = cluster.topic("orders")
     signing = cluster.producer(Sign(keyring=keyring, key_id="test"))
     wire = cluster.plain_producer()

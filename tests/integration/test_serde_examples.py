@@ -51,7 +51,7 @@ def ended(folder: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Callable[[str], str]:
-    """Give a function that runs an example on an embedded cluster, and gives what it prints."""
+    """Return a function that runs an example on an embedded cluster, and gives what it prints."""
 
     def run(name: str) -> str:
         done = completed(tmp_path, name)

@@ -143,7 +143,7 @@ class TestConsumeTransformProduce:
     def work(
         self, cluster: Cluster, producer: Producer, source: str, target: str
     ) -> Callable[[int, Callable[[float], None]], None]:
-        """Give a function that takes so many messages on in one transaction, as a consumer of its own."""
+        """Return a function that takes so many messages on in one transaction, as a consumer of its own."""
 
         def run(count: int, end: Callable[[float], None]) -> None:
             consumer = cluster.consumer(

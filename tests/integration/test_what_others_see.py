@@ -57,7 +57,7 @@ class Seen(NamedTuple):
     records: dict[str, list[Message]]
 
     def one(self, key: str) -> tuple[bytes | None, dict[str, bytes | None], list[str]]:
-        """Give value, headers and names of the headers of the one record that has this key."""
+        """Return value, headers and names of the headers of the one record that has this key."""
         (message,) = self.records[key]
         headers = Headers(message.headers())
         assert headers[: len(OWN)] == tuple(OWN), "the application's own come first, untouched"

@@ -33,7 +33,7 @@ def digest(value: bytes | None) -> str:
 class TestOneFileAtBothEnds:
     @pytest.fixture
     def values(self, tmp_path: Path) -> dict[str, bytes]:
-        """Give values that take each way through the chain, by name, and write them to files."""
+        """Return values that take each way through the chain, by name, and write them to files."""
         noise = random.Random(7).randbytes
         values = {
             "small": b"too small to compress",

@@ -52,7 +52,7 @@ def schemas(draw: st.DrawFn, depth: int = 3) -> Any:
 
 
 def named(schema: Any) -> Any:
-    """Give each named type a name of its own."""
+    """Return each named type a name of its own."""
     text, count = json.dumps(schema), 0
     while '"?"' in text:
         text, count = text.replace('"?"', f'"N{count}"', 1), count + 1

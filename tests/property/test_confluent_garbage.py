@@ -31,7 +31,7 @@ ID_HEADER = "__value_schema_id"
 
 
 def written(word: str, id_in: str) -> tuple[Any, bytes, Headers]:
-    """Give the opened serde, and a payload of its own with its headers."""
+    """Return the opened serde, and a payload of its own with its headers."""
     options, value = SERDES[word]
     opened = type(options)(
         **{name: getattr(options, name) for name in options.__struct_fields__} | {"id_in": id_in}

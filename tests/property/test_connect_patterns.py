@@ -63,7 +63,7 @@ PATTERNS = st.recursive(
 
 
 def for_both(written: str, text: str) -> JavaPattern | None:
-    """Give a pattern that both engines may be asked about a text."""
+    """Return a pattern that both engines may be asked about a text."""
     try:
         pattern = java_pattern(written)
     except ConnectConfigError:

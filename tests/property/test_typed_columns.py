@@ -141,7 +141,7 @@ GARBAGE = st.recursive(
 
 
 def arrow(schema: Any) -> pa.DataType:
-    """Give the column of a schema; assume that there is one."""
+    """Return the column of a schema; assume that there is one."""
     try:
         return to_arrow_type(avro_type(json.dumps(schema)))
     except ConfigError as error:
@@ -150,7 +150,7 @@ def arrow(schema: Any) -> pa.DataType:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two objects are equal and of the same classes; a NaN is itself, and 0.0 not -0.0."""
+    """Return whether two objects are equal and of the same classes; a NaN is itself, and 0.0 not -0.0."""
     return repr(left) == repr(right)
 
 

@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Give the run's only session; do not stop it, and make no other in this process."""
+    """Return the run's only session; do not stop it, and make no other in this process."""
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -100,7 +100,7 @@ class Kafka:
             assert producer.flush(DEADLINE_S) == 0
 
     def wire(self, topic: str) -> list[Record]:
-        """Give all that a topic holds, as it is on the wire, by partition and offset."""
+        """Return all that a topic holds, as it is on the wire, by partition and offset."""
         found, _ = self.read(topic, Chain([]))
         return sorted(found, key=lambda record: (record.partition or 0, record.offset or 0))
 
@@ -136,17 +136,17 @@ class Kafka:
             consumer.close()
 
     def cluster_id(self) -> str | None:
-        """Give the cluster's id, as the broker tells it."""
+        """Return the cluster's id, as the broker tells it."""
         return AdminClient({"bootstrap.servers": self.servers}).list_topics(timeout=DEADLINE_S).cluster_id
 
     def cut(self, topic: str, chain: Chain, *values: object) -> list[Record]:
-        """Give the records that a service would put on the wire of a topic, without putting them there."""
+        """Return the records that a service would put on the wire of a topic, without putting them there."""
         aside = self.topic("aside")
         self.send(chain, *(Record(aside, value) for value in values))
         return [record.replace(topic=topic, partition=None) for record in self.wire(aside)]
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Give the offset that each partition's next record will get."""
+        """Return the offset that each partition's next record will get."""
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": "ends"})
         try:
             numbers = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
@@ -196,7 +196,7 @@ def _record(message: Any) -> Record:
 
 @pytest.fixture(scope="session")
 def kafka(kafka_broker: KafkaBroker) -> Kafka:
-    """Give the shared broker."""
+    """Return the shared broker."""
     return Kafka(kafka_broker)
 
 
@@ -262,23 +262,23 @@ class Keeping:
             self._sink.write(frame, batch)
 
     def values(self, attempt: int) -> list[bytes]:
-        """Give the values of an attempt."""
+        """Return the values of an attempt."""
         return [bytes(row["value"]) for row in self.attempts[attempt]]
 
 
 @pytest.fixture(scope="session")
 def new_stream(spark: SparkSession, kafka: Kafka) -> Callable[..., Stream]:
-    """Give a function of folder and topics that makes a stream."""
+    """Return a function of folder and topics that makes a stream."""
     return partial(Stream, spark, kafka)
 
 
 @pytest.fixture
 def stream(new_stream: Callable[..., Stream], tmp_path: Path) -> Callable[..., Stream]:
-    """Give a function of a topic, and options of the source, that makes the test's stream."""
+    """Return a function of a topic, and options of the source, that makes the test's stream."""
     return partial(new_stream, tmp_path)
 
 
 @pytest.fixture(scope="session")
 def keeping() -> type[Keeping]:
-    """Give the sink that keeps."""
+    """Return the sink that keeps."""
     return Keeping

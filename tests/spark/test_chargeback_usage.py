@@ -195,7 +195,7 @@ class TestUsage:
 def slices(
     owner: bytes, *steps: Any, service: str = "checkout", topic: str = "orders"
 ) -> list[dict[str, Any]]:
-    """Give the slices of a message, as they are on the wire."""
+    """Return the slices of a message, as they are on the wire."""
     chain = Chain([Trail(service=service), Slice(max_bytes=1_000), *steps])
     with chain.open() as session:
         records = session.send([Record(topic, b"v" * 2_500, b"k", Headers([("hw.owner", owner)]))])

@@ -90,26 +90,26 @@ BORN: Final = datetime(1815, 12, 10, tzinfo=UTC)
 
 
 def person(number: int, **fields: Any) -> Struct:
-    """Give a person as a connector has them."""
+    """Return a person as a connector has them."""
     values = {"id": number, "ssn": "123-45", "team": "north", "paid": Number("1.50"), "score": None}
     return Struct.of(PERSON, {**values, "born": BORN, "seen": SEEN, **fields})
 
 
 def people(spark: SparkSession, *rows: tuple[Any, ...] | None) -> DataFrame:
-    """Give people as a job has them: typed columns, to be written."""
+    """Return people as a job has them: typed columns, to be written."""
     values = [(TOPIC, row and dict(zip(("id", "ssn", "team"), row, strict=True))) for row in rows]
     return spark.createDataFrame(values, PEOPLE).coalesce(1)
 
 
 def wire(chain: Chain, values: Iterable[Any]) -> list[Record]:
-    """Give records as they lie in a topic's only partition."""
+    """Return records as they lie in a topic's only partition."""
     with chain.open(Context(side="producer")) as session:
         records = [Record(TOPIC, value) for value in values]
         return [sent.replace(partition=0, offset=at) for at, sent in enumerate(session.send(records))]
 
 
 def frame_of(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
-    """Give records as the connector gives them, in one task."""
+    """Return records as the connector gives them, in one task."""
     rows = [
         (each.key, each.value, each.topic, 0, offset, list(each.headers))
         for offset, each in enumerate(records)
@@ -118,7 +118,7 @@ def frame_of(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
 
 
 def headers(row: Row | Any) -> dict[str, bytes]:
-    """Give a row's headers by their names."""
+    """Return a row's headers by their names."""
     return {header.key: bytes(header.value) for header in row.headers}
 
 
@@ -127,7 +127,7 @@ def in_json(**options: Any) -> Chain:
 
 
 def one(kind: str, **keys: str) -> dict[str, str]:
-    """Give the lines of a list of one transform."""
+    """Return the lines of a list of one transform."""
     named = {f"transforms.it.{key.replace('_', '.')}": value for key, value in keys.items()}
     return {"transforms": "it", "transforms.it.type": kind, **named}
 
@@ -198,7 +198,7 @@ class TestRowsThatWereRead:
 
     @pytest.fixture
     def structs(self, spark: SparkSession) -> DataFrame:
-        """Give what a connector has written: JSON with schemas, and what is none."""
+        """Return what a connector has written: JSON with schemas, and what is none."""
         converter = Chain([Serialize(value=Connect(converter="JsonConverter"))])
         records = wire(converter, [person(1), person(2, team=None, score=7), None])
         return frame_of(spark, [*records, Record(TOPIC, b'{"id": 4}')])

@@ -92,7 +92,7 @@ def secret_of(keyring: Path) -> bytes:
 
 
 def forms_of(secret: bytes) -> dict[str, bytes]:
-    """Give the ways in which a secret might be written."""
+    """Return the ways in which a secret might be written."""
     return {
         "raw": secret,
         "hex": secret.hex().encode(),

@@ -28,7 +28,7 @@ STEPS = ("begin", "carried", "leave", "record", "commit", "done")
 
 @pytest.fixture
 def open_ledger(spark: SparkSession, tmp_path: Path) -> Callable[[], Ledger]:
-    """Give a function that opens the ledger as a driver does that has just started."""
+    """Return a function that opens the ledger as a driver does that has just started."""
     return lambda: Ledger.open(spark, tmp_path, QUERY)
 
 
@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rows(spark: SparkSession) -> Callable[..., DataFrame]:
-    """Give a function that makes waiting rows: one for each text."""
+    """Return a function that makes waiting rows: one for each text."""
     schema = pa.schema({"value": pa.string(), "arrived_ms": pa.int64()})
 
     def frame(*values: str) -> DataFrame:

@@ -46,7 +46,7 @@ def processes(records: list[Record]) -> list[bool]:
 
 @pytest.fixture
 def sent(kafka: Kafka) -> str:
-    """Give a topic with records, and one of the same name with -out."""
+    """Return a topic with records, and one of the same name with -out."""
     topic = kafka.topic("one", partitions=2)
     kafka.topic(f"{topic}-out", partitions=2)
     headers = Headers([("tenant", b"north"), ("empty", None)])

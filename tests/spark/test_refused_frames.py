@@ -32,7 +32,7 @@ def empty(spark: SparkSession, schema: str) -> DataFrame:
 
 
 def frame_of(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
-    """Give records as the connector gives them; their offsets are their places in the list."""
+    """Return records as the connector gives them; their offsets are their places in the list."""
     rows = [
         (each.key, each.value, each.topic, 0, offset, list(each.headers))
         for offset, each in enumerate(records)
@@ -205,7 +205,7 @@ class TestRepeats:
 class TestIdentities:
     @pytest.fixture
     def time_zone(self, spark: SparkSession) -> Iterator[Callable[[str], None]]:
-        """Give a function that sets the session's time zone; it goes back to what it was."""
+        """Return a function that sets the session's time zone; it goes back to what it was."""
         key = "spark.sql.session.timeZone"
         before = str(spark.conf.get(key))
         yield lambda name: spark.conf.set(key, name)

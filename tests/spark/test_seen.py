@@ -83,7 +83,7 @@ def query(spark: SparkSession, tmp_path: Path) -> Iterator[Query]:
 
 @pytest.fixture
 def segments(tmp_path: Path) -> Callable[[], list[str]]:
-    """Give a function that lists the kinds of the folders of identities, oldest first."""
+    """Return a function that lists the kinds of the folders of identities, oldest first."""
     rows = tmp_path / "headerware" / QUERY / "rows"
     return lambda: [
         name.rpartition("-")[2]

@@ -187,7 +187,7 @@ def services(kafka_broker: KafkaBroker) -> Services:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the folder of the configuration: what a platform team hands out."""
+    """Return the folder of the configuration: what a platform team hands out."""
     folder = tmp_path_factory.mktemp("platform")
     edit_keyring(folder / "keys.json", lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
     (folder / "headerware.toml").write_text(FULL.format(slice_bytes=SLICE_BYTES))
@@ -201,7 +201,7 @@ def chain_file(home: Path) -> Path:
 
 
 def pairs(row: Row) -> list[tuple[str, bytes | None]]:
-    """Give a row's headers as clients have them."""
+    """Return a row's headers as clients have them."""
     return [(header.key, as_bytes(header.value)) for header in row.headers or ()]
 
 
@@ -217,7 +217,7 @@ Place = tuple[str, int, int]
 
 
 def rows_by_place(rows: Iterable[Row]) -> dict[Place, tuple[Any, ...]]:
-    """Give what rows hold, by where they stood; a place that comes twice fails."""
+    """Return what rows hold, by where they stood; a place that comes twice fails."""
     found = {}
     for row in rows:
         place = (row.topic, row.partition, row.offset)
@@ -228,7 +228,7 @@ def rows_by_place(rows: Iterable[Row]) -> dict[Place, tuple[Any, ...]]:
 
 
 def messages_by_place(messages: Iterable[Any]) -> dict[Place, tuple[Any, ...]]:
-    """Give the same of what a client read."""
+    """Return the same of what a client read."""
     return {
         (message.topic(), message.partition(), message.offset()): (
             message.key(),
@@ -253,7 +253,7 @@ def sent_contents(messages: Iterable[Sent]) -> Counter[Any]:
 
 
 def trails(headers: Any) -> list[tuple[str | None, str | None, str | None]]:
-    """Give by whom a record was read and written, and from and to which topics."""
+    """Return by whom a record was read and written, and from and to which topics."""
     return [
         (entry.by_whom, entry.read_from_topic, entry.produced_into_topic)
         for entry in read_trail(Headers(headers))

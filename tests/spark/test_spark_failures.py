@@ -53,14 +53,14 @@ def signing(keyring: str) -> Chain:
 
 
 def wire(chain: Chain, *values: bytes | None, topic: str = TOPIC) -> list[Record]:
-    """Give messages as they lie in a topic's only partition, one after the other."""
+    """Return messages as they lie in a topic's only partition, one after the other."""
     with chain.open(Context(side="producer", pick_partition=lambda _: 0)) as session:
         sent = session.send([Record(topic, value, b"key") for value in values])
     return [record.replace(partition=0, offset=offset) for offset, record in enumerate(sent)]
 
 
 def frame_of(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
-    """Give records as the connector gives them."""
+    """Return records as the connector gives them."""
     rows = [
         (each.key, each.value, each.topic, each.partition, each.offset, NOON, 0, list(each.headers))
         for each in records
@@ -74,7 +74,7 @@ def pairs(headers: Iterable[Row]) -> list[tuple[str, bytes | None]]:
 
 @pytest.fixture(scope="module")
 def tampered(spark: SparkSession, signing: Chain) -> Iterator[DataFrame]:
-    """Give signed records, of which somebody has changed one."""
+    """Return signed records, of which somebody has changed one."""
     number = spark.range(RECORDS, numPartitions=2)
     text = F.concat(F.lit("record "), F.col("id").cast("string"))
     plain = number.select(F.lit(TOPIC).alias("topic"), text.cast("binary").alias("value"), "id")
@@ -194,7 +194,7 @@ def slicing(keyring: str) -> Chain:
 
 @pytest.fixture(scope="module")
 def sliced(slicing: Chain) -> list[Record]:
-    """Give a message that is whole, one that somebody has changed, and one that is cut off."""
+    """Return a message that is whole, one that somebody has changed, and one that is cut off."""
     sliced = wire(slicing, noise(4_000), noise(4_100), b"small", noise(4_200))
     assert len(sliced) == 10, "each large message is three slices"
     sliced[4] = sliced[4].replace(value=b"changed")

@@ -46,7 +46,7 @@ print("jars", spark.conf.get("spark.jars"))
 
 
 def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give each batch's size in bytes."""
+    """Return each batch's size in bytes."""
     import pyarrow as pa  # noqa: PLC0415 - runs in the workers
 
     for batch in batches:
@@ -54,7 +54,7 @@ def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def interpreters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the Python that runs this."""
+    """Return the Python that runs this."""
     import pyarrow as pa  # noqa: PLC0415 - runs in the workers
 
     for _ in batches:
@@ -179,7 +179,7 @@ def options(broker: KafkaBroker, topic: str) -> dict[str, Any]:
 def topic_with(
     kafka_broker: KafkaBroker, unique_topic: Callable[[str], str]
 ) -> Callable[[list[tuple[str, str | bytes | None]]], str]:
-    """Give a function that makes a topic with one record of these headers."""
+    """Return a function that makes a topic with one record of these headers."""
 
     def make(headers: list[tuple[str, str | bytes | None]]) -> str:
         topic = unique_topic("source")

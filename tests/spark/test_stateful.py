@@ -70,7 +70,7 @@ SENDS = Chain([Compress(min_bytes=100_000), LIMITS])
 
 
 def cut(value: bytes) -> list[Record]:
-    """Give a message in its slices, as a service sends them."""
+    """Return a message in its slices, as a service sends them."""
     with_headers = Record("orders", value, b"k", Headers([("own", b"\xff"), ("own", None)]))
     slices = SENDS.open(Context(side="producer")).send([with_headers])
     assert len(slices) > 2
@@ -147,7 +147,7 @@ def finish(spark: SparkSession, stream: Stream, frame: DataFrame, fails_at: int 
 
 
 def bytes_of(rows: list[Any]) -> list[Any]:
-    """Give what is to be the same in a replay; headers have the time of the wall in them."""
+    """Return what is to be the same in a replay; headers have the time of the wall in them."""
     return sorted((row.partition, row.offset, row.value or b"", bool(row.failure)) for row in rows)
 
 

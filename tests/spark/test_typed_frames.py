@@ -67,7 +67,7 @@ ITEMS = [{"sku": "a", "count": 1}, {"sku": "b", "count": 2}]
 
 
 def order(number: int, **fields: Any) -> dict[str, Any]:
-    """Give an order as an application has it."""
+    """Return an order as an application has it."""
     price = Decimal(number).scaleb(-2)
     return {"id": number, "price": price, "placed": PLACED, "items": ITEMS, "note": None, **fields}
 
@@ -76,7 +76,7 @@ ORDERS = [order(1), order(200, note="a note " * 200), order(-3, items=[])]
 
 
 def plain(value: Row | None) -> dict[str, Any] | None:
-    """Give a typed value as an application has it; Spark gives instants in the machine's own zone."""
+    """Return a typed value as an application has it; Spark gives instants in the machine's own zone."""
     if value is None:
         return None
     found = value.asDict(recursive=True)
@@ -84,19 +84,19 @@ def plain(value: Row | None) -> dict[str, Any] | None:
 
 
 def wire(chain: Chain, *records: Record) -> list[Record]:
-    """Give records as they lie in a topic's only partition, one after the other."""
+    """Return records as they lie in a topic's only partition, one after the other."""
     with chain.open(Context(side="producer")) as session:
         return [sent.replace(partition=0, offset=offset) for offset, sent in enumerate(session.send(records))]
 
 
 def in_avro(schema: dict[str, Any], home: Path) -> Chain:
-    """Give the chain of a service that has a schema of its own for values, and the common store."""
+    """Return the chain of a service that has a schema of its own for values, and the common store."""
     store = FolderSchemas(path=str(home / "schemas"))
     return Chain([Serialize(value=Avro(schema=schema, store=store))])
 
 
 def frame_of(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
-    """Give records as the connector gives them, in one task; their places are those in the list."""
+    """Return records as the connector gives them, in one task; their places are those in the list."""
     rows = [
         (each.key, each.value, each.topic, 0, offset, list(each.headers))
         for offset, each in enumerate(records)
@@ -119,7 +119,7 @@ def chain_file(home: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def records(home: Path, chain_file: Path) -> list[Record]:
-    """Give what services have written: orders, one by an older schema, a tombstone, and two bad ones."""
+    """Return what services have written: orders, one by an older schema, a tombstone, and two bad ones."""
     old = {name: field for name, field in order(4).items() if name != "note"}
     written = [
         *wire(load_chain(chain_file), *(Record(TOPIC, each, each["id"]) for each in ORDERS)),

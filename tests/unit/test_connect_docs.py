@@ -33,7 +33,7 @@ PART = re.compile(r"(?<!\\)\|")
 
 
 def kinds(catalogue: Catalogue[Any], *, kafkas: bool) -> Iterator[tuple[str, type[Configured]]]:
-    """Give our own classes with their names in configuration, Kafka's or the others."""
+    """Return our own classes with their names in configuration, Kafka's or the others."""
     for name, place in sorted(catalogue.built_in.items(), key=lambda item: item[0].rpartition(".")[2]):
         simple = name.rpartition(".")[2]
         module, _, symbol = place.partition(":")
@@ -43,19 +43,19 @@ def kinds(catalogue: Catalogue[Any], *, kafkas: bool) -> Iterator[tuple[str, typ
 
 
 def summary(kind: type[Configured]) -> str:
-    """Give the first sentence of a class."""
+    """Return the first sentence of a class."""
     sentence = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
     return sentence.replace("``", "`").replace("|", r"\|").removesuffix(".")
 
 
 def classes(catalogue: Catalogue[Any], what: str, *, kafkas: bool) -> list[str]:
-    """Give the table of classes and what they do."""
+    """Return the table of classes and what they do."""
     rows = [f"| `{name}` | {summary(kind)} |" for name, kind in kinds(catalogue, kafkas=kafkas)]
     return [f"| {what} | what it does |", "| --- | --- |", *rows]
 
 
 def keys(catalogue: Catalogue[Any], what: str) -> list[str]:
-    """Give the table of all keys."""
+    """Return the table of all keys."""
     rows = []
     every = sorted([*kinds(catalogue, kafkas=True), *kinds(catalogue, kafkas=False)], key=itemgetter(0))
     for name, kind in every:

@@ -50,7 +50,7 @@ def prose(document: str) -> str:
 
 
 def blocks(kind: str, documents: Iterable[str] = DOCUMENTS) -> list[Any]:
-    """Give the fenced blocks of a kind, each as a parameter with its place as its id."""
+    """Return the fenced blocks of a kind, each as a parameter with its place as its id."""
     return [
         pytest.param(
             document, found[2], id=f"{document}:{text_of(document).count(chr(10), 0, found.start()) + 1}"
@@ -62,7 +62,7 @@ def blocks(kind: str, documents: Iterable[str] = DOCUMENTS) -> list[Any]:
 
 
 def commands(word: str) -> list[Any]:
-    """Give the command lines that begin with a word, fenced or in the middle of a sentence."""
+    """Return the command lines that begin with a word, fenced or in the middle of a sentence."""
     found: list[tuple[str, str]] = []
     for document in DOCUMENTS:
         fenced = [
@@ -79,7 +79,7 @@ def slug(heading: str) -> str:
 
 
 def table(document: str, first: str) -> list[list[str]]:
-    """Give the rows of the table whose first heading this is."""
+    """Return the rows of the table whose first heading this is."""
     lines = text_of(document).splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith(f"| {first} |"))
     rows = []
@@ -306,7 +306,7 @@ class TestOptions:
         assert documented == {word: self.options(store_type(word), every) for word in store_type.built_in}
 
     def documented(self, document: str, first: str) -> dict[str, dict[str, str]]:
-        """Give the options with their defaults by what has them, as a table says."""
+        """Return the options with their defaults by what has them, as a table says."""
         found: dict[str, dict[str, str]] = {}
         for word, option, default, _ in table(document, first):
             own = found.setdefault(word or list(found)[-1], {})
@@ -315,7 +315,7 @@ class TestOptions:
         return found
 
     def options(self, kind: type[msgspec.Struct], every: Iterable[str] = ()) -> dict[str, str]:
-        """Give a type's own options with their defaults as the documents write them."""
+        """Return a type's own options with their defaults as the documents write them."""
         return {
             field.name: self.written(field)
             for field in msgspec.structs.fields(kind)

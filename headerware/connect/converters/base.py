@@ -19,7 +19,7 @@ class Converter(Configured, ABC):
 
     @abstractmethod
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Give the bytes of a value.
+        """Return the bytes of a value.
 
         Args:
             topic: the record's topic.
@@ -32,7 +32,7 @@ class Converter(Configured, ABC):
 
     @abstractmethod
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Give the value of bytes, with its schema where it has one.
+        """Return the value of bytes, with its schema where it has one.
 
         Raises:
             ConnectError: the bytes cannot be read.
@@ -44,7 +44,7 @@ class HeaderConverter(Configured, ABC):
 
     @abstractmethod
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Give the bytes of a header's value.
+        """Return the bytes of a header's value.
 
         Args:
             topic: the record's topic.
@@ -58,7 +58,7 @@ class HeaderConverter(Configured, ABC):
 
     @abstractmethod
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """Give the value of a header's bytes, with its schema.
+        """Return the value of a header's bytes, with its schema.
 
         Raises:
             ConnectError: the bytes cannot be read.

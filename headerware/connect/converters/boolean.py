@@ -19,7 +19,7 @@ class BooleanConverter(DualConverter):
     """Convert booleans."""
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
-        """Give the byte of a boolean.
+        """Return the byte of a boolean.
 
         Raises:
             ConnectDataError: the schema is of another type, or the value is.
@@ -33,7 +33,7 @@ class BooleanConverter(DualConverter):
         return b"\1" if value else b"\0"
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
-        """Give the boolean of a byte, with the schema of optional booleans.
+        """Return the boolean of a byte, with the schema of optional booleans.
 
         Raises:
             ConnectDataError: it is not one byte, or neither 0 nor 1.

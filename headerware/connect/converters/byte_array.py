@@ -29,7 +29,7 @@ class ByteArrayConverter(DualConverter):
         super().__init__(None if mode == KAFKA_4_3 else config, mode=mode)
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
-        """Give the bytes.
+        """Return the bytes.
 
         Raises:
             ConnectDataError: the schema is of another type, or the value is.
@@ -43,5 +43,5 @@ class ByteArrayConverter(DualConverter):
         return bytes(value)
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
-        """Give the bytes with the schema of optional bytes."""
+        """Return the bytes with the schema of optional bytes."""
         return SchemaAndValue(OPTIONAL_BYTES_SCHEMA, data)

@@ -25,7 +25,7 @@ class Charset:
         self.codec: Final[str] = codec
 
     def encode(self, text: str) -> bytes:
-        """Give the bytes of text.
+        """Return the bytes of text.
 
         Raises:
             ConnectDataError: the character set does not have all of it.
@@ -36,7 +36,7 @@ class Charset:
             raise ConnectDataError(f"the text holds characters that {self.name} does not have") from None
 
     def decode(self, data: bytes) -> str:
-        """Give the text of bytes.
+        """Return the text of bytes.
 
         Raises:
             ConnectDataError: they are no text in this character set.
@@ -47,7 +47,7 @@ class Charset:
             raise ConnectDataError(f"the {len(data)} bytes are no text in {self.name}") from None
 
     def encode_as_java(self, text: str) -> bytes:
-        """Give the bytes of text, with something in place of what the character set does not have."""
+        """Return the bytes of text, with something in place of what the character set does not have."""
         try:
             return self._encoded(text, "strict")
         except UnicodeEncodeError:
@@ -55,7 +55,7 @@ class Charset:
             return self._encoded(_SURROGATE.sub("\ufffd", text) if unicode else text, "replace")
 
     def decode_as_java(self, data: bytes) -> str:
-        """Give the text of bytes, with U+FFFD in place of what is none."""
+        """Return the text of bytes, with U+FFFD in place of what is none."""
         if self.codec == "utf-8":
             return utf_8_as_java(data)
         return self._decoded(data, "utf-16" if self.codec.startswith("utf-16") else "replace")
@@ -84,7 +84,7 @@ def _decoded(data: bytes, codec: str, errors: str) -> str:
 
 
 def utf_16_as_java(data: bytes, codec: str) -> str:
-    """Give the text of UTF-16 without a mark, with U+FFFD in place of what is none."""
+    """Return the text of UTF-16 without a mark, with U+FFFD in place of what is none."""
     whole = len(data) // 2 * 2
     text = data[:whole].decode(codec, "surrogatepass") + ("\ufffd" if len(data) > whole else "")
     # Java takes the first half of a pair, and what follows in place of the second, for one error.
@@ -92,7 +92,7 @@ def utf_16_as_java(data: bytes, codec: str) -> str:
 
 
 def utf_8_as_java(data: bytes) -> str:
-    """Give the text of UTF-8, with U+FFFD in place of what is none."""
+    """Return the text of UTF-8, with U+FFFD in place of what is none."""
     try:
         return data.decode()
     except UnicodeDecodeError:

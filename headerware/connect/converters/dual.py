@@ -39,9 +39,9 @@ class DualConverter(Converter, HeaderConverter):
         super().__init__({TYPE_KEY: "value", **(config or {})}, mode=mode)
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the name makes no difference
-        """Give the bytes of a header's value, as those of a record's value."""
+        """Return the bytes of a header's value, as those of a record's value."""
         return self.from_connect_data(topic, schema, value)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the name makes no difference
-        """Give the value of a header's bytes, as that of a record's value."""
+        """Return the value of a header's bytes, as that of a record's value."""
         return self.to_connect_data(topic, data)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def to_connect(topic: str, headers: Headers, converter: HeaderConverter) -> ConnectHeaders:
-    """Give headers as Connect has them.
+    """Return headers as Connect has them.
 
     Args:
         topic: the record's topic.
@@ -29,7 +29,7 @@ def to_connect(topic: str, headers: Headers, converter: HeaderConverter) -> Conn
 
 
 def from_connect(topic: str, headers: ConnectHeaders, converter: HeaderConverter) -> Headers:
-    """Give headers as they are on the wire, and freeze Connect's: they have left.
+    """Return headers as they are on the wire, and freeze Connect's: they have left.
 
     Args:
         topic: the record's topic.
@@ -81,7 +81,7 @@ class _WireHeaders(ConnectHeaders):
         return self._headers
 
     def duplicate(self) -> ConnectHeaders:
-        """Give a copy that can be changed."""
+        """Return a copy that can be changed."""
         if self.looked_at:
             return super().duplicate()
         return _WireHeaders(self.wire, self._topic, self._converter)

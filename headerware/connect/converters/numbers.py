@@ -44,7 +44,7 @@ class NumberConverter(DualConverter):
     """Their bytes."""
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
-        """Give the bytes of a number.
+        """Return the bytes of a number.
 
         Raises:
             ConnectDataError: the value is of another class, or, in the strict mode, the schema is of another
@@ -62,7 +62,7 @@ class NumberConverter(DualConverter):
             raise ConnectDataError(f"{self._shown()}, found one that is out of range") from None
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
-        """Give the number of its bytes, with the schema of optional ones.
+        """Return the number of its bytes, with the schema of optional ones.
 
         Raises:
             ConnectDataError: there are more bytes, or fewer.
@@ -137,7 +137,7 @@ class DoubleConverter(NumberConverter):
     FORMAT: ClassVar[struct.Struct] = struct.Struct(">d")
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Give the bytes of a number; there is one NaN, as Java writes it (of 64 bits, but not of 32).
+        """Return the bytes of a number; there is one NaN, as Java writes it (of 64 bits, but not of 32).
 
         Raises:
             ConnectDataError: the value is of another class, or, in the strict mode, the schema is of another

@@ -68,7 +68,7 @@ def header_converter_from(
 def _giving(
     key: str, config: Mapping[str, Any], worker: Mapping[str, Any] | None, mode: Mode
 ) -> Mapping[str, Any] | None:
-    """Give the configuration that names the converter: the connector's, else the worker's."""
+    """Return the configuration that names the converter: the connector's, else the worker's."""
     if key in config:
         return config
     options = _with_prefix(key, config)

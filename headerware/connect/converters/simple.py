@@ -25,7 +25,7 @@ class SimpleHeaderConverter(HeaderConverter):
     """
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Give the text of a header's value, in UTF-8.
+        """Return the text of a header's value, in UTF-8.
 
         Raises:
             ConnectDataError: the value has no text or, in the strict mode, is bytes.
@@ -48,7 +48,7 @@ class SimpleHeaderConverter(HeaderConverter):
             return text.encode("utf-8", "replace")
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """Give what a header's text stands for; bytes that cannot be read stay bytes."""
+        """Return what a header's text stands for; bytes that cannot be read stay bytes."""
         del topic, key
         if data is None:
             return NULL

@@ -57,7 +57,7 @@ class StringConverter(DualConverter):
             raise
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the text depends on the value alone
-        """Give the bytes of a value's text.
+        """Return the bytes of a value's text.
 
         Raises:
             ConnectDataError: in the strict mode, the value is of another class, or the character set does
@@ -74,7 +74,7 @@ class StringConverter(DualConverter):
         return self._charset.encode(value if isinstance(value, str) else java_text(value))
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
-        """Give the text of bytes, with the schema of optional text.
+        """Return the text of bytes, with the schema of optional text.
 
         Raises:
             ConnectDataError: in the strict mode, the bytes are no text in the character set.

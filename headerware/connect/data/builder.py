@@ -196,7 +196,7 @@ class SchemaBuilder:
         return self
 
     def build(self) -> Schema:
-        """Give the schema."""
+        """Return the schema."""
         return Schema(
             self._type,
             **self._facts,
@@ -218,7 +218,7 @@ class SchemaBuilder:
 
 
 def built(schema: Schema | SchemaBuilder) -> Schema:
-    """Give a schema, of a builder too."""
+    """Return a schema, of a builder too."""
     if isinstance(schema, Schema | SchemaBuilder):
         return schema if isinstance(schema, Schema) else schema.build()
     raise SchemaBuilderError(f"expected a schema, such as INT64_SCHEMA, found {type(schema).__name__}")

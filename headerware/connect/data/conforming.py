@@ -28,7 +28,7 @@ _TOO_DEEP: Final = "expected a value of fewer levels, found one nested too deepl
 
 
 def conformed(schema: Schema, value: Any, where: str = "value") -> Any:
-    """Give a plain Python value the widths and shapes of a schema.
+    """Return a plain Python value the widths and shapes of a schema.
 
     Args:
         schema: the schema.
@@ -115,7 +115,7 @@ _converters: Final[dict[Type, Callable[[Schema, Any, str], Any]]] = {
 
 
 def plain(value: Any) -> Any:
-    """Give a value as plain Python has it: structs as dicts, with defaults, and numbers without a width.
+    """Return a value as plain Python has it: structs as dicts, with defaults, and numbers without a width.
 
     A value beside its schema is given without it. Bytes are ``bytes``; points in time stay datetimes.
 

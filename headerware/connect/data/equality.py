@@ -10,7 +10,7 @@ from headerware.connect.errors import ConnectDataError
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same, as Java's boxed values are: by class and content.
+    """Return whether two values are the same, as Java's boxed values are: by class and content.
 
     NaN is itself, 0.0 is not -0.0, and the decimal 1.0 is not 1.00. Lists and maps are compared by what they
     hold.

@@ -34,12 +34,12 @@ class Decimal:
 
     @staticmethod
     def schema(scale: int) -> Schema:
-        """Give the schema of decimals with so many digits after the point."""
+        """Return the schema of decimals with so many digits after the point."""
         return Decimal.builder(scale).build()
 
     @staticmethod
     def from_logical(schema: Schema, value: DecimalNumber) -> bytes:
-        """Give the bytes of a decimal.
+        """Return the bytes of a decimal.
 
         Raises:
             ConnectDataError: the schema has no scale, or another than the value.
@@ -55,7 +55,7 @@ class Decimal:
 
     @staticmethod
     def to_logical(schema: Schema, value: bytes) -> DecimalNumber:
-        """Give the decimal of its bytes.
+        """Return the decimal of its bytes.
 
         Raises:
             ConnectDataError: the schema has no scale.
@@ -67,7 +67,7 @@ class Decimal:
 
     @staticmethod
     def scale(schema: Schema) -> int:
-        """Give the digits after the point that a schema says.
+        """Return the digits after the point that a schema says.
 
         Raises:
             ConnectDataError: it says none.
@@ -108,7 +108,7 @@ class Date(_TimeType):
 
     @classmethod
     def from_logical(cls, schema: Schema, value: datetime | Instant) -> Int32:
-        """Give the days since the epoch.
+        """Return the days since the epoch.
 
         Raises:
             ConnectDataError: the schema is of another type, or the value is not at midnight.
@@ -121,7 +121,7 @@ class Date(_TimeType):
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> datetime | Instant:
-        """Give the midnight of a day since the epoch.
+        """Return the midnight of a day since the epoch.
 
         Raises:
             ConnectDataError: the schema is of another type.
@@ -143,7 +143,7 @@ class Time(_TimeType):
 
     @classmethod
     def from_logical(cls, schema: Schema, value: datetime | Instant) -> Int32:
-        """Give the milliseconds since midnight.
+        """Return the milliseconds since midnight.
 
         Raises:
             ConnectDataError: the schema is of another type, or the value is not on the first day.
@@ -153,7 +153,7 @@ class Time(_TimeType):
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> datetime | Instant:
-        """Give the time of day as a point in time on the first day.
+        """Return the time of day as a point in time on the first day.
 
         Raises:
             ConnectDataError: the schema is of another type, or there are not so many milliseconds in a day.
@@ -175,7 +175,7 @@ class Timestamp(_TimeType):
 
     @classmethod
     def from_logical(cls, schema: Schema, value: datetime | Instant) -> int:
-        """Give the milliseconds since the epoch.
+        """Return the milliseconds since the epoch.
 
         Raises:
             ConnectDataError: the schema is of another type.
@@ -185,7 +185,7 @@ class Timestamp(_TimeType):
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> datetime | Instant:
-        """Give the point in time of milliseconds since the epoch.
+        """Return the point in time of milliseconds since the epoch.
 
         Raises:
             ConnectDataError: the schema is of another type.
@@ -212,13 +212,13 @@ def scale_of(value: DecimalNumber) -> int:
 
 
 def unscaled_of(value: DecimalNumber) -> int:
-    """Give a decimal's digits as an integer, without its point."""
+    """Return a decimal's digits as an integer, without its point."""
     sign, digits, _ = value.as_tuple()
     return int(DecimalNumber((sign, digits, 0)))
 
 
 def of_unscaled(unscaled: int, scale: int) -> DecimalNumber:
-    """Give the decimal of these digits, so many of them after the point."""
+    """Return the decimal of these digits, so many of them after the point."""
     sign, digits, _ = DecimalNumber(unscaled).as_tuple()
     return DecimalNumber((sign, digits, -scale))
 

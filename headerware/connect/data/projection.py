@@ -18,7 +18,7 @@ _NO_NUMBERS: Final = (bool, Instant)
 
 
 def project(source: Schema, value: Any, target: Schema) -> Any:
-    """Give a value of one schema as a value of another.
+    """Return a value of one schema as a value of another.
 
     Numbers widen; a struct's fields are found by name, and those that are new take their default.
 

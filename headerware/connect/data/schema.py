@@ -111,7 +111,7 @@ class Schema:
         return self._fields
 
     def field(self, name: str) -> Field | None:
-        """Give a struct's field of this name, or None.
+        """Return a struct's field of this name, or None.
 
         Raises:
             ConnectDataError: this is no struct.

@@ -67,7 +67,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         return made
 
     def get(self, field: str | Field) -> Any:
-        """Give a field's value, or its default where that is null.
+        """Return a field's value, or its default where that is null.
 
         Raises:
             ConnectDataError: there is no such field.
@@ -77,7 +77,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         return known.schema.default if value is None else value
 
     def get_without_default(self, name: str) -> Any:
-        """Give a field's value as it is, null too.
+        """Return a field's value as it is, null too.
 
         Raises:
             ConnectDataError: there is no such field.
@@ -115,47 +115,47 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
                 validate_value(field.schema, value, f"field {field.name!r}")
 
     def get_int8(self, name: str) -> Int8 | None:
-        """Give an int8 field."""
+        """Return an int8 field."""
         found: Int8 | None = self._typed(name, Type.INT8)
         return found
 
     def get_int16(self, name: str) -> Int16 | None:
-        """Give an int16 field."""
+        """Return an int16 field."""
         found: Int16 | None = self._typed(name, Type.INT16)
         return found
 
     def get_int32(self, name: str) -> Int32 | datetime | Instant | None:
-        """Give an int32 field."""
+        """Return an int32 field."""
         found: Int32 | datetime | Instant | None = self._typed(name, Type.INT32)
         return found
 
     def get_int64(self, name: str) -> int | datetime | Instant | None:
-        """Give an int64 field."""
+        """Return an int64 field."""
         found: int | datetime | Instant | None = self._typed(name, Type.INT64)
         return found
 
     def get_float32(self, name: str) -> Float32 | None:
-        """Give a float32 field."""
+        """Return a float32 field."""
         found: Float32 | None = self._typed(name, Type.FLOAT32)
         return found
 
     def get_float64(self, name: str) -> float | None:
-        """Give a float64 field."""
+        """Return a float64 field."""
         found: float | None = self._typed(name, Type.FLOAT64)
         return found
 
     def get_boolean(self, name: str) -> bool | None:
-        """Give a boolean field."""
+        """Return a boolean field."""
         found: bool | None = self._typed(name, Type.BOOLEAN)
         return found
 
     def get_string(self, name: str) -> str | None:
-        """Give a string field."""
+        """Return a string field."""
         found: str | None = self._typed(name, Type.STRING)
         return found
 
     def get_bytes(self, name: str) -> bytes | DecimalNumber | None:
-        """Give a bytes field."""
+        """Return a bytes field."""
         found: Any = self._typed(name, Type.BYTES)
         value: bytes | DecimalNumber | None = (
             bytes(found) if isinstance(found, bytearray | memoryview) else found
@@ -163,33 +163,33 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         return value
 
     def get_array(self, name: str) -> list[Any] | None:
-        """Give an array field."""
+        """Return an array field."""
         found: list[Any] | None = self._typed(name, Type.ARRAY)
         return found
 
     def get_map(self, name: str) -> dict[Any, Any] | None:
-        """Give a map field."""
+        """Return a map field."""
         found: dict[Any, Any] | None = self._typed(name, Type.MAP)
         return found
 
     def get_struct(self, name: str) -> Struct | None:
-        """Give a struct field."""
+        """Return a struct field."""
         found: Struct | None = self._typed(name, Type.STRUCT)
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain Python values by field: with defaults, structs as dicts, numbers without a width."""
+        """Return plain Python values by field: with defaults, structs as dicts, numbers without a width."""
         from headerware.connect.data.conforming import plain  # noqa: PLC0415 - it reads structs itself
 
         made: dict[str, Any] = plain(self)
         return made
 
     def keys(self) -> list[str]:
-        """Give the names of the fields, in order."""
+        """Return the names of the fields, in order."""
         return list(self.schema.by_name)
 
     def __getitem__(self, name: str) -> Any:
-        """Give a field's value, as :meth:`get` does; a KeyError where there is no such field."""
+        """Return a field's value, as :meth:`get` does; a KeyError where there is no such field."""
         field = self.schema.by_name[name]
         value = self.values[field.index]
         return field.schema.default if value is None else value

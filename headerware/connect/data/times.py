@@ -26,14 +26,14 @@ class Instant(int):
 
 
 def from_epoch_ms(epoch_ms: int) -> datetime | Instant:
-    """Give the point in time of so many milliseconds since the epoch."""
+    """Return the point in time of so many milliseconds since the epoch."""
     if _FIRST_MS <= epoch_ms <= _LAST_MS:
         return _EPOCH + timedelta(milliseconds=epoch_ms)
     return Instant(epoch_ms)
 
 
 def to_epoch_ms(value: datetime | Instant | date | time) -> int:
-    """Give the milliseconds since the epoch; a date is its midnight, a time lies on the first day.
+    """Return the milliseconds since the epoch; a date is its midnight, a time lies on the first day.
 
     A datetime or time without a zone is taken for UTC, which Connect's logical types are in.
     """
@@ -49,5 +49,5 @@ def to_epoch_ms(value: datetime | Instant | date | time) -> int:
 
 
 def is_time(value: Any) -> bool:
-    """Whether a value is a point in time as this package has them."""
+    """Return whether a value is a point in time as this package has them."""
     return isinstance(value, datetime | Instant)

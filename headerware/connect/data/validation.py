@@ -44,12 +44,12 @@ _NO_INT64: Final = (bool, Int8, Int16, Int32, BigInteger, Instant)
 
 
 def classes_of(schema: Schema) -> tuple[type, ...]:
-    """Give the classes that a schema's values have."""
+    """Return the classes that a schema's values have."""
     return LOGICAL_CLASSES.get(schema.name or "") or CLASSES[schema.type]
 
 
 def is_instance(value: Any, classes: tuple[type, ...]) -> bool:
-    """Whether a value is of one of these classes, as Connect sees them: an Int8 is no int64."""
+    """Return whether a value is of one of these classes, as Connect sees them: an Int8 is no int64."""
     if value.__class__ in classes:
         return True
     if not isinstance(value, classes):
@@ -60,7 +60,7 @@ def is_instance(value: Any, classes: tuple[type, ...]) -> bool:
 
 
 def is_plain(schema: Schema, value: Any) -> bool:
-    """Whether a value fits its schema as most do: of the very class of a type that has no name.
+    """Return whether a value fits its schema as most do: of the very class of a type that has no name.
 
     It tells at once what :func:`validate_value` need not look at, nor be given a place for its errors.
     """

@@ -102,7 +102,7 @@ class CompiledExpression:
         self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
 
     def evaluate(self, record: ConnectRecord) -> Any:
-        """Give the expression's value for a record.
+        """Return the expression's value for a record.
 
         Args:
             record: the record.
@@ -168,7 +168,7 @@ def _names(tree: Tree) -> Iterator[str]:
 
 
 def _missing(tree: Tree, given: dict[str, Any], path: str) -> list[str]:
-    """Give the paths of a tree that are missing or null."""
+    """Return the paths of a tree that are missing or null."""
     found = []
     for name, inner in tree.items():
         place = f"{path}{name}"
@@ -181,7 +181,7 @@ def _missing(tree: Tree, given: dict[str, Any], path: str) -> list[str]:
 
 
 def _first_line(error: BaseException) -> str:
-    """Give what is wrong with an expression's text, and at which line and column."""
+    """Return what is wrong with an expression's text, and at which line and column."""
     return _NOISE.sub("", str(error)).partition("\n")[0]
 
 
@@ -190,7 +190,7 @@ _NOISE: Final = re.compile(r"\A(?:[A-Z_]+: )*(?:ERROR: )?<input>:")
 
 @cache
 def _environment() -> Any:
-    """Give the environment that all expressions share."""
+    """Return the environment that all expressions share."""
     try:
         cel = import_module(f"{_LIBRARY}.cel")
         extensions = [

@@ -42,7 +42,7 @@ _MAPS: Final = frozenset({"headers", "all_headers"})
 
 
 def mentions(serialized: bytes, variables: Iterable[str]) -> Tree:
-    """Give what an expression reads of each variable.
+    """Return what an expression reads of each variable.
 
     Args:
         serialized: the compiled expression.
@@ -73,7 +73,7 @@ def _walk(expression: bytes, tree: Tree, known: frozenset[str]) -> None:
 
 
 def children(kind: int, body: bytes) -> Iterator[bytes]:
-    """Give the expressions in a node."""
+    """Return the expressions in a node."""
     if kind == STRUCT:
         for entry in all_of(fields_of(body), _ENTRIES):
             yield from (child for number, child in fields_of(entry) if number in _ENTRY_CHILDREN)
@@ -91,7 +91,7 @@ def _add(tree: Tree, chain: list[str]) -> None:
 
 
 def _chain(expression: bytes) -> list[str] | None:
-    """Give the steps of ``a.b["c"]``, the variable first; None for any other expression."""
+    """Return the steps of ``a.b["c"]``, the variable first; None for any other expression."""
     fields = dict(fields_of(expression))
     if IDENT in fields:
         return [text_of(all_of(fields_of(fields[IDENT]), 1)[0])]
@@ -108,7 +108,7 @@ def _chain(expression: bytes) -> list[str] | None:
 
 
 def _membership(expression: bytes) -> list[str] | None:
-    """Give the steps of ``"a" in headers``."""
+    """Return the steps of ``"a" in headers``."""
     fields = dict(fields_of(expression))
     if CALL not in fields:
         return None
@@ -122,30 +122,30 @@ def _membership(expression: bytes) -> list[str] | None:
 
 
 def call_of(body: bytes) -> tuple[str, list[bytes]]:
-    """Give a call's function and its arguments."""
+    """Return a call's function and its arguments."""
     call = fields_of(body)
     return text_of(all_of(call, 2)[0]), all_of(call, 3)
 
 
 def constant_of(expression: bytes) -> str | None:
-    """Give a constant text."""
+    """Return a constant text."""
     constants = all_of(fields_of(expression), CONST)
     texts = all_of(fields_of(constants[0]), 6) if constants else []
     return text_of(texts[0]) if texts else None
 
 
 def text_of(data: bytes) -> str:
-    """Give a text."""
+    """Return a text."""
     return data.decode()
 
 
 def all_of(message: _Message, number: int) -> list[bytes]:
-    """Give all fields of a number."""
+    """Return all fields of a number."""
     return [value for found, value in message if found == number]
 
 
 def fields_of(data: bytes) -> _Message:
-    """Give a message's fields that have a length; numbers are of no use here."""
+    """Return a message's fields that have a length; numbers are of no use here."""
     return list(_read(data))
 
 

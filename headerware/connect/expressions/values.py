@@ -62,7 +62,7 @@ class Reader:
         self._plans: dict[int, tuple[Schema, Callable[[Struct], dict[str, Any]]]] = {}
 
     def __call__(self, value: Any) -> Any:
-        """Give the value as the language has it.
+        """Return the value as the language has it.
 
         Raises:
             ConnectDataError: the language has nothing for it.
@@ -145,7 +145,7 @@ def _key(value: Any) -> Any:
 
 
 def checked_text(text: str) -> str:
-    """Give a text, which the library would cut off at a zero character: two texts could become one.
+    """Return a text, which the library would cut off at a zero character: two texts could become one.
 
     Raises:
         ConnectDataError: there is one in it.
@@ -235,7 +235,7 @@ _CONVERTERS: Final[dict[type, Callable[[Any, int], Any] | None]] = {
 
 
 def given_back(value: Any) -> Any:
-    """Give what an expression gave as records have it: the library's bytes can be changed."""
+    """Return what an expression gave as records have it: the library's bytes can be changed."""
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, list):

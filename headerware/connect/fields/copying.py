@@ -27,7 +27,7 @@ def copier(
     with_default: bool,
     unchecked: Container[int] = (),
 ) -> Copy:
-    """Give a function that copies a struct's values.
+    """Return a function that copies a struct's values.
 
     Args:
         sources: the fields to copy, in the order of what comes out.
@@ -60,7 +60,7 @@ def copier(
 
 
 def picker(indices: Sequence[int]) -> Copy:
-    """Give a function that makes a list of some values."""
+    """Return a function that makes a list of some values."""
     if len(indices) > 1:
         get = itemgetter(*indices)
         return lambda values: list(get(values))

@@ -34,6 +34,6 @@ class KeysByMode(ConfigDef):
         self._strict: Final = {key.name: key for key in strict}
 
     def keys(self, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
-        """Give the keys of a mode, in order."""
+        """Return the keys of a mode, in order."""
         keys = super().keys(mode)
         return tuple(self._strict.get(key.name, key) for key in keys) if mode == STRICT else keys

@@ -34,7 +34,7 @@ _PAIR: Final = 2
 
 
 def items(values: Iterable[str], mode: Mode, path: str) -> list[str]:
-    """Give the items of a list, without their escapes.
+    """Return the items of a list, without their escapes.
 
     Args:
         values: the items as configured.
@@ -53,7 +53,7 @@ def items(values: Iterable[str], mode: Mode, path: str) -> list[str]:
 
 
 def pairs(values: Iterable[str], mode: Mode, path: str) -> list[tuple[str, str]]:
-    """Give the two sides of every ``a:b``, still with their escapes.
+    """Return the two sides of every ``a:b``, still with their escapes.
 
     Args:
         values: the pairs as configured.
@@ -90,7 +90,7 @@ def split_escaped(text: str, separator: str) -> list[str]:
 
 
 def unescaped(text: str, path: str) -> str:
-    """Give a text without its escapes.
+    """Return a text without its escapes.
 
     Args:
         text: the text.

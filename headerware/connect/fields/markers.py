@@ -28,7 +28,7 @@ class NewField(NamedTuple):
     optional: bool | None
 
     def marked(self, schema: Schema) -> Schema:
-        """Give a schema that is as optional as the mark says."""
+        """Return a schema that is as optional as the mark says."""
         if self.optional is None or self.optional == schema.optional:
             return schema
         return altered(schema, optional=self.optional)

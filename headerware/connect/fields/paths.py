@@ -54,7 +54,7 @@ class FieldPath:
         return f"FieldPath({self.text!r})"
 
     def find(self, schema: Schema) -> Field | None:
-        """Give the field of a schema, or None where there is none.
+        """Return the field of a schema, or None where there is none.
 
         Raises:
             ConnectDataError: something on the way is no struct.
@@ -69,7 +69,7 @@ class FieldPath:
         return field
 
     def field(self, schema: Schema) -> Field:
-        """Give the field of a schema.
+        """Return the field of a schema.
 
         Raises:
             ConnectDataError: there is none, or something on the way is no struct; the error names the fields
@@ -78,7 +78,7 @@ class FieldPath:
         return self.way(schema)[-1]
 
     def way(self, schema: Schema) -> list[Field]:
-        """Give the fields on the way, the path's own last.
+        """Return the fields on the way, the path's own last.
 
         Raises:
             ConnectDataError: as :meth:`field` does.
@@ -97,7 +97,7 @@ class FieldPath:
         return way
 
     def schema(self, schema: Schema) -> Schema:
-        """Give the schema of the field, optional where something on the way may be null.
+        """Return the schema of the field, optional where something on the way may be null.
 
         Raises:
             ConnectDataError: as :meth:`field` does.
@@ -108,7 +108,7 @@ class FieldPath:
         return altered(field.schema, optional=True)
 
     def getter(self, schema: Schema, *, with_default: bool = True) -> Callable[[Struct], Any]:
-        """Give a function that reads the field of structs of a schema; null where something on the way is.
+        """Return a function that reads the field of structs of a schema; null where something on the way is.
 
         Args:
             schema: the structs' schema.
@@ -140,7 +140,7 @@ class FieldPath:
         return nested
 
     def from_struct(self, struct: Struct, *, with_default: bool = True) -> Any:
-        """Give the value of a struct whose schema is not known beforehand; null where there is none.
+        """Return the value of a struct whose schema is not known beforehand; null where there is none.
 
         Raises:
             ConnectDataError: something on the way is no struct.
@@ -158,7 +158,7 @@ class FieldPath:
         return struct[last] if with_default else struct.get_without_default(last)
 
     def from_dict(self, value: Mapping[str, Any], absent: Any = None) -> Any:
-        """Give the value of a dict, and of those in it; null where something on the way is.
+        """Return the value of a dict, and of those in it; null where something on the way is.
 
         Args:
             value: the dict.

@@ -9,7 +9,7 @@ from headerware.connect.errors import ConnectDataError
 
 
 def require_map(value: Any, purpose: str) -> dict[str, Any]:
-    """Give a schemaless value that is a dict.
+    """Return a schemaless value that is a dict.
 
     Raises:
         ConnectDataError: it is something else.
@@ -22,7 +22,7 @@ def require_map(value: Any, purpose: str) -> dict[str, Any]:
 
 
 def require_struct(value: Any, purpose: str) -> Struct:
-    """Give a value that is a struct.
+    """Return a value that is a struct.
 
     Raises:
         ConnectDataError: it is something else.

@@ -164,7 +164,7 @@ def assembled(
 
 
 def _updated(schema: Schema, kept: Sequence[tuple[Field, Change]], mode: Mode) -> Schema:
-    """Give the schema of what is kept: the same where nothing changes."""
+    """Return the schema of what is kept: the same where nothing changes."""
     if len(kept) == len(schema.fields) and all(
         made.schema is field.schema and made.name == field.name for field, made in kept
     ):
@@ -176,7 +176,7 @@ def _updated(schema: Schema, kept: Sequence[tuple[Field, Change]], mode: Mode) -
 
 
 def _values(kept: Sequence[tuple[Field, Change]], mode: Mode, *, with_default: bool) -> Copy:
-    """Give a function that makes the new values of old ones."""
+    """Return a function that makes the new values of old ones."""
     work = [
         (at, made.apply, not may_be_null(made.schema, mode), made.name)
         for at, (_, made) in enumerate(kept)
@@ -202,14 +202,14 @@ def _values(kept: Sequence[tuple[Field, Change]], mode: Mode, *, with_default: b
 
 
 def unless_null(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Give a function that leaves null as it is."""
+    """Return a function that leaves null as it is."""
     return lambda value: None if value is None else function(value)
 
 
 def rewrite_dict(
     value: Mapping[str, Any], node: Node[E], change: Callable[[Any, E], Any], path: str = ""
 ) -> dict[str, Any]:
-    """Give a copy of a dict with some of its fields changed; a field that is not there is not added.
+    """Return a copy of a dict with some of its fields changed; a field that is not there is not added.
 
     Args:
         value: the dict.

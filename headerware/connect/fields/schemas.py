@@ -8,7 +8,7 @@ from headerware.connect.data.schema import Schema, Type
 
 
 def altered(schema: Schema, **facts: Any) -> Schema:
-    """Give a schema that says some things differently.
+    """Return a schema that says some things differently.
 
     Args:
         schema: the schema.

@@ -11,7 +11,7 @@ _LEGAL: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
 
 def new_topic(name: str, topic: str) -> str:
-    """Give the new name of a topic.
+    """Return the new name of a topic.
 
     Args:
         name: the new name.

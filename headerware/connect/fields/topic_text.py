@@ -42,7 +42,7 @@ class TopicText:
         """The text where no topic is in it."""
 
     def of(self, topic: str | None) -> str:
-        """Give the text for a topic.
+        """Return the text for a topic.
 
         Raises:
             ConnectDataError: it is in the text, and the record has none.
@@ -55,7 +55,7 @@ class TopicText:
 
 
 def _parts(text: str, path: str) -> list[str]:
-    """Give what stands before, between and behind the placeholders."""
+    """Return what stands before, between and behind the placeholders."""
     parts, start = [""], 0
     for match in _PLACEHOLDER.finditer(text):
         backslashes, name = match.groups()
@@ -72,7 +72,7 @@ def _parts(text: str, path: str) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """Give the text that is configured for a text without placeholders."""
+    """Return the text that is configured for a text without placeholders."""
     return _PLACEHOLDER.sub(lambda match: f"{match[1] * 2}\\${{{match[2]}}}", text)
 
 
@@ -92,7 +92,7 @@ class ByTopic:
         self._made: dict[str | None, Any] = {}
 
     def of(self, topic: str | None) -> Any:
-        """Give what was made for a topic.
+        """Return what was made for a topic.
 
         Raises:
             ConnectDataError: there is none.

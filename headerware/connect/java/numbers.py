@@ -49,7 +49,7 @@ _FLOAT32_MIN_NORMAL: Final = 2.0**-126
 
 
 def is_number(value: Any) -> bool:
-    """Whether Java has a ``Number`` for this: a boolean and a point in time are none."""
+    """Return whether Java has a ``Number`` for this: a boolean and a point in time are none."""
     return isinstance(value, int | float | DecimalNumber) and not isinstance(value, bool | Instant)
 
 
@@ -207,7 +207,7 @@ def _float32_of(wide: float, exact: DecimalNumber | Fraction) -> float:
 
 
 def _is_tie(wide: float) -> bool:
-    """Whether a number lies halfway between two of 32 bits."""
+    """Return whether a number lies halfway between two of 32 bits."""
     if abs(wide) < _FLOAT32_MIN_NORMAL:
         scaled = math.ldexp(wide, 150)
         return scaled.is_integer() and scaled % 2 == 1
@@ -232,7 +232,7 @@ def _integer(text: str, bits: int) -> int:
 
 
 def _signed_digits(text: str) -> tuple[str, str]:
-    """Give an integer's sign, and its digits without leading zeros."""
+    """Return an integer's sign, and its digits without leading zeros."""
     match = _INTEGER.fullmatch(in_ascii_digits(text))
     if match is None or match.end() == match.end(1):
         raise NumberTextError("expected the text of an integer, found another")
@@ -249,7 +249,7 @@ def _long_int(digits: str) -> int:
 
 
 def _exactly_hexadecimal(text: str) -> Fraction:
-    """Give the size of a hexadecimal float, without its sign."""
+    """Return the size of a hexadecimal float, without its sign."""
     match = _HEX_FLOAT.fullmatch(text)
     if match is None or not (match[1] or match[2]):
         raise NumberTextError("expected the text of a floating-point number, found another")
@@ -266,7 +266,7 @@ def _hexadecimal_sign(text: str) -> float:
 
 
 def _lowest_digits(number: DecimalNumber) -> DecimalNumber:
-    """Give the rest of a division by 2**64, for a long decimal becomes an int only slowly."""
+    """Return the rest of a division by 2**64, for a long decimal becomes an int only slowly."""
     dividing = Context(prec=number.adjusted() + 2, Emax=MAX_EMAX, Emin=MIN_EMIN)
     return dividing.remainder(number.to_integral_value(ROUND_DOWN), 1 << 64)
 

@@ -63,7 +63,7 @@ def _shortest32(size: float) -> str:
 
 
 def _digits_and_exponent(text: str) -> tuple[str, int]:
-    """Give a positive number's digits without zeros at its ends, and the power of ten of the first one."""
+    """Return a positive number's digits without zeros at its ends, and the power of ten of the first one."""
     mantissa, _, power = text.lstrip("-").partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")

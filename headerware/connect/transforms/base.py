@@ -47,7 +47,7 @@ class Transform(Configured, ABC):
 
     @abstractmethod
     def apply(self, record: Any) -> Any:
-        """Give the record that takes this one's place, the same, or None to drop it.
+        """Return the record that takes this one's place, the same, or None to drop it.
 
         Args:
             record: a :class:`~headerware.connect.records.ConnectRecord`.
@@ -80,7 +80,7 @@ class PartTransform(Transform):
     """The transform of values."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Give a transform its two classes."""
+        """Return a transform its two classes."""
         super().__init_subclass__(**options)
         if cls.part is None:
             for name, part in (("Key", "key"), ("Value", "value")):
@@ -101,7 +101,7 @@ class PartTransform(Transform):
         self._by_schema: dict[Schema, Plan] = {}
 
     def apply(self, record: Any) -> Any:
-        """Give the record with its key or value transformed."""
+        """Return the record with its key or value transformed."""
         part = self.part
         if part == "value":
             schema, value = record.value_schema, record.value
@@ -118,7 +118,7 @@ class PartTransform(Transform):
         return record.with_part(part, plan.schema, plan.apply(value, record))
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Give what becomes of a record whose key or value is null: by default it stays as it is.
+        """Return what becomes of a record whose key or value is null: by default it stays as it is.
 
         Args:
             record: the record.
@@ -128,7 +128,7 @@ class PartTransform(Transform):
         return record
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give the new value of one without a schema; a transform that does not say how refuses it.
+        """Return the new value of one without a schema; a transform that does not say how refuses it.
 
         Raises:
             ConnectError: the value cannot be transformed.
@@ -149,7 +149,7 @@ class PartTransform(Transform):
         )
 
     def planned(self, schema: Schema) -> Plan:
-        """Give the plan for a schema, made when it is first met."""
+        """Return the plan for a schema, made when it is first met."""
         # Found by identity first, and by content where a stream makes its schemas anew. Equal schemas share a
         # plan, so that what comes out has one schema, which the next transform finds by identity.
         if len(self._plans) >= _PLANS:

@@ -103,7 +103,7 @@ class Cast(PartTransform):
         )
 
     def _whole_schema(self, schema: Schema, kind: Type) -> Schema:
-        """Give what a whole value's schema becomes; Kafka keeps even names that are no longer true."""
+        """Return what a whole value's schema becomes; Kafka keeps even names that are no longer true."""
         cast = self._compile(schema, kind)
         builder = SchemaBuilder(kind)
         _describe(builder, schema, logical=self.mode != STRICT)

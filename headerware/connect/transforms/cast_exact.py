@@ -43,7 +43,7 @@ _DATES: Final = {
 
 
 def exact_cast(schema: Schema | None, target: Type) -> Convert:
-    """Give the function that casts values of a schema; null stays null.
+    """Return the function that casts values of a schema; null stays null.
 
     Args:
         schema: the schema; None for values without one.

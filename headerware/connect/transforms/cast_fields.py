@@ -116,7 +116,7 @@ def exact_fields_plan(
 
 
 def own_structs(schema: Schema, purpose: str) -> Callable[[Any], Struct]:
-    """Give a function that passes structs of a schema, and refuses anything else with a ConnectDataError.
+    """Return a function that passes structs of a schema, and refuses anything else with a ConnectDataError.
 
     Args:
         schema: the schema, which is the record's.

@@ -53,7 +53,7 @@ _EXACT_IN_FLOAT64: Final = 1 << 53
 
 
 def kafka_cast(schema: Schema | None, target: Type) -> Convert:
-    """Give the function that casts values of a schema; null stays null.
+    """Return the function that casts values of a schema; null stays null.
 
     Args:
         schema: the schema; None for values without one.
@@ -81,7 +81,7 @@ def kafka_cast(schema: Schema | None, target: Type) -> Convert:
 
 
 def castable(value: Any) -> Any:
-    """Give a value without a schema that can be cast.
+    """Return a value without a schema that can be cast.
 
     Raises:
         ConnectDataError: it has no schema of its own, or it holds other values.
@@ -105,7 +105,7 @@ def _read(cast: Convert, value: Any) -> Any:
 
 
 def _number(of_number: Convert, of_text: Callable[[str], Any]) -> Convert:
-    """Give the cast to a type: of numbers, of booleans as 0 and 1, and of text."""
+    """Return the cast to a type: of numbers, of booleans as 0 and 1, and of text."""
 
     def cast(value: Any) -> Any:
         if isinstance(value, str):

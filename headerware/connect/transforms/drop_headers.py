@@ -35,7 +35,7 @@ class DropHeaders(Transform):
         self._names: Final = frozenset(items(self.options["headers"], mode, "headers"))
 
     def apply(self, record: Any) -> Any:
-        """Give the record without these headers."""
+        """Return the record without these headers."""
         names = self._names
         kept = [header for header in record.headers if header.key not in names]
         return record.with_headers(ConnectHeaders(kept))

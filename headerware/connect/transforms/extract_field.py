@@ -73,7 +73,7 @@ class ExtractField(PartTransform):
         return path
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Give a record with a null of the field's schema.
+        """Return a record with a null of the field's schema.
 
         Raises:
             ConnectError: the schema has no such field.
@@ -84,7 +84,7 @@ class ExtractField(PartTransform):
         return record.with_part(self.part, plan.schema, plan.apply(None, record))
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give a field of a dict.
+        """Return a field of a dict.
 
         Raises:
             ConnectDataError: this is no dict; in the strict mode, it has no such field.

@@ -16,4 +16,4 @@ class Filter(Transform):
     """Drop the record; a predicate says which ones, and in the strict mode a pipeline wants one."""
 
     def apply(self, record: Any) -> None:
-        """Give None."""
+        """Return None."""

@@ -56,7 +56,7 @@ class Flatten(PartTransform):
         self._delimiter: Final[str] = "null" if given is None else given
 
     def schemaless(self, value: Any, record: Any) -> dict[Any, Any]:
-        """Give a flat dict.
+        """Return a flat dict.
 
         Raises:
             ConnectDataError: this is no dict, or holds a value of an unknown class.
@@ -219,7 +219,7 @@ class _Leaves:
 
 
 def _read(leaf: _Leaf, mode: Mode) -> Callable[[Struct], Any]:
-    """Give a function that reads a leaf; null where a struct on the way is, which Kafka does not check."""
+    """Return a function that reads a leaf; null where a struct on the way is, which Kafka does not check."""
     *parents, last = leaf.way
     default, name = leaf.default, leaf.name
     required = not may_be_null(leaf.schema, mode)

@@ -83,7 +83,7 @@ class HeaderFrom(PartTransform):
         self._edits: Final = Edits([(path, True) for path in moved], "fields")
 
     def apply(self, record: Any) -> Any:
-        """Give the record with the headers, and without the fields where they move.
+        """Return the record with the headers, and without the fields where they move.
 
         Raises:
             ConnectDataError: the key or value is null or has no fields, or a field has a null that it must
@@ -209,7 +209,7 @@ def _moved_schema(schema: Schema, moved: set[str]) -> Schema:
 
 
 def _without(value: dict[str, Any], node: Node[bool]) -> dict[str, Any]:
-    """Give a copy of a dict without what moves, in the dicts within, too."""
+    """Return a copy of a dict without what moves, in the dicts within, too."""
     made = dict(value)
     for name, child in node.children.items():
         if child.edit is not None:

@@ -124,7 +124,7 @@ class HeaderTo(PartTransform):
         self._shapes: dict[tuple[Any, ...], Schema] = {}
 
     def apply(self, record: Any) -> Any:
-        """Give the record with the fields, and without the headers where they move.
+        """Return the record with the fields, and without the headers where they move.
 
         Raises:
             ConnectDataError: the key or value is null or has no fields, a header is missing or there is more
@@ -150,7 +150,7 @@ class HeaderTo(PartTransform):
         return made.with_headers(ConnectHeaders(h for h in made.headers if h.key not in self._moved))
 
     def _taken(self, headers: ConnectHeaders) -> list[tuple[NewField, list[ConnectHeader]]]:
-        """Give the headers for each field: one, or all of a name."""
+        """Return the headers for each field: one, or all of a name."""
         taken = []
         for name, field in self._pairs:
             found = [header for header in headers if header.key == name]
@@ -200,7 +200,7 @@ class HeaderTo(PartTransform):
             raise ConnectDataError(f"there is a field {name!r} already; existing=replace would replace it")
 
     def _shape(self, schema: Schema, added: list[_Added]) -> Schema:
-        """Give the schema with the fields; the same object for the same ones, for what comes behind."""
+        """Return the schema with the fields; the same object for the same ones, for what comes behind."""
         key = (schema, *((name, own) for name, own, _ in added))
         if len(self._shapes) >= _SHAPES:
             self._shapes = {}
@@ -222,7 +222,7 @@ def _with_fields(schema: Schema, added: dict[str, Schema]) -> Schema:
 
 
 def _described(header: ConnectHeader) -> tuple[Schema, Any]:
-    """Give the schema of a header's value, and the value.
+    """Return the schema of a header's value, and the value.
 
     Raises:
         ConnectDataError: it has none, and none can be told from the value.
@@ -237,7 +237,7 @@ def _described(header: ConnectHeader) -> tuple[Schema, Any]:
 
 
 def _listed(headers: list[ConnectHeader]) -> tuple[Schema, list[Any]]:
-    """Give the values of headers of one name as an array.
+    """Return the values of headers of one name as an array.
 
     Raises:
         ConnectDataError: they have no schema, or not the same one.

@@ -62,13 +62,13 @@ class HoistField(PartTransform):
         return type(self)({**self.options, "schema.name": literal(name)}, mode=self.mode)
 
     def apply(self, record: Any) -> Any:
-        """Give the record with its key or value wrapped."""
+        """Return the record with its key or value wrapped."""
         if self._by_topic is None:
             return super().apply(record)
         return self._by_topic.of(record.topic).apply(record)
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Give a record with a struct or dict whose field is null.
+        """Return a record with a struct or dict whose field is null.
 
         Raises:
             ConnectDataError: the field may not be null.
@@ -79,7 +79,7 @@ class HoistField(PartTransform):
         return record.with_part(self.part, plan.schema, plan.apply(None, record))
 
     def schemaless(self, value: Any, record: Any) -> dict[str, Any]:
-        """Give a dict of one field.
+        """Return a dict of one field.
 
         Raises:
             ConnectDataError: the value is null, and the field required.

@@ -149,7 +149,7 @@ class InsertField(StructTransform):
         return [_Insertion(field, STRING_SCHEMA, read, read, checks_null=True)]
 
     def schemaless(self, value: Any, record: Any) -> dict[Any, Any]:
-        """Give a copy of a dict with the fields in it; one whose fact is null is left out.
+        """Return a copy of a dict with the fields in it; one whose fact is null is left out.
 
         Raises:
             ConnectDataError: this is no dict; in the strict mode, a field is there already.
@@ -197,7 +197,7 @@ class InsertField(StructTransform):
         return Plan(updated, apply)
 
     def _updated(self, schema: Schema, copy: Copy) -> Schema:
-        """Give the schema with the fields; its default has nulls in them, or there is none any more."""
+        """Return the schema with the fields; its default has nulls in them, or there is none any more."""
         builder, inserted = SchemaBuilder.like(schema, fields=True), self._insertions
         for field, own, *_ in inserted:
             builder.field(field.name, altered(own, optional=field.optional is not False))

@@ -49,5 +49,5 @@ class InsertHeader(Transform):
         self._header: Final = ConnectHeader(self.options["header"], schema, value)
 
     def apply(self, record: Any) -> Any:
-        """Give the record with the header."""
+        """Return the record with the header."""
         return record.with_headers(record.headers.duplicate().add_header(self._header))

@@ -110,14 +110,14 @@ class MaskField(StructTransform):
             yield parse_path(text, STRICT, "randomize.fields"), RandomMask()
 
     def apply(self, record: Any) -> Any:
-        """Give the record with the fields masked; its schema stays, even where its struct has another."""
+        """Return the record with the fields masked; its schema stays, even where its struct has another."""
         made = super().apply(record)
         if self._kafka is not None:
             made.key_schema, made.value_schema = record.key_schema, record.value_schema
         return made
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Give a null as it is, for it holds nothing.
+        """Return a null as it is, for it holds nothing.
 
         Raises:
             ConnectDataError: always in ``kafka_4_3``.
@@ -127,7 +127,7 @@ class MaskField(StructTransform):
         return require_map(None, _PURPOSE) if schema is None else require_struct(None, _PURPOSE)
 
     def schemaless(self, value: Any, record: Any) -> dict[Any, Any]:
-        """Give a dict with the fields masked.
+        """Return a dict with the fields masked.
 
         Raises:
             ConnectDataError: this is no dict, or a value cannot be masked.

@@ -61,7 +61,7 @@ class KafkaMask:
         self._known: dict[type, Any] = dict(_BLANK) if replacement is None else {}
 
     def of(self, value: Any) -> Any:
-        """Give the mask of a value; null stays null.
+        """Return the mask of a value; null stays null.
 
         Raises:
             ConnectDataError: values of this class cannot be masked, or not so.

@@ -38,7 +38,7 @@ class RandomMask:
     """Replace values by random ones."""
 
     def of_value(self, value: Any) -> Any:
-        """Give a random value like one without a schema; null stays null.
+        """Return a random value like one without a schema; null stays null.
 
         Raises:
             ConnectDataError: there is none like it.
@@ -49,7 +49,7 @@ class RandomMask:
             raise ConnectDataError("a value with so many levels in it cannot be made random") from None
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
-        """Give a function that does so for values of a schema."""
+        """Return a function that does so for values of a schema."""
         del name
         return lambda value: _like(value, schema)
 

@@ -24,14 +24,14 @@ class Mask(Protocol):
     """Hide values."""
 
     def of_value(self, value: Any) -> Any:
-        """Give what takes the place of a value without a schema; null stays null.
+        """Return what takes the place of a value without a schema; null stays null.
 
         Raises:
             ConnectDataError: it cannot be masked.
         """
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
-        """Give a function that does so for values of a schema.
+        """Return a function that does so for values of a schema.
 
         Args:
             schema: the schema.
@@ -81,7 +81,7 @@ _OF_TYPE: Final[dict[Type, type]] = {
 
 
 def class_of(schema: Schema) -> type | None:
-    """Give the class of a schema's values; None for structs."""
+    """Return the class of a schema's values; None for structs."""
     logical = LOGICAL_CLASSES.get(schema.name or "")
     return logical[0] if logical else _OF_TYPE.get(schema.type)
 
@@ -90,7 +90,7 @@ class BlankMask:
     """Replace values by zero, false, or what is empty."""
 
     def of_value(self, value: Any) -> Any:
-        """Give what takes the place of a value without a schema."""
+        """Return what takes the place of a value without a schema."""
         if value is None:
             return None
         make = _BLANK.get(type(value)) or next(
@@ -101,7 +101,7 @@ class BlankMask:
         return make()
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
-        """Give a function that does so for values of a schema."""
+        """Return a function that does so for values of a schema."""
         kind = class_of(schema)
         if kind is None:
             raise ConnectDataError(f"field {name!r} is a struct; name the fields in it that are to be masked")
@@ -124,7 +124,7 @@ class TextMask:
         self._known: dict[type, Any] = {}
 
     def of_value(self, value: Any) -> Any:
-        """Give what takes the place of a value without a schema."""
+        """Return what takes the place of a value without a schema."""
         if value is None:
             return None
         kind = type(value)
@@ -134,7 +134,7 @@ class TextMask:
         return mask
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
-        """Give a function that does so for values of a schema."""
+        """Return a function that does so for values of a schema."""
         mask = _converted(self._text, class_of(schema), f"field {name!r}")
         if schema.name == DECIMAL:
             mask = _rescaled(mask, _scale(schema, name), name)

@@ -60,7 +60,7 @@ class RegexRouter(Transform):
         self._names: dict[str, str | None] = {}
 
     def apply(self, record: Any) -> Any:
-        """Give the record with its new topic, or the very same where the pattern does not match.
+        """Return the record with its new topic, or the very same where the pattern does not match.
 
         Raises:
             ConnectDataError: in the strict mode, there is no topic, or no topic can have the new name.

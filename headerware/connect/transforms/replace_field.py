@@ -84,7 +84,7 @@ class ReplaceField(StructTransform):
         )
 
     def schemaless(self, value: Any, record: Any) -> dict[Any, Any]:
-        """Give a dict of what is left.
+        """Return a dict of what is left.
 
         Raises:
             ConnectDataError: this is no dict, or two fields would get one name.

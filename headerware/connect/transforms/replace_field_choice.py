@@ -103,7 +103,7 @@ class Choice:
         return way
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Give a dict of what is left.
+        """Return a dict of what is left.
 
         Raises:
             ConnectDataError: two fields would get one name, a required one is null, or something on the way
@@ -142,7 +142,7 @@ class Choice:
 
 
 def _kept(parents: Sequence[_Node], node: _Node) -> bool:
-    """Whether a field that is named is not left out because others are to be kept."""
+    """Return whether a field that is named is not left out because others are to be kept."""
     way = [*parents, node]
     for at, parent in enumerate(parents):
         if parent.included:

@@ -53,7 +53,7 @@ class KafkaChoice:
         return name not in self._exclude and (not self._include or name in self._include)
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Give a dict of what is left; the last one of two fields with one name counts.
+        """Return a dict of what is left; the last one of two fields with one name counts.
 
         Raises:
             ValueClassError: a name is no text.
@@ -105,7 +105,7 @@ class KafkaChoice:
 
 
 def in_hash_order(names: Mapping[str, Any]) -> list[str]:
-    """Give names in the order in which Java's ``HashMap`` yields them."""
+    """Return names in the order in which Java's ``HashMap`` yields them."""
     buckets = _BUCKETS
     while len(names) > buckets * _LOAD:
         buckets *= 2

@@ -65,13 +65,13 @@ class SetSchemaMetadata(PartTransform):
         return type(self)({**self.options, "schema.name": literal(name)}, mode=self.mode)
 
     def apply(self, record: Any) -> Any:
-        """Give the record with another schema for its key or value."""
+        """Return the record with another schema for its key or value."""
         if self._by_topic is None:
             return super().apply(record)
         return self._by_topic.of(record.topic).apply(record)
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Give a record whose null has another schema, or the record itself where it has none."""
+        """Return a record whose null has another schema, or the record itself where it has none."""
         return record if schema is None else record.with_part(self.part, self.planned(schema).schema, None)
 
     def schemaless(self, value: Any, record: Any) -> Any:

@@ -29,7 +29,7 @@ class StructTransform(PartTransform):
         self._same: Final = SameSchemas()
 
     def apply(self, record: Any) -> Any:
-        """Give the record with its key or value transformed."""
+        """Return the record with its key or value transformed."""
         part = self.part
         if part == "value":
             schema, value = record.value_schema, record.value

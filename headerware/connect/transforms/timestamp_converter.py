@@ -99,7 +99,7 @@ class TimestampConverter(PartTransform):
         self._converters: dict[str, Convert] = {}
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Give a null the new schema, where it has one."""
+        """Return a null the new schema, where it has one."""
         made = None if schema is None else self.planned(schema).schema
         return record.with_part(self.part, made, None)
 

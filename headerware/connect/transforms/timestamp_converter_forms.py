@@ -94,12 +94,12 @@ class Forms(NamedTuple):
     mode: Mode
 
     def schema(self, *, optional: bool) -> Schema:
-        """Give the schema of what comes out."""
+        """Return the schema of what comes out."""
         schema = TARGETS[self.target]
         return altered(schema, optional=True) if optional else schema
 
     def converter(self, source: str) -> Convert:
-        """Give a function that converts from one form; null stays null.
+        """Return a function that converts from one form; null stays null.
 
         Raises:
             ConnectDataError: text is to be read, and there is no pattern, in the strict mode.

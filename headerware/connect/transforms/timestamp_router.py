@@ -84,7 +84,7 @@ class TimestampRouter(Transform):
             raise ConnectConfigError(str(error), path=TIMESTAMP_FORMAT) from error
 
     def apply(self, record: Any) -> Any:
-        """Give the record with its new topic.
+        """Return the record with its new topic.
 
         Raises:
             ConnectDataError: it has no timestamp; or in the strict mode no topic, or no topic can have

@@ -74,7 +74,7 @@ class ValueToKey(PartTransform):
             raise ConnectConfigError("two fields would have one name in the key", path="fields")
 
     def apply(self, record: Any) -> Any:
-        """Give the record with its new key.
+        """Return the record with its new key.
 
         Raises:
             ConnectDataError: the value is null, or has no such field.
@@ -93,7 +93,7 @@ class ValueToKey(PartTransform):
         return made
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give the key for a dict.
+        """Return the key for a dict.
 
         Raises:
             ConnectDataError: in the strict mode, none of the fields is there.

@@ -23,7 +23,7 @@ _NUMBERS: Final[dict[Type, Callable[[Any], Any]]] = {
 
 
 def aligned(schema: Schema, value: Any) -> Any:
-    """Give a value that was read the width of a schema that Kafka widened it to.
+    """Return a value that was read the width of a schema that Kafka widened it to.
 
     Raises:
         ConnectDataError: it has none there: null, or a point in time among numbers.

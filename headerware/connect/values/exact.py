@@ -88,7 +88,7 @@ def _flat(text: str) -> SchemaAndValue | None:
 
 
 def _single(found: list[SchemaAndValue | None]) -> Schema | None:
-    """Give the schema that several values have; None where they have not just one."""
+    """Return the schema that several values have; None where they have not just one."""
     schemas = {None if item is None else item[0] for item in found}
     return schemas.pop() if len(schemas) == 1 else None
 
@@ -144,7 +144,7 @@ class _Reader:
         self.position = 0
 
     def token(self) -> re.Match[str]:
-        """Give the next token: a delimiter, the inside of quotes, or another text."""
+        """Return the next token: a delimiter, the inside of quotes, or another text."""
         match = _TOKEN.match(self._text, self.position)
         if match is None:
             _refuse()
@@ -197,7 +197,7 @@ class _Reader:
 
 
 def _schema_of(nodes: list[Any]) -> Schema:
-    """Give the schema that fits all of several values; nulls among them make it optional."""
+    """Return the schema that fits all of several values; nulls among them make it optional."""
     present = [node for node in nodes if not _is_null(node)]
     kinds = set(map(type, present))
     if len(kinds) != 1:
@@ -234,7 +234,7 @@ def _together(lists: Iterable[list[Any]]) -> list[Any]:
 
 
 def _fit(schema: Schema, node: Any) -> Any:
-    """Give a value as its schema has it."""
+    """Return a value as its schema has it."""
     if type(node) is _Array:
         element: Any = schema.value_schema
         return [_fit(element, item) for item in node.items]
@@ -253,7 +253,7 @@ def _fit(schema: Schema, node: Any) -> Any:
 
 
 def _plain(node: Any) -> Any:
-    """Give a value without a schema."""
+    """Return a value without a schema."""
     if type(node) is _Array:
         return [_plain(item) for item in node.items]
     if type(node) is _Map:

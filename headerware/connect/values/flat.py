@@ -25,7 +25,7 @@ class FlatText:
         self._items: Final = re.compile(rf'"([^"]*)"|({bare})')
 
     def items(self, text: str) -> list[tuple[str, str]] | None:
-        """Give the items of an array, or the keys and values of a map in turn; None for another text.
+        """Return the items of an array, or the keys and values of a map in turn; None for another text.
 
         Args:
             text: the text, which begins with a bracket or a brace.

@@ -27,7 +27,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 def infer_schema(value: Any) -> Schema | None:
-    """Give the schema of a value as its class tells it.
+    """Return the schema of a value as its class tells it.
 
     Args:
         value: the value. Of a list or a dict every item counts, by its type alone: the arrays within an
@@ -103,7 +103,7 @@ class _Items:
         return self._type is schema.type
 
     def schema(self) -> Schema:
-        """Give their schema."""
+        """Return their schema."""
         builder = SchemaBuilder(self._type)
         return (builder.optional() if self._nullable else builder).build()
 

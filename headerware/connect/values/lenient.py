@@ -166,7 +166,7 @@ class _Reader:
         raise ConnectDataError("expected a map that ends")
 
     def _peek(self) -> str | None:
-        """Give the next token that is not blank, without the blanks around it, or else the last one."""
+        """Return the next token that is not blank, without the blanks around it, or else the last one."""
         trimmed, index = self._trimmed, self._index
         last = len(trimmed) - 1
         while index < last and not trimmed[index]:

@@ -48,7 +48,7 @@ def parse_flat(text: str) -> SchemaAndValue | None:
 
 
 def _string(quoted: str) -> SchemaAndValue | None:
-    """Give a string or a point in time; None for blanks, which Kafka leaves out."""
+    """Return a string or a point in time; None for blanks, which Kafka leaves out."""
     if quoted and not quoted.strip(BLANKS):
         return None
     if len(quoted) < 10 and quoted.isascii():

@@ -57,7 +57,7 @@ def map_value(keys: list[SchemaAndValue], items: list[_Found]) -> SchemaAndValue
 
 
 def _common(found: list[SchemaAndValue] | list[_Found]) -> tuple[Schema | None, bool]:
-    """Give the schema of several values, and whether all of them have just that.
+    """Return the schema of several values, and whether all of them have just that.
 
     It is None where they have none in common, or are all null.
     """
@@ -95,7 +95,7 @@ class MapKey(dict[Any, Any]):
 
 
 def frozen(value: Any) -> Any:
-    """Give a value that can be the key of a map: tuples for lists."""
+    """Return a value that can be the key of a map: tuples for lists."""
     if isinstance(value, list):
         return tuple(map(frozen, value))
     if isinstance(value, dict):

@@ -41,7 +41,7 @@ _GREGORIAN: Final = "1583"
 
 
 def integer(number: int) -> SchemaAndValue:
-    """Give an integer of 64 bits in the narrowest type."""
+    """Return an integer of 64 bits in the narrowest type."""
     if -0x80 <= number < 0x80:
         return _INT8_VALUES[number & 0xFF]
     if -0x8000 <= number < 0x8000:
@@ -80,7 +80,7 @@ def _narrowest(number: DecimalNumber, token: str) -> SchemaAndValue:
 
 
 def _int64_of(number: DecimalNumber) -> int | None:
-    """Give a whole number of 64 bits; None for any other."""
+    """Return a whole number of 64 bits; None for any other."""
     if not number:
         return 0
     if not 0 <= number.adjusted() < 20:

@@ -15,7 +15,7 @@ _INT64_DIGITS: Final = 19
 
 
 def narrowed_int64(schema: Schema | None, value: Any) -> int:
-    """Give a number, a text or a point in time as Kafka makes an int64 of it: what does not fit is cut off.
+    """Return a number, a text or a point in time as Kafka makes an int64 of it: what does not fit is cut off.
 
     Args:
         schema: what the value is; a point in time needs one.
@@ -29,7 +29,7 @@ def narrowed_int64(schema: Schema | None, value: Any) -> int:
 
 
 def narrowed_float64(schema: Schema | None, value: Any) -> float:
-    """Give a number, a text or a point in time as Kafka makes a float64 of it.
+    """Return a number, a text or a point in time as Kafka makes a float64 of it.
 
     Args:
         schema: what the value is; a point in time needs one.
@@ -42,7 +42,7 @@ def narrowed_float64(schema: Schema | None, value: Any) -> float:
 
 
 def whole_number(schema: Schema | None, value: Any) -> int:
-    """Give the whole number that a value stands for.
+    """Return the whole number that a value stands for.
 
     Args:
         schema: what the value is; a point in time needs one.
@@ -68,7 +68,7 @@ def whole_number(schema: Schema | None, value: Any) -> int:
 
 
 def exact_number(schema: Schema | None, value: Any) -> float | DecimalNumber:
-    """Give the number that a value stands for, as it is; a text's number is a decimal.
+    """Return the number that a value stands for, as it is; a text's number is a decimal.
 
     Args:
         schema: what the value is; a point in time needs one.

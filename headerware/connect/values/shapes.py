@@ -32,25 +32,25 @@ MAX_DEPTH: Final = 100
 
 @lru_cache(_KEPT)
 def array_of(element: Schema | None) -> Schema:
-    """Give the schema of arrays; None where nothing is known of their elements."""
+    """Return the schema of arrays; None where nothing is known of their elements."""
     return Schema(Type.ARRAY, value_schema=element)
 
 
 @lru_cache(_KEPT)
 def map_of(key: Schema | None, value: Schema | None) -> Schema:
-    """Give the schema of maps; None where nothing is known of their keys or values."""
+    """Return the schema of maps; None where nothing is known of their keys or values."""
     return Schema(Type.MAP, key_schema=key, value_schema=value)
 
 
 @lru_cache(_KEPT)
 def decimal_of(scale: int) -> Schema:
-    """Give the schema of decimals with so many digits after the point."""
+    """Return the schema of decimals with so many digits after the point."""
     return Decimal.schema(scale)
 
 
 @lru_cache(_KEPT)
 def optional(schema: Schema) -> Schema:
-    """Give a schema that admits null, too."""
+    """Return a schema that admits null, too."""
     nested = schema.type is Type.ARRAY or schema.type is Type.MAP
     return Schema(
         schema.type,
@@ -64,7 +64,7 @@ def optional(schema: Schema) -> Schema:
 
 
 def widened(one: Schema, other: Schema) -> Schema | None:
-    """Give the schema that Kafka takes for values of both: the wider number, or else the last of one type.
+    """Return the schema that Kafka takes for values of both: the wider number, or else the last of one type.
 
     Args:
         one: the schema so far.

@@ -55,7 +55,7 @@ def convert_to_map(schema: Schema | None, value: Any, *, mode: Mode = "strict") 
 
 
 def convert_to_struct(schema: Schema | None, value: Any, *, mode: Mode = "strict") -> Struct | None:
-    """Give a struct as it is, for nothing else becomes one.
+    """Return a struct as it is, for nothing else becomes one.
 
     Args:
         schema: what the value is; None for a schemaless one.
@@ -74,7 +74,7 @@ def convert_to_struct(schema: Schema | None, value: Any, *, mode: Mode = "strict
 
 
 def _read(value: Any, mode: Mode) -> Any:
-    """Give the value of a text, and any other as it is."""
+    """Return the value of a text, and any other as it is."""
     if not isinstance(value, str):
         return value
     if mode == STRICT:

@@ -67,7 +67,7 @@ def _exactly(schema: Schema | None, value: Any, scale: int) -> DecimalNumber:
 
 
 def rescaled(number: DecimalNumber, scale: int) -> DecimalNumber:
-    """Give a decimal with so many digits after the point.
+    """Return a decimal with so many digits after the point.
 
     Args:
         number: the decimal.

@@ -99,7 +99,7 @@ def convert_to_timestamp(
 
 
 def _read(value: Any) -> Any:
-    """Give a text's value, and any other as it is, but null."""
+    """Return a text's value, and any other as it is, but null."""
     if value is None:
         raise ConnectDataError("expected a point in time, found null")
     if not isinstance(value, str):
@@ -150,7 +150,7 @@ def _strict_timestamp(schema: Schema | None, value: Any) -> datetime | Instant |
 
 
 def _strictly(schema: Schema | None, value: Any) -> tuple[str | None, Any]:
-    """Give the name of the logical type that a value has, or None for a number, and the value."""
+    """Return the name of the logical type that a value has, or None for a number, and the value."""
     if isinstance(value, str):
         parsed = parse_string(value)
         if parsed is None or parsed.value is None:

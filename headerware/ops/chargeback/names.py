@@ -38,7 +38,7 @@ class Producer(NamedTuple):
 
 
 def owner_name(value: bytes | None) -> str | None:
-    """Give the owner that a header names, as text that can be shown anywhere; None for none.
+    """Return the owner that a header names, as text that can be shown anywhere; None for none.
 
     Args:
         value: the header's value. What is no UTF-8 is replaced, what does not print is escaped.

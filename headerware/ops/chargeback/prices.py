@@ -75,7 +75,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     per_million_records: Decimal | None = None
 
     def over(self, default: Rates) -> Rates:
-        """Give these rates, with another's where they say nothing."""
+        """Return these rates, with another's where they say nothing."""
         return Rates(
             per_gib=default.per_gib if self.per_gib is None else self.per_gib,
             per_million_records=(
@@ -136,7 +136,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             _require_amount(budget, f"budgets.{owner}")
 
     def rates(self, topic: str, direction: Direction) -> Rates:
-        """Give what traffic of a topic costs; no rate is None any more."""
+        """Return what traffic of a topic costs; no rate is None any more."""
         default = (self.incoming if direction == "in" else self.outgoing).over(_FREE)
         for each in self.topics:
             if TopicPatterns([each.pattern]).matches(topic):
@@ -144,7 +144,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return default
 
     def owner_of(self, topic: str, group: str | None, owner: str | None) -> str | None:
-        """Give who pays: the group's owner, else the record's, else the topic's, else None.
+        """Return who pays: the group's owner, else the record's, else the topic's, else None.
 
         Args:
             topic: the topic.
@@ -155,7 +155,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return payer or owner or _first(self.owners, topic)
 
     def _every_rates(self) -> Iterator[tuple[str, Rates]]:
-        """Give all rates, each with where it stands."""
+        """Return all rates, each with where it stands."""
         yield from (("incoming", self.incoming), ("outgoing", self.outgoing))
         for number, topic in enumerate(self.topics):
             yield f"topics[{number}].incoming", topic.incoming

@@ -118,7 +118,7 @@ def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> R
 def _between(
     place: Place, begin: int | None, end: int, bounds: Covered | None, since: datetime
 ) -> tuple[list[ReadRange], int | None]:
-    """Give what of a stretch can be counted, and how many offsets cannot; None for nobody knows."""
+    """Return what of a stretch can be counted, and how many offsets cannot; None for nobody knows."""
     if begin is None or end < begin:
         return [], None
     low, high = (begin, begin) if bounds is None else (max(begin, bounds.begin), min(end, bounds.end))

@@ -27,7 +27,7 @@ FORMULA: Final = (
 def record_bytes(
     key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]] = ()
 ) -> int:
-    """Give a record's size on the wire, in bytes, before any compression of whole batches.
+    """Return a record's size on the wire, in bytes, before any compression of whole batches.
 
     Args:
         key: its key.

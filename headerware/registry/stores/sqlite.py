@@ -109,7 +109,7 @@ class SqliteStore(Store):
         return registry
 
     def problems(self) -> list[Problem]:
-        """Give all that is wrong with the file.
+        """Return all that is wrong with the file.
 
         Raises:
             RegistryError: it cannot be read, or holds values that are none of a registry.
@@ -227,7 +227,7 @@ def _read(connection: sqlite3.Connection, table: str, kind: type[_Value]) -> lis
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
-    """Give the rows of a table as plain values: null is left out, and a boolean is one."""
+    """Return the rows of a table as plain values: null is left out, and a boolean is one."""
     cursor = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 - one of our two tables
     columns = [column[0] for column in cursor.description]
     for row in cursor:

@@ -27,7 +27,7 @@ class Store(Protocol):
 
     @abstractmethod
     def load(self) -> Registry:
-        """Give the registry as it stands, with what comes with Headerware.
+        """Return the registry as it stands, with what comes with Headerware.
 
         Raises:
             RegistryError: it is out of reach, or breaks rules.
@@ -51,7 +51,7 @@ class Store(Protocol):
         """Let go of what the store holds open; it may be closed more than once."""
 
     def problems(self) -> list[Problem]:
-        """Give all that is wrong with what is kept, for a check that is to tell everything.
+        """Return all that is wrong with what is kept, for a check that is to tell everything.
 
         Raises:
             RegistryError: it is out of reach, or too broken to be looked at.
@@ -71,7 +71,7 @@ class BuiltInStore(Store):
     """What comes with Headerware, which no change reaches."""
 
     def load(self) -> Registry:
-        """Give the built-in registry."""
+        """Return the built-in registry."""
         return built_in()
 
     def apply(self, change: Change) -> Registry:
@@ -97,7 +97,7 @@ def require_sound(found: list[Problem]) -> None:
 
 
 def own_part(registry: Registry) -> Registry:
-    """Give what a new store is to hold of a registry: all but what comes with Headerware.
+    """Return what a new store is to hold of a registry: all but what comes with Headerware.
 
     Raises:
         RegistryError: the registry has problems, or lacks what comes with Headerware.
@@ -159,7 +159,7 @@ def create_store(location: str, registry: Registry) -> Store:
 
 
 def _file(location: str) -> tuple[str, str]:
-    """Give the kind of a file, by its suffix, and its path."""
+    """Return the kind of a file, by its suffix, and its path."""
     if location.startswith(_SQLITE):
         return ".db", location.removeprefix(_SQLITE)
     suffix = PurePath(location).suffix

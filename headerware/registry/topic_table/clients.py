@@ -73,7 +73,7 @@ class UnreachableError(RegistryError):
 
 
 def left(deadline: float) -> float:
-    """Give the seconds until a deadline of the monotonic clock, or 0."""
+    """Return the seconds until a deadline of the monotonic clock, or 0."""
     return max(deadline - time.monotonic(), 0.0)
 
 

@@ -206,6 +206,6 @@ class TopicPump:
         self._state.begin(None)
 
     def _is_begun(self) -> bool:
-        """Whether reading has begun, and was not interrupted for so long that it must begin anew."""
+        """Return whether reading has begun, and was not interrupted for so long that it must begin anew."""
         known_ms = max(self._state.complete_ms or 0, self._began_ms)
         return self._state.is_begun and time.time() * 1000 - known_ms <= _READ_ANEW_MS

@@ -97,7 +97,7 @@ class TopicReader:
         return self.end(deadline)
 
     def end(self, deadline: float) -> int:
-        """Give the offset at which the topic ends now, open transactions aside.
+        """Return the offset at which the topic ends now, open transactions aside.
 
         Raises:
             UnreachableError: no answer by the deadline.

@@ -48,16 +48,16 @@ class Rows:
             self.apply(record)
 
     def get(self, key: bytes) -> bytes | None:
-        """Give a row's value, or None where there is no such row."""
+        """Return a row's value, or None where there is no such row."""
         record = self._records.get(key)
         return None if record is None else record.value
 
     def records(self) -> list[TableRecord]:
-        """Give the record behind each row, in the order of offsets."""
+        """Return the record behind each row, in the order of offsets."""
         return list(self._records.values())
 
     def changes_since(self, earlier: Rows) -> Iterator[tuple[bytes, bytes | None]]:
-        """Give the key and the present value, or None, of each row in which this differs from another."""
+        """Return the key and the present value, or None, of each row in which this differs from another."""
         for key in earlier._records.keys() - self._records.keys():
             yield key, None
         for key, record in self._records.items():

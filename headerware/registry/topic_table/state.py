@@ -88,7 +88,7 @@ class TableState(Generic[AnyRows]):
         return self._coming is None
 
     def has_read_to(self, end: int) -> bool:
-        """Whether the rows hold all that stands before an offset."""
+        """Return whether the rows hold all that stands before an offset."""
         with self.moved:  # for these two change together
             return self._coming is None and self.position >= end
 

@@ -87,7 +87,7 @@ class TopicTable(Generic[AnyRows]):
         return datetime.fromtimestamp((self._state.complete_ms or 0) / 1000, UTC)
 
     def get(self, key: bytes) -> bytes | None:
-        """Give a row's value as far as the table has read, or None where there is no such row."""
+        """Return a row's value as far as the table has read, or None where there is no such row."""
         with self.rows() as rows:
             return rows.get(key)
 
@@ -99,7 +99,7 @@ class TopicTable(Generic[AnyRows]):
 
     @contextmanager
     def rows(self) -> Iterator[AnyRows]:
-        """Give the rows, which do not change within the block; it is to be short."""
+        """Return the rows, which do not change within the block; it is to be short."""
         with self._state.moved:
             yield self._state.rows
 

@@ -92,7 +92,7 @@ class HeaderIdCodec:
         self._plain_names: _Remembered[str, str] = _Remembered(self._plain_name, self._is_known_key)
 
     def encode(self, headers: Headers) -> Headers:
-        """Give the headers as they travel; themselves where nothing changes.
+        """Return the headers as they travel; themselves where nothing changes.
 
         Raises:
             WireFormatError: one of them is ``hw.ids``, which would be read as a packed block.
@@ -106,7 +106,7 @@ class HeaderIdCodec:
         return _new_headers(Headers, wire)
 
     def decode(self, headers: Headers) -> Headers:
-        """Give the headers as they were sent, whichever form they travelled in; themselves if by name.
+        """Return the headers as they were sent, whichever form they travelled in; themselves if by name.
 
         Raises:
             WireFormatError: a packed block that does not follow the layout, a second one, or one that is
@@ -151,7 +151,7 @@ class HeaderIdCodec:
         return (wire, saved) if changed else None
 
     def _key(self, name: str) -> tuple[str, int] | None:
-        """Give a name's compact key or its escaped form, and the bytes that this saves; None as it is."""
+        """Return a name's compact key or its escaped form, and the bytes that this saves; None as it is."""
         header_id = self._id(name)
         key = "" if header_id is None else compact_key(header_id)
         if not key or len(key) > len(name):
@@ -159,7 +159,7 @@ class HeaderIdCodec:
         return None if key == name else (key, len(name) - len(key))
 
     def _spelling(self, name: str) -> Spelling:
-        """Give what a packed block holds for a name, or its escaped form; None as it is."""
+        """Return what a packed block holds for a name, or its escaped form; None as it is."""
         header_id = self._id(name)
         beginning = b"" if header_id is None else encode_number(header_id)
         if beginning and len(beginning) <= len(name):  # a length may take a character more than in a record
@@ -180,7 +180,7 @@ class HeaderIdCodec:
         return header_id
 
     def _plain_name(self, key: str) -> str:
-        """Give what a name on the wire that begins with the marker stands for."""
+        """Return what a name on the wire that begins with the marker stands for."""
         header_id = id_of_key(key)
         return unescape(key) if header_id is None else self._names[header_id]
 

@@ -52,10 +52,10 @@ def id_of_key(name: str) -> int | None:
 
 
 def escape(name: str) -> str:
-    """Give the name on the wire of a header that has no id."""
+    """Return the name on the wire of a header that has no id."""
     return MARKER + name if name[:1] == MARKER else name
 
 
 def unescape(name: str) -> str:
-    """Give the plain name of a header whose name on the wire stands for no id."""
+    """Return the plain name of a header whose name on the wire stands for no id."""
     return name[1:] if name[:2] == "~~" else name

@@ -62,7 +62,7 @@ _NUMBERS: Final = tuple(encode_number(number) for number in range(_SHORT_SIZES))
 
 
 def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[list[Pair], int] | None:
-    """Give a record's headers as they travel, and how many bytes of names that saves; None for no change.
+    """Return a record's headers as they travel, and how many bytes of names that saves; None for no change.
 
     Args:
         headers: the headers, at most :data:`MAX_PACKED`.
@@ -104,7 +104,7 @@ def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[li
 
 
 def unpack(block: HeaderValue, following: Sequence[Pair], names: Mapping[int, str]) -> list[Pair]:
-    """Give the headers that a block holds, among those that stand behind it in the record.
+    """Return the headers that a block holds, among those that stand behind it in the record.
 
     Args:
         block: the value of ``hw.ids``.

@@ -27,7 +27,7 @@ _SHOWN_PROBLEMS: Final = 3
 
 
 def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes]:
-    """Give the function that writes objects by a schema.
+    """Return the function that writes objects by a schema.
 
     Args:
         schema: what they follow.
@@ -80,7 +80,7 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
 
 
 def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[..., Any]:
-    """Give the function that reads payloads that were written by a schema.
+    """Return the function that reads payloads that were written by a schema.
 
     Args:
         schema: the writer's.
@@ -123,7 +123,7 @@ def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[...
 
 
 def what_it_looks_like(payload: bytes, start: int = 0) -> str:
-    """Give a hint at what a payload that is no bare Avro may be, or nothing."""
+    """Return a hint at what a payload that is no bare Avro may be, or nothing."""
     if payload[start : start + 4] == _CONTAINER:
         return "it begins as an Avro object container file does; a record carries one bare Avro value"
     if start == 0 and payload[:1] == b"\x00" and len(payload) >= PREFIX_BYTES:
@@ -132,7 +132,7 @@ def what_it_looks_like(payload: bytes, start: int = 0) -> str:
 
 
 def _checks(schema: AvroSchema) -> tuple[Callable[[Any], None], ...]:
-    """Give what an object has to pass before it is written."""
+    """Return what an object has to pass before it is written."""
     deep = partial(walk_object, limits=schema.limits) if schema.shape.recursive else None
     return tuple(check for check in (deep, loss_check(schema.tree, schema.named)) if check is not None)
 

@@ -101,7 +101,7 @@ _LAYOUTS: Final[dict[str, Callable[[Any], Iterator[tuple[str, str]]]]] = {
 
 
 def _logical(tree: Any) -> Iterator[tuple[str, str]]:
-    """Give the attributes of a logical type; those that say nothing are left out."""
+    """Return the attributes of a logical type; those that say nothing are left out."""
     logical = tree.get("logicalType")
     if not isinstance(logical, str):
         return

@@ -38,7 +38,7 @@ def default_values(named: Mapping[str, Any]) -> int:
 
 
 def has_mutable_default(named: Mapping[str, Any]) -> bool:
-    """Whether a default is a list or a dict, which records read with it would share."""
+    """Return whether a default is a list or a dict, which records read with it would share."""
     return any(
         isinstance(field.get("default"), dict | list)
         for node in named.values()
@@ -76,7 +76,7 @@ def _value(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
 
 
 def _fits(branch: Any, default: Any) -> bool:
-    """Whether a union's branch is the null that a default is, or neither is null."""
+    """Return whether a union's branch is the null that a default is, or neither is null."""
     return bool((branch == "null") == (default is None))
 
 

@@ -81,7 +81,7 @@ class Shape(NamedTuple):
     has_decimals: bool
 
     def safe_bytes(self, limits: Limits) -> float:
-        """Give the length up to which no payload can pass the limits; a negative one where any may."""
+        """Return the length up to which no payload can pass the limits; a negative one where any may."""
         most_values = limits.max_values
         if self.values > FREE_VALUES or self.values_per_byte > VALUES_PER_BYTE:
             most_values = min(most_values, FREE_VALUES)
@@ -201,7 +201,7 @@ class _Survey:
 
 
 def is_decimal(node: Any) -> bool:
-    """Whether a type is a decimal."""
+    """Return whether a type is a decimal."""
     return isinstance(node, dict) and node.get("logicalType") == "decimal"
 
 

@@ -73,7 +73,7 @@ class _Checks:
         return check
 
     def _needs_look(self, branches: list[Any]) -> bool:
-        """Whether values of a union may hold what fastavro's own validation lets pass."""
+        """Return whether values of a union may hold what fastavro's own validation lets pass."""
         branch = _beside_null(branches)
         if not self._has_unseen or branch is None:
             return False
@@ -159,7 +159,7 @@ class _Checks:
 
 
 def _has_unseen(node: Any) -> bool:
-    """Whether there is, in what is defined here, what fastavro's own validation lets pass."""
+    """Return whether there is, in what is defined here, what fastavro's own validation lets pass."""
     if isinstance(node, str):
         return False
     if isinstance(node, list):
@@ -173,13 +173,13 @@ def _has_unseen(node: Any) -> bool:
 
 
 def _beside_null(branches: list[Any]) -> Any:
-    """Give the one branch of a union beside null, or None where there are several."""
+    """Return the one branch of a union beside null, or None where there are several."""
     others = [branch for branch in branches if branch != "null"]
     return others[0] if len(others) == 1 else None
 
 
 def _branch_name(branch: Any) -> str:
-    """Give the name that a tuple has for a union's branch."""
+    """Return the name that a tuple has for a union's branch."""
     return branch if isinstance(branch, str) else str(branch.get("name", branch["type"]))
 
 

@@ -31,7 +31,7 @@ DIRECT: Final = frozenset({dict, list, tuple, str, int, float, bool, *_KEPT})
 
 
 def plain(value: Any) -> Any:
-    """Give an object as builtin types, with all that it holds.
+    """Return an object as builtin types, with all that it holds.
 
     Raises:
         TypeError: it holds an object of a type that nobody knows how to convert.

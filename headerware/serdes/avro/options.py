@@ -35,7 +35,7 @@ def schema_option(given: Any, limits: Limits, *, path: str) -> AvroSchema | None
 
 
 def is_json(text: str) -> bool:
-    """Whether an option's text is a schema itself, not the path of a file with one."""
+    """Return whether an option's text is a schema itself, not the path of a file with one."""
     return text.lstrip().startswith(_JSON_BEGINS)
 
 

@@ -182,7 +182,7 @@ class AvroReading:
         return self._own(payload)
 
     def _single_object(self, payload: bytes) -> Callable[..., Any] | None:
-        """Give the reader for a payload in single-object encoding, where its schema can be found."""
+        """Return the reader for a payload in single-object encoding, where its schema can be found."""
         fingerprint = single_object_of(payload)
         if fingerprint is None:
             return None
@@ -199,7 +199,7 @@ class AvroReading:
         return None if known is None else self._remembered(fingerprint, known)
 
     def _says_avro(self, headers: Headers) -> bool:
-        """Whether the content type states bare Avro."""
+        """Return whether the content type states bare Avro."""
         stated = last_stated(headers, self._content_headers)
         if stated is None:
             return False

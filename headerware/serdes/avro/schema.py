@@ -144,7 +144,7 @@ class AvroSchema:
         return found
 
     def with_defaults(self) -> AvroSchema:
-        """Give the schema itself, once its defaults are values.
+        """Return the schema itself, once its defaults are values.
 
         It is for schemas to write by and a reader's own. In a schema that came with a record nobody asks for
         defaults, and small ones can stand for very large values.
@@ -156,14 +156,14 @@ class AvroSchema:
         return self
 
     def fingerprint(self, algorithm: Algorithm) -> Fingerprint:
-        """Give the digest of the canonical form."""
+        """Return the digest of the canonical form."""
         found = self._fingerprints.get(algorithm)
         if found is None:
             found = self._fingerprints[algorithm] = Fingerprint(algorithm, digest(self.canonical, algorithm))
         return found
 
     def deposit(self, algorithm: Algorithm) -> Schema:
-        """Give it as a store takes it."""
+        """Return it as a store takes it."""
         return Schema(self.fingerprint(algorithm), self.text, self.name)
 
 

@@ -120,7 +120,7 @@ class Avro(Serde, frozen=True, kw_only=True):
         return weakness(self.fingerprint) if self.way == "fingerprint" else None
 
     def open(self, context: SerdeContext) -> OpenedAvro:
-        """Give the two functions for one part.
+        """Return the two functions for one part.
 
         Raises:
             ConfigError: the store cannot be opened, or keeps no ids and ``write_as`` needs them.

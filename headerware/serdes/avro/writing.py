@@ -110,7 +110,7 @@ class AvroWriting:
         return made
 
     def _lasting(self, schema: AvroSchema) -> Framing | None:
-        """Give the framing where it is the same for every topic."""
+        """Return the framing where it is the same for every topic."""
         if self._way == "schema":
             return self._framed((TEXT_HEADERS[self._part], schema.text.encode()))
         if self._way != "fingerprint":
@@ -120,7 +120,7 @@ class AvroWriting:
         return self._framed((SCHEMA_HEADER, encode_mark(self._part, schema.fingerprint(algorithm))))
 
     def _framing(self, topic: str, schema: AvroSchema) -> Framing:
-        """Give the framing for a topic, with the id that the registry gave the schema there."""
+        """Return the framing for a topic, with the id that the registry gave the schema there."""
         key = (topic, schema)
         found = self._framings.get(key)
         if found is None:

@@ -104,7 +104,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**core, data=data, extensions=given)
 
     def attributes(self) -> dict[str, Any]:
-        """Give the attributes that are there, by name.
+        """Return the attributes that are there, by name.
 
         The official SDK makes its own event of them: ``CloudEvent(event.attributes(), event.data)``.
         """

@@ -85,7 +85,7 @@ def read_event(payload: bytes, codec: str) -> tuple[dict[str, Any], JsonData | b
 
 
 def encoded_data(data: JsonData | bytes | None, content_type: str | None) -> Any:
-    """Give data as the bytes that its own serde reads, or, where JSON holds it as it is, as the object."""
+    """Return data as the bytes that its own serde reads, or, where JSON holds it as it is, as the object."""
     if not isinstance(data, JsonData) or content_type is None:
         return data
     read = parse_content_type(content_type)
@@ -99,14 +99,14 @@ def encoded_data(data: JsonData | bytes | None, content_type: str | None) -> Any
 
 
 def _in_charset(raw: bytes, codec: str) -> bytes:
-    """Give JSON in the charset that its content type states, with escapes for what that may not have."""
+    """Return JSON in the charset that its content type states, with escapes for what that may not have."""
     if codec == "utf-8":
         return raw
     return _NON_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], raw.decode()).encode(codec)
 
 
 def _data_member(event: CloudEvent, payload: bytes, content_type: bytes | None) -> dict[str, Any]:
-    """Give data as the member that fits its content type; bytes of the application's stay bytes."""
+    """Return data as the member that fits its content type; bytes of the application's stay bytes."""
     read = None if content_type is None else content_type_of(content_type)
     if read is None or isinstance(event.data, bytes | bytearray | memoryview):
         return {"data_base64": payload}

@@ -76,7 +76,7 @@ class CloudEvents(Serde, frozen=True, kw_only=True):
         return first_unsignable([self.data])
 
     def open(self, context: SerdeContext) -> CloudEventsFunctions:
-        """Give the functions for one client.
+        """Return the functions for one client.
 
         Raises:
             ConfigError: it is for keys.
@@ -138,7 +138,7 @@ class CloudEventsFunctions:
         return self._read_structured(topic, headers, content_type_of(stated), payload)
 
     def _untyped(self, headers: Headers) -> Headers:
-        """Give the headers that are no event's, and state no content type."""
+        """Return the headers that are no event's, and state no content type."""
         names = self._names
         return Headers.trusted([pair for pair in _others(headers) if pair[0] not in names])
 
@@ -202,7 +202,7 @@ def _event(value: Any) -> CloudEvent:
 
 
 def _encoded_text(event: CloudEvent) -> Any:
-    """Give the SDK's data, encoded where it is text of no format that is known here, such as XML."""
+    """Return the SDK's data, encoded where it is text of no format that is known here, such as XML."""
     data, content_type = event.data, event.datacontenttype
     if (
         not isinstance(data, str)
@@ -217,7 +217,7 @@ def _encoded_text(event: CloudEvent) -> Any:
 
 
 def _attributes(headers: Headers) -> dict[str, Any]:
-    """Give the attributes that stand in headers."""
+    """Return the attributes that stand in headers."""
     attributes: dict[str, Any] = {}
     for name, value in headers:
         if name.startswith(PREFIX):

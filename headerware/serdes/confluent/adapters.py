@@ -122,7 +122,7 @@ class ConfluentFunction:
         return result, self._taken_over(headers, own)
 
     def _taken_over(self, before: Headers, after: Iterable[Any]) -> Headers:
-        """Give the headers that a function left behind, without the ids that it has replaced."""
+        """Return the headers that a function left behind, without the ids that it has replaced."""
         try:
             changed = Headers(after)
         except HeaderError as error:
@@ -268,7 +268,7 @@ def _close(opened_serde: Any) -> None:
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """Whether a function is to be called with a context, as all of confluent-kafka's are."""
+    """Return whether a function is to be called with a context, as all of confluent-kafka's are."""
     if isinstance(function, Serializer | Deserializer):
         return True
     try:

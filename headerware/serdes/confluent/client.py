@@ -65,7 +65,7 @@ _clients: Final[Shared[SharedClient]] = Shared(operator.eq)
 
 
 def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
-    """Give the client for a configuration; each call is one use, which ``close()`` gives up.
+    """Return the client for a configuration; each call is one use, which ``close()`` gives up.
 
     Args:
         url: the registry's address, or several, separated by commas; ``mock://name`` is confluent-kafka's own

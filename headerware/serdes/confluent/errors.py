@@ -24,7 +24,7 @@ class ConfluentUnknownSchemaError(UnknownSchemaError, ConfluentSerdeError):
 
 
 def as_confluent(error: SerdeError, part: Part) -> ConfluentSerdeError:
-    """Give a serde's error as one that is confluent-kafka's, too; raise it from the error itself.
+    """Return a serde's error as one that is confluent-kafka's, too; raise it from the error itself.
 
     Args:
         error: what a serde raised.

@@ -52,7 +52,7 @@ def encode_guid(guid: bytes) -> bytes:
 
 
 def prefix_of(payload: bytes) -> int | None:
-    """Give the id that stands in front of a payload, or None where there is no prefix."""
+    """Return the id that stands in front of a payload, or None where there is no prefix."""
     if len(payload) < PREFIX_BYTES or payload[0] != _ID_MAGIC:
         return None
     return int.from_bytes(payload[1:PREFIX_BYTES], "big")
@@ -82,7 +82,7 @@ def encode_single_object(fingerprint: Fingerprint) -> bytes:
 
 
 def single_object_of(payload: bytes) -> Fingerprint | None:
-    """Give the fingerprint in front of a payload in single-object encoding, or None where there is none."""
+    """Return the fingerprint in front of a payload in single-object encoding, or None where there is none."""
     if len(payload) < SINGLE_OBJECT_BYTES or not payload.startswith(_SINGLE_OBJECT):
         return None
     return Fingerprint("rabin", payload[SINGLE_OBJECT_BYTES - 1 : 1 : -1])

@@ -81,7 +81,7 @@ class Confluent(Serde, frozen=True, kw_only=True):
         return [("id_in", self.id_in), ("settings", self.settings)]
 
     def _opened(self, context: SerdeContext, subject: Any) -> OpenedConfluent:
-        """Give the functions that write and read by a schema or class."""
+        """Return the functions that write and read by a schema or class."""
         registry_module("")  # which says what to install, before the settings look for its functions
         settings = serde_settings(self.settings, path="settings")
         has_schema = subject is not None or any(settings.get(name) for name in _SCHEMA_FROM_REGISTRY)
@@ -127,7 +127,7 @@ class ConfluentAvro(Confluent, frozen=True, kw_only=True):
     schema: Annotated[Any, PATH] = None
 
     def open(self, context: SerdeContext) -> OpenedConfluent:
-        """Give the functions for one client; the registry is reached with the first record.
+        """Return the functions for one client; the registry is reached with the first record.
 
         Raises:
             ConfigError: confluent-kafka's parts are not installed, or refuse the schema or the settings.
@@ -152,7 +152,7 @@ class ConfluentJson(Confluent, frozen=True, kw_only=True):
     schema: Annotated[Any, PATH] = None
 
     def open(self, context: SerdeContext) -> OpenedConfluent:
-        """Give the functions for one client; the registry is reached with the first record.
+        """Return the functions for one client; the registry is reached with the first record.
 
         Raises:
             ConfigError: confluent-kafka's parts are not installed, or refuse the schema or the settings.
@@ -175,7 +175,7 @@ class ConfluentProtobuf(Confluent, frozen=True, kw_only=True):
     message: Any
 
     def open(self, context: SerdeContext) -> OpenedConfluent:
-        """Give the functions for one client; the registry is reached with the first record.
+        """Return the functions for one client; the registry is reached with the first record.
 
         Raises:
             ConfigError: the class cannot be imported, or confluent-kafka's parts are not installed or
@@ -197,7 +197,7 @@ def _made(
 
 
 def _schema(given: Any) -> Any:
-    """Give a schema as confluent-kafka takes it."""
+    """Return a schema as confluent-kafka takes it."""
     if isinstance(given, dict | list):
         return msgspec.json.encode(given).decode()
     if not isinstance(given, str) or given.lstrip().startswith(_JSON_BEGINS):

@@ -82,7 +82,7 @@ _FROM_TEXT: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
 
 
 def flat(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
-    """Give settings under their dotted names, with text made what confluent-kafka expects.
+    """Return settings under their dotted names, with text made what confluent-kafka expects.
 
     Args:
         settings: the settings; tables stand for names with dots.
@@ -105,7 +105,7 @@ def flat(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
 
 
 def serde_settings(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
-    """Give the settings of a serde as :func:`flat` does, with its subjects' strategy by function.
+    """Return the settings of a serde as :func:`flat` does, with its subjects' strategy by function.
 
     Raises:
         ConfigError: a strategy that is not known, or a setting that an option stands for.
@@ -129,7 +129,7 @@ def serde_settings(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
 
 
 def for_reading(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give those of a serde's settings that its deserializer takes."""
+    """Return those of a serde's settings that its deserializer takes."""
     return {name: value for name, value in settings.items() if name not in _WRITING}
 
 

@@ -53,7 +53,7 @@ class Connect(Serde, frozen=True, kw_only=True):
         self._made(self.options).close()
 
     def open(self, context: SerdeContext) -> ConnectFunctions:
-        """Give the functions for one client, with a converter of its own that is closed with it."""
+        """Return the functions for one client, with a converter of its own that is closed with it."""
         converter = self._made({**self.options, **self._use(context)})
         return ConnectFunctions(converter, self.converter, plain_values=self.plain)
 

@@ -30,14 +30,14 @@ class ContentTypeContext(SerdeContext, frozen=True, kw_only=True):
 
 
 def header_for(context: SerdeContext) -> str:
-    """Give the name of the header that holds a part's content type."""
+    """Return the name of the header that holds a part's content type."""
     if isinstance(context, ContentTypeContext):
         return context.header
     return CONTENT_TYPE_HEADERS[context.part]
 
 
 def spellings(name: str) -> frozenset[str]:
-    """Give the names under which a content type is found, for bridges from HTTP keep HTTP's capitals."""
+    """Return the names under which a content type is found, for bridges from HTTP keep HTTP's capitals."""
     return frozenset({name, name.title()} if name in CONTENT_TYPE_HEADERS.values() else {name})
 
 
@@ -87,7 +87,7 @@ class ContentTypeHeader:
         self._charsets: Final = charsets
 
     def state(self, headers: Headers) -> Headers:
-        """Give headers that state the content type once; the very same where they do so already."""
+        """Return headers that state the content type once; the very same where they do so already."""
         names, own = self.names, self._own
         if not own:
             return headers
@@ -104,11 +104,11 @@ class ContentTypeHeader:
         return headers.keep(lambda name: name not in names).append((self.name, own))
 
     def stated(self, headers: Headers) -> bytes | None:
-        """Give the content type that headers state; None where there is none, or a null."""
+        """Return the content type that headers state; None where there is none, or a null."""
         return last_stated(headers, self.names)
 
     def codec(self, headers: Headers) -> str:
-        """Give Python's codec for the charset that the headers state, or that of the serde.
+        """Return Python's codec for the charset that the headers state, or that of the serde.
 
         Raises:
             SerdeError: the charset is none of those that are read here.
@@ -118,7 +118,7 @@ class ContentTypeHeader:
         return self._codec if read is None or read.charset is None else codec_of(read.charset)
 
     def _fits(self, value: bytes | None) -> bool:
-        """Whether a content type that the application states holds for what the serde writes."""
+        """Return whether a content type that the application states holds for what the serde writes."""
         if self._keeps is None:
             return value is not None
         read = _read(value)
@@ -130,7 +130,7 @@ class ContentTypeHeader:
 
 
 def last_stated(headers: Headers, names: frozenset[str]) -> bytes | None:
-    """Give the last content type among headers, by the spellings of its name."""
+    """Return the last content type among headers, by the spellings of its name."""
     value: bytes | None
     for name, value in reversed(headers):
         if name in names:

@@ -83,7 +83,7 @@ class ContentType(msgspec.Struct, frozen=True):
     charset: str | None
 
     def choose(self, table: Mapping[str, Any]) -> Any:
-        """Give what a table has for this very type, or else for its format; None for neither."""
+        """Return what a table has for this very type, or else for its format; None for neither."""
         found = table.get(self.essence)
         return table.get(self.format) if found is None and self.format is not None else found
 
@@ -134,7 +134,7 @@ def content_type_of(value: bytes | None) -> ContentType:
 
 
 def codec_of(charset: str) -> str:
-    """Give Python's codec for a charset.
+    """Return Python's codec for a charset.
 
     Raises:
         SerdeError: it is none of those that are read here.

@@ -34,7 +34,7 @@ _NATIVE: Final = (bytes, bytearray, memoryview, datetime, date, Decimal, UUID)
 
 
 def cbor_is_there() -> bool:
-    """Whether a cbor2 is installed that has the limits; it is not loaded for that."""
+    """Return whether a cbor2 is installed that has the limits; it is not loaded for that."""
     try:
         found = [int(part) for part in version("cbor2").split(".")[:2]]
     except (PackageNotFoundError, ValueError):
@@ -43,7 +43,7 @@ def cbor_is_there() -> bool:
 
 
 def encoder(*, canonical: bool) -> Callable[[Any], bytes]:
-    """Give the function that writes an object.
+    """Return the function that writes an object.
 
     Args:
         canonical: whether equal objects give equal bytes.
@@ -68,7 +68,7 @@ def encoder(*, canonical: bool) -> Callable[[Any], bytes]:
 
 
 def decoder(*, any_keys: bool) -> Callable[[bytes], Any]:
-    """Give the function that reads a payload.
+    """Return the function that reads a payload.
 
     Args:
         any_keys: whether keys of maps may be other than text and bytes.

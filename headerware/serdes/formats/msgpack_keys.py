@@ -37,7 +37,7 @@ class _Form(NamedTuple):
 
 
 def has_array_keys(payload: bytes) -> bool:
-    """Whether an array is a key of a large map, as far as the payload can be read."""
+    """Return whether an array is a key of a large map, as far as the payload can be read."""
     if (_MAP_16 not in payload and _MAP_32 not in payload) or _LARGE_MAP.search(payload) is None:
         return False
     left: list[int] = []  # of each array or map around, the items to come; even before a map's key

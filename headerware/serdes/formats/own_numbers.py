@@ -6,7 +6,7 @@ from typing import Any
 
 
 def number(value: Any) -> int | float:
-    """Give the plain number that one of a class of its own is.
+    """Return the plain number that one of a class of its own is.
 
     Raises:
         TypeError: it is none.
@@ -18,7 +18,7 @@ def number(value: Any) -> int | float:
 
 
 def number_if_any(value: Any) -> int | float | None:
-    """Give the plain number that one of a class of its own is, or None."""
+    """Return the plain number that one of a class of its own is, or None."""
     if isinstance(value, int):
         return int(value)
     return float(value) if isinstance(value, float) else None

@@ -49,7 +49,7 @@ class Plain(Serde, frozen=True, kw_only=True):
         require_content_type(self.content_type)
 
     def stated(self) -> str:
-        """Give the content type that is stated; empty for none."""
+        """Return the content type that is stated; empty for none."""
         return self.default_content_type if self.content_type is None else self.content_type
 
     def keeps(self, *formats: str | None) -> frozenset[str | None]:
@@ -68,7 +68,7 @@ class Bytes(Plain, frozen=True, kw_only=True):
     default_content_type: ClassVar[str] = "application/octet-stream"
 
     def open(self, context: SerdeContext) -> PlainFunctions:
-        """Give the functions for one client."""
+        """Return the functions for one client."""
         keeps = None if self.content_type is None else self.keeps()
         return PlainFunctions("bytes", ContentTypeHeader(context, self.stated(), keeps), _to_bytes, bytes)
 
@@ -100,12 +100,12 @@ class Text(Plain, frozen=True, kw_only=True):
             raise ConfigError(f"its charset is not {self.encoding}, the encoding", path="content_type")
 
     def stated(self) -> str:
-        """Give the content type that is stated; empty for none."""
+        """Return the content type that is stated; empty for none."""
         own = super().stated()
         return own if self.content_type is not None or not own else f"{own}; charset={self.encoding.lower()}"
 
     def open(self, context: SerdeContext) -> TextFunctions:
-        """Give the functions for one client."""
+        """Return the functions for one client."""
         codec = CODECS[self.encoding.lower()]
         keeps = self.keeps("text", None)
         return TextFunctions(ContentTypeHeader(context, self.stated(), keeps, codec=codec, charsets=True))
@@ -125,7 +125,7 @@ class Json(Plain, frozen=True, kw_only=True):
     default_content_type: ClassVar[str] = "application/json"
 
     def open(self, context: SerdeContext) -> JsonFunctions:
-        """Give the functions for one client."""
+        """Return the functions for one client."""
         header = ContentTypeHeader(context, self.stated(), self.keeps("json"))
         encode = _finite(msgspec.json.Encoder(order=_order(context), enc_hook=number).encode)
         return JsonFunctions("JSON", header, encode, msgspec.json.Decoder().decode)
@@ -144,7 +144,7 @@ class MessagePack(Plain, frozen=True, kw_only=True):
     default_content_type: ClassVar[str] = "application/msgpack"
 
     def open(self, context: SerdeContext) -> PlainFunctions:
-        """Give the functions for one client."""
+        """Return the functions for one client."""
         header = ContentTypeHeader(context, self.stated(), self.keeps("msgpack"))
         encode = msgspec.msgpack.Encoder(order=_order(context), enc_hook=number).encode
         return PlainFunctions(
@@ -172,7 +172,7 @@ class Cbor(Plain, frozen=True, kw_only=True):
     keys: Literal["text", "any"] = "text"
 
     def open(self, context: SerdeContext) -> PlainFunctions:
-        """Give the functions for one client.
+        """Return the functions for one client.
 
         Raises:
             ConfigError: cbor2 is missing, or too old.

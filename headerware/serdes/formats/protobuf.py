@@ -52,7 +52,7 @@ class Protobuf(Serde, frozen=True, kw_only=True):
             raise ConfigError('expected "package.module_pb2:Message" or its class', path="message")
 
     def open(self, context: SerdeContext) -> ProtobufFunctions:
-        """Give the functions for one client.
+        """Return the functions for one client.
 
         Raises:
             ConfigError: the class cannot be imported, or is no message.
@@ -130,7 +130,7 @@ type_of: Final = type
 
 
 def message_runtime() -> Any:
-    """Give Protobuf's module of messages and errors.
+    """Return Protobuf's module of messages and errors.
 
     Raises:
         ConfigError: it is missing.
@@ -142,7 +142,7 @@ def message_runtime() -> Any:
 
 
 def message_class(given: Any) -> Any:
-    """Give the class that an option names."""
+    """Return the class that an option names."""
     runtime = message_runtime()
     if isinstance(given, str):
         module, _, name = given.partition(":")

@@ -115,7 +115,7 @@ class PolyglotFunctions:
                 close()
 
     def _open(self, serde: Any, context: ContentTypeContext) -> Any:
-        """Give a serde's functions; one that serves several content types is opened once."""
+        """Return a serde's functions; one that serves several content types is opened once."""
         if id(serde) in self._opened:
             return self._opened[id(serde)]
         # Of a format's own content type its serde says more, such as the message or the charset.
@@ -158,7 +158,7 @@ class PolyglotFunctions:
         return write
 
     def _writer_of(self, content_type: str) -> Function:
-        """Give the function that states a content type, unless the serde does, and lets the serde write."""
+        """Return the function that states a content type, unless the serde does, and lets the serde write."""
         read = content_type_of(content_type.encode())
         serde, functions = read.choose(self._serdes), read.choose(self._table)
         serialize = _function(functions, "serialize")
@@ -177,7 +177,7 @@ class PolyglotFunctions:
 
 
 def _function(functions: Any, what: str) -> Function:
-    """Give one of a serde's two functions, or one that says it is missing."""
+    """Return one of a serde's two functions, or one that says it is missing."""
     found: Function | None = getattr(functions, what, None)
     if found is not None:
         return found

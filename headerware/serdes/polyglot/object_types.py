@@ -48,7 +48,7 @@ class ObjectTypes:
         self._content_types: Final = {**_BUILT_IN, **extra, **named}
 
     def content_type_of(self, kind: type) -> str | None:
-        """Give the content type for objects of a type: that of its nearest ancestor, or None."""
+        """Return the content type for objects of a type: that of its nearest ancestor, or None."""
         for ancestor in kind.__mro__:
             found = self._content_types.get(ancestor)
             if found is not None:
@@ -67,7 +67,7 @@ def require_object_type(kind: object, *, path: str) -> None:
 
 
 def _imported(kind: Any) -> type:
-    """Give the class that a name stands for: ``dict``, ``builtins.dict`` or ``module:Class``."""
+    """Return the class that a name stands for: ``dict``, ``builtins.dict`` or ``module:Class``."""
     if isinstance(kind, type):
         return kind
     module, _, name = kind.partition(":") if ":" in kind else kind.rpartition(".")

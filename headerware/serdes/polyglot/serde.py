@@ -82,7 +82,7 @@ class Polyglot(Serde, frozen=True, kw_only=True):
                 raise ConfigError("expected a content type that a serde is there for", path=f"by_type.{kind}")
 
     def table(self) -> dict[str, Any]:
-        """Give the serdes by content type, and by format for aliases and suffixes."""
+        """Return the serdes by content type, and by format for aliases and suffixes."""
         formats: dict[str, Any] = {}
         for essence, serde in self.types.items():
             if essence in FORMATS:
@@ -96,7 +96,7 @@ class Polyglot(Serde, frozen=True, kw_only=True):
         return first_unsignable([*self.types.values(), self.default])
 
     def open(self, context: SerdeContext) -> PolyglotFunctions:
-        """Give the functions for one client, and open the serdes.
+        """Return the functions for one client, and open the serdes.
 
         Raises:
             ConfigError: a serde cannot be opened, or a type of ``by_type`` cannot be imported.

@@ -200,7 +200,7 @@ class Answers:
         self._vain: Final = _VainTime(patience, clock)
 
     def look_up(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
-        """Give the answer to what a record asks for; a flood of such questions takes bounded time.
+        """Return the answer to what a record asks for; a flood of such questions takes bounded time.
 
         Raises:
             SerdeError: too much time has gone into questions that were asked in vain.
@@ -219,7 +219,7 @@ class Answers:
             raise
 
     def ask(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
-        """Give the answer, fetched by one thread where it is not known."""
+        """Return the answer, fetched by one thread where it is not known."""
         with self._lock:
             if question in self._known:
                 self._known.move_to_end(question)
@@ -282,7 +282,7 @@ class Answers:
 
 
 def _again(error: BaseException) -> BaseException:
-    """Give an error for one more who meets it: each record needs one of its own, for its position."""
+    """Return an error for one more who meets it: each record needs one of its own, for its position."""
     return error.again() if isinstance(error, InterceptorError) else error.with_traceback(None)
 
 

@@ -50,7 +50,7 @@ class FolderSchemas(Store, frozen=True, kw_only=True):
     rescan_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
     def open(self) -> FolderStore:
-        """Give the store; the folder is read when it is first asked."""
+        """Return the store; the folder is read when it is first asked."""
         return FolderStore(Path(self.path), rescan_s=self.rescan_s)
 
 
@@ -76,7 +76,7 @@ class FolderStore:
         self._texts: dict[Fingerprint, str] = {}
 
     def get(self, fingerprint: Fingerprint) -> str:
-        """Give a schema's text; see :class:`SchemaStore`."""
+        """Return a schema's text; see :class:`SchemaStore`."""
         with self._lock:
             if fingerprint not in self._texts:
                 self._look()

@@ -57,7 +57,7 @@ class RegistrySchemas(Store, frozen=True, kw_only=True):
             raise ConfigError("expected text with {digest}, and {algorithm} if wanted", path="subject")
 
     def open(self) -> RegistryStore:
-        """Give the store; the registry is reached when it is first asked.
+        """Return the store; the registry is reached when it is first asked.
 
         Raises:
             ConfigError: confluent-kafka's registry client is not installed, or refuses the settings.
@@ -91,7 +91,7 @@ class RegistryStore:
         self._on_close = on_close
 
     def get(self, fingerprint: Fingerprint) -> str:
-        """Give a schema's text; see :class:`SchemaStore`."""
+        """Return a schema's text; see :class:`SchemaStore`."""
         subject = self._subject_of(fingerprint)
         found = _asked(f"subject {subject!r}", lambda: self._client.get_latest_version(subject))
         return _text(found.schema, f"subject {subject!r}")
@@ -101,12 +101,12 @@ class RegistryStore:
         self.register(self._subject_of(schema.fingerprint), schema.text)
 
     def by_id(self, schema_id: int) -> str:
-        """Give the schema of an id; see :class:`NumberedStore`."""
+        """Return the schema of an id; see :class:`NumberedStore`."""
         found = _asked(f"id {schema_id}", lambda: self._client.get_schema(schema_id))
         return _text(found, f"id {schema_id}")
 
     def by_guid(self, guid: bytes) -> str:
-        """Give the schema of a GUID; see :class:`NumberedStore`."""
+        """Return the schema of a GUID; see :class:`NumberedStore`."""
         shown = str(uuid.UUID(bytes=guid))
         found = _asked(f"GUID {shown}", lambda: self._client.get_schema_by_guid(shown))
         return _text(found, f"GUID {shown}")

@@ -168,7 +168,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     unknown_for_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
 
     def open(self) -> Any:
-        """Give the opened :class:`SchemaStore`; a subclass says which.
+        """Return the opened :class:`SchemaStore`; a subclass says which.
 
         Raises:
             PluginError: the subclass does not say it.

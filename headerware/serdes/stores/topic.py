@@ -50,7 +50,7 @@ class TopicSchemas(Store, frozen=True, kw_only=True):
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = TIMEOUT_S
 
     def open(self) -> TopicSchemaStore:
-        """Give the store; the topic is read when it is first asked.
+        """Return the store; the topic is read when it is first asked.
 
         Raises:
             SerdeError: librdkafka refuses the properties.
@@ -104,7 +104,7 @@ class TopicSchemaStore:
             )
 
     def get(self, fingerprint: Fingerprint) -> str:
-        """Give a schema's text; one that is not known makes the topic be read on to its end.
+        """Return a schema's text; one that is not known makes the topic be read on to its end.
 
         Raises:
             UnknownSchemaError: the topic does not have it, or something else in its place.
@@ -136,7 +136,7 @@ class TopicSchemaStore:
         self._table.close()
 
     def _text(self, fingerprint: Fingerprint) -> str | None:
-        """Give the text under a fingerprint; what has another one is damage, and as good as none."""
+        """Return the text under a fingerprint; what has another one is damage, and as good as none."""
         value = self._table.get(fingerprint.code)
         try:
             text = None if value is None else value.decode()

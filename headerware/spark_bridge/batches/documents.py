@@ -94,7 +94,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     version: int = VERSION
 
     def names(self) -> set[str]:
-        """Give the names of the folders that it refers to."""
+        """Return the names of the folders that it refers to."""
         named = {segment.rows.name for segment in self.segments}
         return named if self.left is None else named | {self.left.name}
 
@@ -112,7 +112,7 @@ def encode(document: Begun | Committed) -> str:
 
 
 def again(first: Begun, attempt: str) -> Begun:
-    """Give a further attempt at a batch, with all that its first one fixed."""
+    """Return a further attempt at a batch, with all that its first one fixed."""
     return msgspec.structs.replace(first, attempt=attempt, replay=True)
 
 

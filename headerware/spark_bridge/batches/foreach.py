@@ -48,7 +48,7 @@ def foreach_batch(
     dead_letter_topic: str = "{topic}.dead-letter",
     dead_letter_headers: Literal["connect", "spring"] = "connect",
 ) -> ForeachBatch:
-    """Give the function for ``writeStream.foreachBatch``.
+    """Return the function for ``writeStream.foreachBatch``.
 
     Of each batch it decodes the rows, hands the clean frame to ``transform``, and what comes of it to the
     sink. The clean frame has the connector's columns and ``source``, a struct of topic, partition and offset:
@@ -231,7 +231,7 @@ class ForeachBatch:
         )
 
     def _begun(self, spark: SparkSession) -> Counters:
-        """Give the query's counters, at 0; pyspark keeps every accumulator for ever, so there are two."""
+        """Return the query's counters, at 0; pyspark keeps every accumulator for ever, so there are two."""
         context = spark.sparkContext
         if self._counters is None or self._counters[0] is not context:
             self._counters = (context, Counters(Counter(spark), Counter(spark)))

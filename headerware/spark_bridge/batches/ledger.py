@@ -167,7 +167,7 @@ class Ledger:
         return begun
 
     def carried(self, batch: int, *, like: StructType | None = None) -> DataFrame | None:
-        """Give the rows that the last committed batch left waiting; None where there are none.
+        """Return the rows that the last committed batch left waiting; None where there are none.
 
         That is the batch before or, where the query ran without this ledger for a while, the last with it.
 
@@ -245,7 +245,7 @@ class Ledger:
         )
 
     def _done(self) -> list[int]:
-        """Give the batches that are committed and still known, in order."""
+        """Return the batches that are committed and still known, in order."""
         found = map(_COMMITTED.fullmatch, self._storage.names(_FOLDER))
         return sorted(int(name[1]) for name in found if name)
 

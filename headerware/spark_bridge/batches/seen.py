@@ -58,7 +58,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
             raise LedgerError(f"expected a window of 0 batches and milliseconds or more, found {self}")
 
     def kept(self, segments: tuple[Segment, ...], begun: Begun) -> tuple[Segment, ...]:
-        """Give the segments that a batch is compared with."""
+        """Return the segments that a batch is compared with."""
         oldest = begun.batch - self.batches
         since_ms = None if self.time_ms is None else begun.now_ms - self.time_ms
         return tuple(
@@ -143,7 +143,7 @@ class Seen:
         self._earlier = self._segments = self._window.kept(earlier, begun)
 
     def segments(self) -> tuple[Segment, ...]:
-        """Give the segments that the next batch is to be compared with."""
+        """Return the segments that the next batch is to be compared with."""
         return self._segments
 
     def release(self) -> None:
@@ -161,7 +161,7 @@ class Seen:
         return self._begun
 
     def _contested(self, narrow: DataFrame, count: int) -> DataFrame:
-        """Give each identity that has more than one place, and the place that wins."""
+        """Return each identity that has more than one place, and the place that wins."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name
 
         rows = narrow.withColumn("turn", F.lit(1))
@@ -200,7 +200,7 @@ class Seen:
 
 
 def _identities(frame: DataFrame, column: str) -> DataFrame:
-    """Give identity and place of the rows that have both, and refuse a frame that cannot have them."""
+    """Return identity and place of the rows that have both, and refuse a frame that cannot have them."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name
 
     kinds = {field.name: field.dataType for field in frame.schema}

@@ -81,7 +81,7 @@ def writer_sink(write: Callable[[DataFrameWriter, Batch], Any]) -> Sink:
 
 
 def sink_of(sink: Sink | Callable[[DataFrame, int], Any], name: str) -> Sink:
-    """Give a sink for what the user gave: a sink, or a function as Spark's ``foreachBatch`` takes.
+    """Return a sink for what the user gave: a sink, or a function as Spark's ``foreachBatch`` takes.
 
     Raises:
         ConfigError: it is neither.

@@ -17,7 +17,7 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 
 def is_traced() -> bool:
-    """Whether anyone may record spans here; without an SDK nobody does."""
+    """Return whether anyone may record spans here; without an SDK nobody does."""
     # To ask a tracer would take a span, which whoever exports spans would see.
     nobody = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
     return not isinstance(trace.get_tracer_provider(), nobody)

@@ -59,7 +59,7 @@ class Storage:
             self._files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(conf).getRaw() if local else found
 
     def path(self, name: str = "") -> str:
-        """Give the full path of a name, as Spark's readers and writers take it."""
+        """Return the full path of a name, as Spark's readers and writers take it."""
         return f"{self._root.rstrip('/')}/{name}" if name else self._root
 
     def exists(self, name: str) -> bool:
@@ -68,7 +68,7 @@ class Storage:
             return bool(self._files.exists(self._at(name)))
 
     def names(self, name: str = "") -> tuple[str, ...]:
-        """Give the names in a folder, sorted, without hidden ones; none where there is no folder."""
+        """Return the names in a folder, sorted, without hidden ones; none where there is no folder."""
         with self._telling("list", name):
             # Asked first, for not every file system throws the same where there is none.
             at = self._at(name)
@@ -116,7 +116,7 @@ class Storage:
         self.delete(_TEMPORARY)
 
     def _renamed(self, temporary: str, name: str) -> bool:
-        """Give a written file its name; where another was first, away with it."""
+        """Return a written file its name; where another was first, away with it."""
         try:
             with self._telling("write", name):
                 renamed = bool(self._files.rename(self._at(temporary), self._at(name)))

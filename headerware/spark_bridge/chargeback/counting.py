@@ -55,7 +55,7 @@ def usage(
     offsets: Iterable[GroupOffset] = (),
     covered: Iterable[Covered] | None = None,
 ) -> DataFrame:
-    """Give records and bytes by hour, topic, owner, producer, direction and consumer group.
+    """Return records and bytes by hour, topic, owner, producer, direction and consumer group.
 
     Reads of a group and topic that audit counts are taken from there, the others from committed offsets;
     what neither tells is unknown, and has rows that say so. Without either the frame has no outgoing rows.
@@ -88,7 +88,7 @@ def usage(
 
 
 def _slim(frame: DataFrame, *, positions: bool) -> DataFrame:
-    """Give of each record what names and sizes are read from, and no more."""
+    """Return of each record what names and sizes are read from, and no more."""
     place = ["partition"] if dict(frame.dtypes).get("partition") == "int" else [_null("partition", "int")]
     kept = ["offset"] if positions else []
     slim = frame.select(
@@ -106,7 +106,7 @@ def _slim(frame: DataFrame, *, positions: bool) -> DataFrame:
 
 
 def _with_reads(slim: DataFrame, ranges: Sequence[ReadRange]) -> DataFrame:
-    """Give a row for each record that came in, and one for each read of it."""
+    """Return a row for each record that came in, and one for each read of it."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     moved = sql.expr(f"array({_IN})")
@@ -129,7 +129,7 @@ def _with_reads(slim: DataFrame, ranges: Sequence[ReadRange]) -> DataFrame:
 
 
 def _counted(moved: DataFrame) -> DataFrame:
-    """Give sums by name, of which the workers have made the most."""
+    """Return sums by name, of which the workers have made the most."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     by_message = _summed(moved.mapInArrow(shipped(_COUNT), COUNTED), *_BY, "partition", "message", "first")
@@ -146,7 +146,7 @@ def _summed(rows: DataFrame, *by: str) -> DataFrame:
 
 
 def _carried_over(sums: DataFrame) -> DataFrame:
-    """Give the slices of each message the names that its first slice has.
+    """Return the slices of each message the names that its first slice has.
 
     They go before names of a slice's own: a relay that knows no slices adds its trail to each.
     """

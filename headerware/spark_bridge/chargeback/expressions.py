@@ -36,7 +36,7 @@ _PACKED: Final = f"""
 
 
 def hour_number() -> Column:
-    """Give hours since the epoch of ``timestamp``; null for a time that no calendar reaches."""
+    """Return hours since the epoch of ``timestamp``; null for a time that no calendar reaches."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     seconds = sql.unix_seconds(sql.col("timestamp"))
@@ -45,28 +45,28 @@ def hour_number() -> Column:
 
 
 def size_bytes() -> Column:
-    """Give a record's size, as :func:`~headerware.ops.chargeback.record_bytes` has it."""
+    """Return a record's size, as :func:`~headerware.ops.chargeback.record_bytes` has it."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(_SIZE).cast("bigint")
 
 
 def owner_value() -> Column:
-    """Give the value of the last owner's header, cut; null where there is none."""
+    """Return the value of the last owner's header, cut; null where there is none."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(f"substring({_last(OWNER_HEADER)}, 1, {MAX_OWNER_BYTES})")
 
 
 def trail_value() -> Column:
-    """Give the value of the last trail; null where there is none."""
+    """Return the value of the last trail; null where there is none."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(_last(TRAIL_HEADER))
 
 
 def slice_value() -> Column:
-    """Give the value of a slice's header, cut to one byte more than it has; null for what is no slice."""
+    """Return the value of a slice's header, cut to one byte more than it has; null for what is no slice."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(f"substring({_last(SLICE_HEADER)}, 1, {SLICE_HEADER_BYTES + 1})")
@@ -82,7 +82,7 @@ def opening_of(trail: str) -> Column:
 
 
 def packed_headers() -> Column:
-    """Give all headers of a record that has a packed block among them, as text; null for all other records.
+    """Return all headers of a record that has a packed block among them, as text; null for all other records.
 
     The text is ``name:value,name:value``, both in hex, and ``-`` for a null value. As an array of structs the
     column would cost five times what all others do together, even where all of it is null.

@@ -99,7 +99,7 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _messages(slices: pa.Array, partitions: pa.Array) -> dict[str, pa.Array]:
-    """Give which message each slice is of, and whether it is the first; nulls for what is no slice."""
+    """Return which message each slice is of, and whether it is the first; nulls for what is no slice."""
     import pyarrow as pa  # noqa: PLC0415
 
     if slices.null_count == len(slices):
@@ -125,7 +125,7 @@ def _slice_header(value: bytes) -> SliceHeader | None:
 
 
 def _unpacked(packed: pa.Array, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Give columns again with what packed blocks hold."""
+    """Return columns again with what packed blocks hold."""
     import pyarrow as pa  # noqa: PLC0415
 
     names = default_names()

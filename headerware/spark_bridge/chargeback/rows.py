@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def usage_rows(frame: DataFrame) -> Iterator[Usage]:
-    """Give a frame of usage row by row, for :func:`headerware.ops.chargeback.charge`.
+    """Return a frame of usage row by row, for :func:`headerware.ops.chargeback.charge`.
 
     Args:
         frame: what :func:`~headerware.spark_bridge.chargeback.usage` gave, or the same read from Parquet.

@@ -24,7 +24,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 def usage_sink(path: str) -> Callable[[DataFrame, int], None]:
-    """Give a function for ``writeStream.foreachBatch`` that counts incoming traffic.
+    """Return a function for ``writeStream.foreachBatch`` that counts incoming traffic.
 
     Outgoing traffic is not in a stream of records: take it from audit counts or committed offsets, in a
     batch job over the same time.

@@ -103,7 +103,7 @@ class Decoding(Task):
         rows.mark({IDENTITY: identity})
 
     def _without_slices(self, rows: Rows, records: Sequence[Record]) -> list[int]:
-        """Give where the rows are that stand alone; slices go on as they came."""
+        """Return where the rows are that stand alone; slices go on as they came."""
         alone = []
         for index, record in enumerate(records):
             if not is_slice(record.headers):

@@ -95,7 +95,7 @@ class Encoding(Task):
     def _prepared(
         self, batch: pa.RecordBatch, records: Sequence[Record]
     ) -> Sequence[Record | InterceptorError]:
-        """Give the records with their identities, or why one cannot be sent."""
+        """Return the records with their identities, or why one cannot be sent."""
         prepared: list[Record | InterceptorError] = list(records)
         if self._identities.scope is not None:
             prepared = list(self._identities.of(batch, records))
@@ -146,7 +146,7 @@ class Identities:
         self._seen: dict[bytes, None] = {}
 
     def of(self, batch: pa.RecordBatch, records: Sequence[Record]) -> Iterator[Record | InterceptorError]:
-        """Give the records with their identities, or why one has none."""
+        """Return the records with their identities, or why one has none."""
         digests = column(batch, DIGEST)
         sources = _sources(batch)
         for record, digest, source in zip(records, digests, sources, strict=False):
@@ -164,7 +164,7 @@ class Identities:
 
     @staticmethod
     def placed(record: Record, pick: Picker) -> Record:
-        """Give a record without a key a partition, so that a replay finds its way to the same reader."""
+        """Return a record without a key a partition, so that a replay finds its way to the same reader."""
         if record.partition is not None or record.key is not None or record.value is None:
             return record
         # Where the number of partitions is not known, it is Kafka that spreads them.
@@ -196,7 +196,7 @@ class Identities:
 
 
 def _sources(batch: pa.RecordBatch) -> Iterable[Any]:
-    """Give where rows were read from; a column of a user's own that has this name says nothing of it."""
+    """Return where rows were read from; a column of a user's own that has this name says nothing of it."""
     index = batch.schema.get_field_index("source")
     if index < 0 or batch.schema.get_field_index(DIGEST) >= 0:
         return repeat(None)
@@ -240,7 +240,7 @@ def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[A
 
 
 def _plain(record: Record) -> Record:
-    """Give a record whose parts are bytes; in a letter an object is its JSON, for it has no bytes yet."""
+    """Return a record whose parts are bytes; in a letter an object is its JSON, for it has no bytes yet."""
     return record.replace(key=_bytes(record.key), value=_bytes(record.value))
 
 

@@ -86,7 +86,7 @@ class Held:
                 self._rows[offset] = (taken, row)
 
     def take(self, offsets: Iterable[int]) -> list[pa.RecordBatch]:
-        """Give rows by their offsets, and forget them."""
+        """Return rows by their offsets, and forget them."""
         found = [self._rows.pop(offset) for offset in sorted(offsets) if offset in self._rows]
         return [batch.slice(row, 1) for batch, row in found]
 
@@ -203,7 +203,7 @@ class Gluing(Task):
             yield self._flushed(rows, [record])
 
     def _waiting(self) -> set[int]:
-        """Give the offsets that wait; of this partition only, for the session forgets the others."""
+        """Return the offsets that wait; of this partition only, for the session forgets the others."""
         return {offset for offsets in self._session.waiting_offsets().values() for offset in offsets}
 
     def _forget(self) -> None:

@@ -49,7 +49,7 @@ class Clock:
         self.ms: int | None = None
 
     def __call__(self) -> int:
-        """Give the milliseconds since the epoch."""
+        """Return the milliseconds since the epoch."""
         return wall_clock_ms() if self.ms is None else self.ms
 
 
@@ -99,7 +99,7 @@ class Opened:
         self.session.begin(self.work.job if batch is None else f"{self.work.job}#{batch}")
 
     def refused(self, error: HeaderwareError, original: Record) -> dict[str, Any]:
-        """Give the failure of a row, with its dead letter.
+        """Return the failure of a row, with its dead letter.
 
         Args:
             error: why.
@@ -156,7 +156,7 @@ class Opened:
 
 
 def opened(pickled: bytes) -> Opened:
-    """Give the chain of a pickled :class:`Work`, opened at most once in this process.
+    """Return the chain of a pickled :class:`Work`, opened at most once in this process.
 
     Raises:
         HeaderwareError: the chain cannot be made or opened here, and why.
@@ -174,7 +174,7 @@ def opened(pickled: bytes) -> Opened:
 
 
 def _found(path: str) -> str:
-    """Give a file's path, or that of the one of its name which Spark shipped."""
+    """Return a file's path, or that of the one of its name which Spark shipped."""
     if os.path.exists(path):  # noqa: PTH110 - options are plain text
         return path
     shipped: str = SparkFiles.get(os.path.basename(path))  # noqa: PTH119 - as above

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def packed(batch: pa.RecordBatch) -> bytes:
-    """Give rows as a pack."""
+    """Return rows as a pack."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -25,13 +25,13 @@ def packed(batch: pa.RecordBatch) -> bytes:
 
 
 def unpacked(pack: bytes | pa.Buffer) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a pack."""
+    """Return the rows of a pack."""
     with pa.ipc.open_stream(pack) as reader:
         yield from reader
 
 
 def joined(packs: Iterable[bytes | pa.Buffer], limit_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Give the rows of packs in few batches, of about a size; packs of other schemas begin others.
+    """Return the rows of packs in few batches, of about a size; packs of other schemas begin others.
 
     Args:
         packs: the packs, taken one at a time.
@@ -63,7 +63,7 @@ def pieces(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def alike(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Give rows with just the types of a schema, such as lists whose items may be null."""
+    """Return rows with just the types of a schema, such as lists whose items may be null."""
     if batch.schema.equals(schema):
         return batch
     columns = [batch.column(field.name).cast(field.type) for field in schema]

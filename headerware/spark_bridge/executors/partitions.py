@@ -28,14 +28,14 @@ class Picker:
         self.counts: Mapping[str, int] = counts or {}
 
     def __call__(self, record: Record) -> int | None:
-        """Give the partition, or None for Kafka's partitioner to choose by the key."""
+        """Return the partition, or None for Kafka's partitioner to choose by the key."""
         if record.key is not None:
             return None
         return crc32(_seed(record)) % (self.counts.get(record.topic) or 1)
 
 
 def _seed(record: Record) -> bytes:
-    """Give what is the same in a replay: the identity, or else the value."""
+    """Return what is the same in a replay: the identity, or else the value."""
     # The header may have gone into a packed block of ids; what it was made from stays with the record.
     identity = record.local.get(_LOCAL) if record.local else None
     if identity is not None:

@@ -47,7 +47,7 @@ class CountsParam(AccumulatorParam[Counts]):
     """Tell Spark how counts are added up."""
 
     def zero(self, value: Counts) -> Counts:  # noqa: ARG002 - Spark's signature
-        """Give counts of nothing."""
+        """Return counts of nothing."""
         return {}
 
     def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802 - Spark's name

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def shipped(entry: str, *arguments: Any) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """Give a function for ``mapInArrow``.
+    """Return a function for ``mapInArrow``.
 
     Args:
         entry: ``module:function``; on the executor it is called with the arguments, once a task, and gives

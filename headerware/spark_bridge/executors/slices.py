@@ -19,7 +19,7 @@ NO_POSITION: Final = "a slice without its partition and offset; keep these colum
 
 
 def is_slice(headers: Iterable[tuple[str, bytes | None]]) -> bool:
-    """Whether a row may be a slice."""
+    """Return whether a row may be a slice."""
     return any(name in NAMES for name, _ in headers)
 
 

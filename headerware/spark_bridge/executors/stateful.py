@@ -217,19 +217,19 @@ def _placed(batch: pa.RecordBatch) -> Row:
 
 
 def _finished(batch: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
-    """Give those rows of a batch that go on, without the columns for statuses."""
+    """Return those rows of a batch that go on, without the columns for statuses."""
     chosen = batch.select([name for name in batch.schema.names if name not in _INNER])
     return chosen if len(rows) == batch.num_rows else chosen.take(pa.array(rows, pa.int64()))
 
 
 def _kept(batch: pa.RecordBatch) -> dict[int, int]:
-    """Give the offsets of the rows that are to wait, by row."""
+    """Return the offsets of the rows that are to wait, by row."""
     states = zip(column(batch, STATUS), column(batch, "offset"), strict=True)
     return {row: offset for row, (status, offset) in enumerate(states) if status == Status.SLICE}
 
 
 def _in_order(packs: dict[int, bytes], position: Record, schema: str) -> Iterator[pa.RecordBatch]:
-    """Give slices by offset, and then how far their partition was read, unless nothing was."""
+    """Return slices by offset, and then how far their partition was read, unless nothing was."""
     yield from joined((packs.pop(offset) for offset in sorted(packs)), FLUSH_BYTES)
     if position.offset is not None and position.offset >= 0:
         yield bare_rows(arrow_schema(schema), [position], {STATUS: Status.POSITION})

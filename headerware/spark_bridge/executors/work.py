@@ -44,5 +44,5 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_headers: Literal["connect", "spring"] = "connect"
 
     def replace(self, **changes: Any) -> Work:
-        """Give a copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return msgspec.structs.replace(self, **changes)

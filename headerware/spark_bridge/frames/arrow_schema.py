@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(text: str) -> pa.Schema:
-    """Give the Arrow schema of a frame.
+    """Return the Arrow schema of a frame.
 
     Args:
         text: what ``StructType.json()`` gave.

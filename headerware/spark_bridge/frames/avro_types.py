@@ -92,7 +92,7 @@ _RECORDS: Final = frozenset({"record", "error"})
 
 
 def avro_type(schema: str | dict[str, Any] | list[Any] | Path) -> DataType:
-    """Give the Spark type of the objects of an Avro schema (Avro 1.12).
+    """Return the Spark type of the objects of an Avro schema (Avro 1.12).
 
     Args:
         schema: JSON text that begins with ``{``, ``[`` or a quote; the path of a file with it, as a Path or
@@ -117,7 +117,7 @@ class _Types:
         self._columns = 0
 
     def of(self, node: Any, place: str) -> DataType:
-        """Give the type of a part of the schema, at a path of fields."""
+        """Return the type of a part of the schema, at a path of fields."""
         if isinstance(node, list):
             return self._union([branch for branch in node if not _is_null(branch)], place)
         node = self._named.get(node, {"type": node}) if isinstance(node, str) else node
@@ -132,7 +132,7 @@ class _Types:
         return _scalar(node, place)
 
     def _inner(self, node: Any, place: str) -> DataType:
-        """Give the type of what stands in another, and count it."""
+        """Return the type of what stands in another, and count it."""
         self._columns += 1
         if self._columns > MAX_COLUMNS:
             raise _refused(place, f"more than {MAX_COLUMNS} columns, the limit")

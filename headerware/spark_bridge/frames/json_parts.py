@@ -32,7 +32,7 @@ class Part(NamedTuple):
     opened: frozenset[str] = frozenset({"#"})
 
     def below(self, *steps: str | int) -> Part:
-        """Give what stands deeper in this part."""
+        """Return what stands deeper in this part."""
         found = self
         for step in steps:
             escaped = str(step).replace("~", "~0").replace("/", "~1")
@@ -61,7 +61,7 @@ def document(schema: str | dict[str, Any] | Path) -> Part:
 
 
 def conjuncts(root: Any, parts: list[Part]) -> list[Part]:
-    """Give all that has to hold together: the parts, what they refer to, and the members of their allOf.
+    """Return all that has to hold together: the parts, what they refer to, and the members of their allOf.
 
     Args:
         root: the document.

@@ -52,7 +52,7 @@ class _Type(NamedTuple):
 
 
 def json_type(schema: str | dict[str, Any] | Path) -> DataType:
-    """Give the Spark type of the objects of a JSON Schema (draft 7, 2020-12).
+    """Return the Spark type of the objects of a JSON Schema (draft 7, 2020-12).
 
     Args:
         schema: JSON text that begins with ``{``; the path of a file with it, as a Path or as any other text;
@@ -74,7 +74,7 @@ class _Types:
         self._columns = 0
 
     def of(self, parts: list[Part], depth: int) -> _Type:
-        """Give the type of a value of which all parts hold."""
+        """Return the type of a value of which all parts hold."""
         pointer = parts[0].pointer
         self._columns += 1
         if self._columns > MAX_COLUMNS or depth > MAX_DEPTH:
@@ -94,7 +94,7 @@ class _Types:
         return _Type(made(self, parts, depth), "null" in names)
 
     def _alternatives(self, parts: list[Part], pointer: str, depth: int) -> _Type:
-        """Give the one type of anyOf or oneOf, of which null may be another."""
+        """Return the one type of anyOf or oneOf, of which null may be another."""
         branches = [self.of([branch], depth + 1) for branch in _below(parts, ("anyOf", "oneOf"))]
         kinds: list[DataType] = []
         for kind, _ in branches:
@@ -110,7 +110,7 @@ class _Types:
         return _Type(kinds[0], nullable)
 
     def object(self, parts: list[Part], depth: int) -> DataType:
-        """Give the type of an object: a struct where its properties are named, else a map."""
+        """Return the type of an object: a struct where its properties are named, else a map."""
         properties: dict[str, list[Part]] = {}
         for part in parts:
             for name in part.node.get("properties", {}):
@@ -136,7 +136,7 @@ class _Types:
         return MapType(StringType(), *self.of(inner, depth + 1))
 
     def array(self, parts: list[Part], depth: int) -> DataType:
-        """Give the type of an array."""
+        """Return the type of an array."""
         items = [part.below("items") for part in parts if isinstance(part.node.get("items"), dict)]
         if not items or any("prefixItems" in part.node for part in parts):
             raise refused(parts[0].pointer, "an array without one schema for all its items")
@@ -144,7 +144,7 @@ class _Types:
 
 
 def _names(parts: list[Part]) -> set[str] | None:
-    """Give JSON's names of the types that a value may have, or None where the parts do not say it."""
+    """Return JSON's names of the types that a value may have, or None where the parts do not say it."""
     said = [names for part in parts for names in _said(part)]
     if said:
         return set.intersection(*said)

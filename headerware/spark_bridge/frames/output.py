@@ -114,7 +114,7 @@ class Rows:
         self.kept[row] = None
 
     def mark(self, extras: Mapping[str, Any], row: int = -1) -> None:
-        """Give a row values of columns that only some rows have.
+        """Return a row values of columns that only some rows have.
 
         Args:
             extras: the values by column.
@@ -131,7 +131,7 @@ class Rows:
         return len(self.indices) - len(self.kept), self.size_bytes - kept_bytes
 
     def batch(self, computed: Computed) -> pa.RecordBatch:
-        """Give the rows as a batch.
+        """Return the rows as a batch.
 
         Args:
             computed: columns that are made from the records; others come from the source, or are nulls
@@ -174,38 +174,38 @@ class Rows:
 
 
 def keys(records: Sequence[Record]) -> pa.Array:
-    """Give the keys as a column of bytes."""
+    """Return the keys as a column of bytes."""
     return pa.array([record.key for record in records], pa.binary())
 
 
 def values(records: Sequence[Record]) -> pa.Array:
-    """Give the values as a column of bytes."""
+    """Return the values as a column of bytes."""
     return pa.array([record.value for record in records], pa.binary())
 
 
 def headers(records: Sequence[Record]) -> pa.Array:
-    """Give the headers as a column."""
+    """Return the headers as a column."""
     return header_column([record.headers for record in records])
 
 
 def topics(records: Sequence[Record]) -> pa.Array:
-    """Give the topics as a column."""
+    """Return the topics as a column."""
     return pa.array([record.topic for record in records], pa.string())
 
 
 def partitions(records: Sequence[Record]) -> pa.Array:
-    """Give the partitions as a column."""
+    """Return the partitions as a column."""
     return pa.array([record.partition for record in records], pa.int32())
 
 
 def timestamps(records: Sequence[Record]) -> pa.Array:
-    """Give the timestamps as a column of microseconds in UTC."""
+    """Return the timestamps as a column of microseconds in UTC."""
     stamps = [None if record.timestamp_ms is None else record.timestamp_ms * 1000 for record in records]
     return pa.array(stamps, pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
 def resolved(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:
-    """Give the schema of what goes on, with the columns that are carried along in the types they came in.
+    """Return the schema of what goes on, with the columns that are carried along in the types they came in.
 
     All batches of a task must have one schema, whatever their columns come from.
 
@@ -223,7 +223,7 @@ def resolved(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) ->
 
 
 def bare_rows(schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]) -> pa.RecordBatch:
-    """Give rows that have nothing but a place and some constants."""
+    """Return rows that have nothing but a place and some constants."""
     places = {
         "topic": topics(records),
         "partition": partitions(records),

@@ -44,7 +44,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def read_records(batch: pa.RecordBatch) -> list[Record]:
-    """Give the rows of a frame that was read from Kafka, as records."""
+    """Return the rows of a frame that was read from Kafka, as records."""
     length = batch.num_rows
     records = [
         Record(topic, value, key, headers, partition, timestamp, kind, offset)
@@ -69,7 +69,7 @@ def read_records(batch: pa.RecordBatch) -> list[Record]:
 
 
 def column(batch: pa.RecordBatch, name: str, otherwise: Any = None) -> Iterable[Any]:
-    """Give a column's values, or the same one for ever where there is no such column."""
+    """Return a column's values, or the same one for ever where there is no such column."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         return repeat(otherwise)
@@ -77,7 +77,7 @@ def column(batch: pa.RecordBatch, name: str, otherwise: Any = None) -> Iterable[
 
 
 def _listed(array: pa.Array) -> list[Any]:
-    """Give the values of a column; of text that is no UTF-8, which Spark lets pass, it gives None."""
+    """Return the values of a column; of text that is no UTF-8, which Spark lets pass, it gives None."""
     try:
         values: list[Any] = array.to_pylist()
     except UnicodeDecodeError:
@@ -94,7 +94,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def milliseconds(batch: pa.RecordBatch) -> Iterable[int | None]:
-    """Give the timestamps in milliseconds since the epoch."""
+    """Return the timestamps in milliseconds since the epoch."""
     index = batch.schema.get_field_index("timestamp")
     if index < 0:
         return repeat(None)
@@ -108,7 +108,7 @@ def milliseconds(batch: pa.RecordBatch) -> Iterable[int | None]:
 
 
 def timestamp_types(batch: pa.RecordBatch) -> Iterable[int]:
-    """Give who set the timestamps, as records number it: Kafka's own numbers begin at -1, for nobody."""
+    """Return who set the timestamps, as records number it: Kafka's own numbers begin at -1, for nobody."""
     index = batch.schema.get_field_index("timestampType")
     if index < 0:
         return repeat(0)
@@ -117,13 +117,13 @@ def timestamp_types(batch: pa.RecordBatch) -> Iterable[int]:
 
 
 def payload_bytes(batch: pa.RecordBatch) -> int:
-    """Give how many bytes the values have together."""
+    """Return how many bytes the values have together."""
     values = batch.column(batch.schema.get_field_index("value"))
     return (pc.sum(pc.binary_length(values)).as_py() or 0) if _is_bytes(values.type) else 0
 
 
 def last_offsets(batch: pa.RecordBatch) -> list[tuple[tuple[str, int], int]]:
-    """Give how far each partition was read."""
+    """Return how far each partition was read."""
     places = ["topic", "partition", "offset"]
     known = pa.Table.from_batches([batch.select(places)]).drop_null()
     found = known.group_by(places[:2], use_threads=False).aggregate([("offset", "max")]).to_pylist()
@@ -135,7 +135,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def header_lists(array: pa.Array) -> list[Any]:
-    """Give each row's headers; with a null name among them they are a list, which the chain refuses."""
+    """Return each row's headers; with a null name among them they are a list, which the chain refuses."""
     if not len(array):
         return []
     offsets = array.offsets.to_pylist()

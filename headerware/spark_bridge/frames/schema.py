@@ -66,7 +66,7 @@ OWN: Final = frozenset({"failure", "source", RAW, IDENTITY, STATUS, ARRIVED})
 
 
 def same_type(found: DataType, expected: DataType) -> bool:
-    """Whether two types are the same, whatever may be null."""
+    """Return whether two types are the same, whatever may be null."""
     if isinstance(expected, ArrayType):
         return isinstance(found, ArrayType) and same_type(found.elementType, expected.elementType)
     if isinstance(expected, StructType):
@@ -79,12 +79,12 @@ def same_type(found: DataType, expected: DataType) -> bool:
 
 
 def struct_of(text: str) -> StructType:
-    """Give the schema that ``StructType.json()`` wrote."""
+    """Return the schema that ``StructType.json()`` wrote."""
     return StructType.fromJson(json.loads(text))
 
 
 def with_columns(schema: StructType, **columns: DataType) -> StructType:
-    """Give a schema with columns replaced in their places, and new ones behind.
+    """Return a schema with columns replaced in their places, and new ones behind.
 
     Any column may be null in it: a row that only says how far a partition was read has nothing of the user's.
     """
@@ -98,7 +98,7 @@ def with_columns(schema: StructType, **columns: DataType) -> StructType:
 
 
 def with_status(schema: StructType, *, typed: bool) -> StructType:
-    """Give a schema with the columns in which the executors say what became of rows.
+    """Return a schema with the columns in which the executors say what became of rows.
 
     Args:
         schema: that of the rows.

@@ -68,7 +68,7 @@ def column(objects: Sequence[Any], kind: pa.DataType) -> Column:
 
 
 def objects(array: pa.Array) -> list[Any]:
-    """Give a column's objects, as serializers take them.
+    """Return a column's objects, as serializers take them.
 
     Structs and maps become dicts, arrays lists, decimals ``Decimal`` of the column's scale, timestamps
     datetimes in UTC, local ones datetimes without a zone, Spark's unions the one member that is there.

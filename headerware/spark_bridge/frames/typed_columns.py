@@ -38,11 +38,11 @@ class Node(Protocol):
         ...
 
     def is_own(self, value: Any) -> bool:
-        """Whether this is what a union's object of exactly this type looks like."""
+        """Return whether this is what a union's object of exactly this type looks like."""
         ...
 
     def may_take(self, value: Any) -> bool:
-        """Whether an object of a union can be put in here, though it looks like another's."""
+        """Return whether an object of a union can be put in here, though it looks like another's."""
         ...
 
 
@@ -89,7 +89,7 @@ class _Compound(ABC):
         """Put objects into an array, of which none is None and all are of the own class."""
 
     def taken(self, value: Any) -> Any:
-        """Give an object as one of the own class, or raise MisfitError."""
+        """Return an object as one of the own class, or raise MisfitError."""
         if isinstance(value, self.own):
             return value
         raise unfit(self.name, value)
@@ -101,7 +101,7 @@ class _Compound(ABC):
         return False
 
     def nothing(self, objects: list[Any]) -> pa.Array:
-        """Give the array of a batch that has to be built again without the rows that are wrong."""
+        """Return the array of a batch that has to be built again without the rows that are wrong."""
         return pa.nulls(len(objects), self.kind)
 
 
@@ -263,7 +263,7 @@ def _as_dict(name: str, value: Any) -> dict[Any, Any]:
 
 
 def _picked(objects: list[Any], name: str) -> list[Any]:
-    """Give one field of each; what lacks it has None there."""
+    """Return one field of each; what lacks it has None there."""
     try:
         return list(map(itemgetter(name), objects))
     except KeyError:

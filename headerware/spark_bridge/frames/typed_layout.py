@@ -31,7 +31,7 @@ class Misfit(NamedTuple):
     problem: str
 
     def within(self, step: str) -> Misfit:
-        """Give the same as seen from one level further out."""
+        """Return the same as seen from one level further out."""
         return Misfit(step + self.path, self.problem)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ def spread(array: pa.Array, places: Sequence[int], length: int) -> pa.Array:
 
 
 def whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Give a column that is in one piece.
+    """Return a column that is in one piece.
 
     Raises:
         ConfigError: Arrow had to divide it, for it holds more than 2 GiB.
@@ -77,18 +77,18 @@ def whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def is_union(kind: pa.StructType) -> bool:
-    """Whether a struct is what Spark makes of a union: ``member0``, ``member1``, ..., all nullable."""
+    """Return whether a struct is what Spark makes of a union: ``member0``, ``member1``, ..., all nullable."""
     fields = fields_of(kind)
     return named_as_union([field.name for field in fields]) and all(field.nullable for field in fields)
 
 
 def named_as_union(names: Sequence[str]) -> bool:
-    """Whether fields are called as the members of a union are."""
+    """Return whether fields are called as the members of a union are."""
     return len(names) > 1 and all(name == f"member{index}" for index, name in enumerate(names))
 
 
 def fields_of(kind: pa.StructType) -> list[pa.Field]:
-    """Give a struct's fields."""
+    """Return a struct's fields."""
     return [kind.field(index) for index in range(kind.num_fields)]
 
 

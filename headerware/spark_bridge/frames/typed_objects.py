@@ -21,7 +21,7 @@ _TWICE: Final = Misfit("", "expected a map, found one that has a key twice")
 
 
 def read(array: pa.Array) -> Read:
-    """Give an array's objects.
+    """Return an array's objects.
 
     Raises:
         ConfigError: the array is, or holds, a type that Spark's columns do not have here.
@@ -59,7 +59,7 @@ def _decoded(values: list[Any]) -> Read:
 
 
 def _dates(array: pa.Array) -> Read:
-    """Give dates; numpy gives integers for those that Python does not have."""
+    """Return dates; numpy gives integers for those that Python does not have."""
     values, wrong = array.to_numpy(zero_copy_only=False).tolist(), {}
     if not set(map(type, values)) <= _DATES:
         wrong = {place: _NO_DATE for place, value in enumerate(values) if value.__class__ is int}
@@ -120,7 +120,7 @@ def _structs(array: pa.Array) -> Read:
 
 
 def _member(row: dict[str, Any]) -> Any:
-    """Give the one member of a union that is there; a record that merely looks like one stays whole."""
+    """Return the one member of a union that is there; a record that merely looks like one stays whole."""
     present = [value for value in row.values() if value is not None]
     return row if len(present) > 1 else present[0] if present else None
 

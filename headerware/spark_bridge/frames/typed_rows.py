@@ -33,17 +33,17 @@ class TypedRows:
         self._says_status = STATUS in schema.names
 
     def without_objects(self, record: Record) -> Record:
-        """Give a record that leaves typed columns null, for what it holds are bytes."""
+        """Return a record that leaves typed columns null, for what it holds are bytes."""
         return record.replace(**dict.fromkeys(self._types)) if self._types else record
 
     def raw(self, record: Record) -> dict[str, Any]:
-        """Give the extra columns of a row that is to be read again, where its own are typed."""
+        """Return the extra columns of a row that is to be read again, where its own are typed."""
         return {RAW: {"key": record.key, "value": record.value}} if self._types else {}
 
     def batch(
         self, rows: Rows, computed: Computed, originals: Sequence[Record], refused: Refused
     ) -> pa.RecordBatch:
-        """Give rows as a batch; those that do not fit become failures.
+        """Return rows as a batch; those that do not fit become failures.
 
         Args:
             rows: the rows.
@@ -72,7 +72,7 @@ class TypedRows:
         originals: Sequence[Record],
         refused: Refused,
     ) -> dict[str, Callable[[Sequence[Record]], pa.Array]]:
-        """Give the typed columns of rows; those that do not fit become failures.
+        """Return the typed columns of rows; those that do not fit become failures.
 
         Args:
             rows: the rows.
@@ -119,7 +119,7 @@ def _constant(array: pa.Array) -> Callable[[Sequence[Record]], pa.Array]:
 def _misfits(
     records: Sequence[Record], computed: Mapping[str, Callable[[Sequence[Record]], pa.Array]]
 ) -> Iterator[tuple[int, str]]:
-    """Give the rows that have no place in a column, and the first such column of each."""
+    """Return the rows that have no place in a column, and the first such column of each."""
     for row, record in enumerate(records):
         for name, make in computed.items():
             try:

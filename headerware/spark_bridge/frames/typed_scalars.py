@@ -81,11 +81,11 @@ class ScalarColumn(NamedTuple):
         return whole(pa.array(fitting, self.kind)), wrong
 
     def is_own(self, value: Any) -> bool:
-        """Whether an object of a union is of this column's own class, and fits."""
+        """Return whether an object of a union is of this column's own class, and fits."""
         return value.__class__ in self.scalar.classes and self.may_take(value)
 
     def may_take(self, value: Any) -> bool:
-        """Whether an object of a union fits."""
+        """Return whether an object of a union fits."""
         try:
             self.scalar.convert(value)
         except MisfitError:
@@ -164,7 +164,7 @@ def _float(value: Any) -> float:
 
 
 def _stays_finite(values: Sequence[Any]) -> bool:
-    """Whether no number would become infinite, where Arrow would not say so."""
+    """Return whether no number would become infinite, where Arrow would not say so."""
     return all(value is None or -_MAX_FLOAT <= value <= _MAX_FLOAT for value in values)
 
 

@@ -38,7 +38,7 @@ _TAIL_LINES = 12
 
 
 def package(version: str) -> str:
-    """Give the connector's Maven coordinates for a version of Spark."""
+    """Return the connector's Maven coordinates for a version of Spark."""
     return f"org.apache.spark:{CONNECTOR}_{_SCALA}:{version}"
 
 
@@ -53,7 +53,7 @@ def advice(version: str) -> str:
 
 
 def jars_in(folder: Path, version: str) -> list[Path]:
-    """Give the jars that the connector needs, from a folder that may hold others too.
+    """Return the jars that the connector needs, from a folder that may hold others too.
 
     Args:
         folder: where they are, named as Maven or as Ivy names them.

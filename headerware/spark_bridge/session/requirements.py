@@ -59,7 +59,7 @@ def check(requirement: Requirement) -> None:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Give the leading numbers of a version: (4, 1, 0) for ``4.1.0.dev2``."""
+    """Return the leading numbers of a version: (4, 1, 0) for ``4.1.0.dev2``."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 

@@ -35,12 +35,12 @@ _PROPERTY = re.compile(r"([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
 
 
 def builder_settings(builder: SparkSession.Builder) -> dict[str, str]:
-    """Give what the builder's owner has set on it."""
+    """Return what the builder's owner has set on it."""
     return {key: str(value) for key, value in builder._options.items()}  # noqa: SLF001 - it has no getter
 
 
 def spark_home() -> Path:
-    """Give the folder of the Spark that pyspark would start: ``SPARK_HOME``, or its own.
+    """Return the folder of the Spark that pyspark would start: ``SPARK_HOME``, or its own.
 
     Raises:
         MissingPartError: there is no Spark in it.
@@ -57,7 +57,7 @@ def spark_home() -> Path:
 
 
 def file_settings() -> dict[str, str]:
-    """Give what ``spark-defaults.conf`` sets, of the Spark that pyspark would start."""
+    """Return what ``spark-defaults.conf`` sets, of the Spark that pyspark would start."""
     folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
     file = Path(folder) / "spark-defaults.conf"
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
@@ -66,7 +66,7 @@ def file_settings() -> dict[str, str]:
 
 
 def submit_settings() -> dict[str, str]:
-    """Give what ``PYSPARK_SUBMIT_ARGS`` sets, as spark-submit will read it.
+    """Return what ``PYSPARK_SUBMIT_ARGS`` sets, as spark-submit will read it.
 
     Raises:
         ConfigError: it cannot be read as a command line.
@@ -86,7 +86,7 @@ def submit_settings() -> dict[str, str]:
 
 
 def running_settings() -> dict[str, str] | None:
-    """Give what is set in the JVM that runs already, or None where none does.
+    """Return what is set in the JVM that runs already, or None where none does.
 
     It runs when a session was made before in this process, and under spark-submit, which starts Python from
     the JVM.

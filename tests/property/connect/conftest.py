@@ -29,7 +29,7 @@ _DIGITS: Final = "agree but for the digits of floats, of which this Java writes 
 
 
 def oracle_settings(examples: int) -> settings:
-    """Give the settings of a test: always the same examples, unless their number is given."""
+    """Return the settings of a test: always the same examples, unless their number is given."""
     return settings(
         max_examples=int(_given or examples),
         derandomize=_given is None,
@@ -41,7 +41,7 @@ def oracle_settings(examples: int) -> settings:
 
 @pytest.fixture(scope="session")
 def connect_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectOracle]:
-    """Give Kafka Connect's own classes; where they cannot be had, the tests are skipped or fail."""
+    """Return Kafka Connect's own classes; where they cannot be had, the tests are skipped or fail."""
     try:
         oracle = ConnectOracle(tmp_path_factory.mktemp("connect-oracle"))
     except MissingPartError as error:
@@ -52,7 +52,7 @@ def connect_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
 
 @pytest.fixture(scope="session")
 def agree(connect_oracle: ConnectOracle) -> Check:
-    """Give a function that asks both sides, and fails where they differ."""
+    """Return a function that asks both sides, and fails where they differ."""
 
     def check(questions: list[Question]) -> None:
         for question, expected in zip(questions, connect_oracle.ask(questions), strict=True):

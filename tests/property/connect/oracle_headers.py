@@ -47,5 +47,5 @@ _step: Final = st.one_of(
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Give a question about some headers and what is done to them."""
+    """Return a question about some headers and what is done to them."""
     return [{"op": "headers", "init": draw(headers()), "ops": draw(st.lists(_step, max_size=8))}]

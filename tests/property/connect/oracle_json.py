@@ -88,7 +88,7 @@ schemas: Final = st.recursive(st.one_of(_plain_schemas(), _logical), _nested, ma
 
 @st.composite
 def _payloads(draw: st.DrawFn, schema: Any) -> Any:
-    """Give a payload that fits a schema, as a rule."""
+    """Return a payload that fits a schema, as a rule."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     if draw(st.integers(0, 6)) == 0:
         return draw(trees)
@@ -107,7 +107,7 @@ def _payloads(draw: st.DrawFn, schema: Any) -> Any:
 
 @st.composite
 def envelopes(draw: st.DrawFn) -> str:
-    """Give the text of an envelope of a schema and a payload, or of anything."""
+    """Return the text of an envelope of a schema and a payload, or of anything."""
     shape = draw(st.integers(0, 7))
     if shape == 0:
         return json.dumps(draw(trees))

@@ -24,7 +24,7 @@ _scalar: Final = st.sampled_from([*SCALARS, *LOGICAL])
 
 @st.composite
 def headers(draw: st.DrawFn) -> Any:
-    """Give headers."""
+    """Return headers."""
     made = []
     for name in draw(st.lists(st.sampled_from(HEADERS), max_size=3)):
         schema = draw(st.one_of(st.none(), _scalar, _scalar.map("{}?".format)))
@@ -35,7 +35,7 @@ def headers(draw: st.DrawFn) -> Any:
 
 @st.composite
 def part(draw: st.DrawFn, struct_schema: Nodes | None = None) -> tuple[Any, Any]:
-    """Give a schema, or none, and a value: most are structs and maps, as transforms expect them."""
+    """Return a schema, or none, and a value: most are structs and maps, as transforms expect them."""
     shape = draw(st.integers(0, 9))
     if shape == 0:
         return draw(st.one_of(st.none(), st.just("string?"))), None
@@ -51,7 +51,7 @@ def part(draw: st.DrawFn, struct_schema: Nodes | None = None) -> tuple[Any, Any]
 def records(
     draw: st.DrawFn, of: str = "value", parts: st.SearchStrategy[tuple[Any, Any]] | None = None
 ) -> Any:
-    """Give a record.
+    """Return a record.
 
     Args:
         draw: what Hypothesis draws with.
@@ -73,6 +73,6 @@ def records(
 
 @st.composite
 def name_lists(draw: st.DrawFn, *, at_least: int = 0) -> str:
-    """Give a list of fields as configuration writes it."""
+    """Return a list of fields as configuration writes it."""
     chosen = draw(st.lists(names, min_size=at_least, max_size=3))
     return draw(st.sampled_from([",", ",", " , "])).join(chosen)

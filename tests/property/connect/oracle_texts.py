@@ -57,7 +57,7 @@ numbers: Final[Texts] = st.one_of(
 
 
 def _number(low: int, high: int, width: int) -> Texts:
-    """Give a number, mostly in its range and as wide as it should be."""
+    """Return a number, mostly in its range and as wide as it should be."""
     usual = st.integers(low, high).map(lambda number: f"{number:0{width}d}")
     return st.one_of(usual, usual, usual, st.integers(0, 99).map(str))
 

@@ -45,7 +45,7 @@ _patterns: Final = st.one_of(
 
 
 def _configs(optional: dict[str, Any], **required: Any) -> Configs:
-    """Give configurations; now and then one lacks what it must have, or has what it does not know."""
+    """Return configurations; now and then one lacks what it must have, or has what it does not know."""
     usual = st.fixed_dictionaries(required, optional=optional)
     loose = st.fixed_dictionaries({}, optional={**required, **optional, "unknown": st.just("1")})
     return st.one_of(usual, usual, usual, usual, loose).map(
@@ -159,7 +159,7 @@ _point_schemas: Final = st.sampled_from(
 
 @st.composite
 def _points(draw: st.DrawFn) -> tuple[Any, Any]:
-    """Give a value that is, or holds, points in time."""
+    """Return a value that is, or holds, points in time."""
     shape = draw(st.integers(0, 3))
     if shape == 0:
         return None, draw(_point)
@@ -180,7 +180,7 @@ _PARTS: Final[dict[str, Any]] = {"TimestampConverter": _points()}
 
 @st.composite
 def questions(draw: st.DrawFn, kind: str, *, records_each: int = 3) -> list[dict[str, Any]]:
-    """Give questions about one transform, configured once for several records."""
+    """Return questions about one transform, configured once for several records."""
     if kind in WHOLE:
         config, of, suffix = draw(WHOLE[kind]), "value", ""
     else:
@@ -193,7 +193,7 @@ def questions(draw: st.DrawFn, kind: str, *, records_each: int = 3) -> list[dict
 
 @st.composite
 def tests(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Give questions about predicates."""
+    """Return questions about predicates."""
     kind = draw(st.sampled_from([*PREDICATES]))
     asked = {"op": "predicate", "class": kind, "config": draw(PREDICATES[kind])}
     return [{**asked, "record": draw(records())} for _ in range(2)]
@@ -201,7 +201,7 @@ def tests(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def chains(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Give a question about transforms in a row, some of them under a predicate."""
+    """Return a question about transforms in a row, some of them under a predicate."""
     stages: list[dict[str, Any]] = []
     for kind in draw(st.lists(st.sampled_from([*CONFIGS, *WHOLE]), min_size=1, max_size=4)):
         if kind == "Flatten" and stages:

@@ -22,7 +22,7 @@ names: Final = st.sampled_from(NAMES)
 
 
 def typed(kind: str, values: st.SearchStrategy[Any]) -> Nodes:
-    """Give values of a type."""
+    """Return values of a type."""
     return values.map(lambda value: {"t": kind, "v": value})
 
 
@@ -54,7 +54,7 @@ _strings: Final = st.one_of(
 
 
 def decimals(scale: int) -> Nodes:
-    """Give decimals of a scale."""
+    """Return decimals of a scale."""
     digits = st.one_of(st.integers(-1_000, 1_000), st.integers(-(10**30), 10**30))
     return typed("decimal", digits.map(lambda unscaled: f"{unscaled}E{-scale}"))
 
@@ -106,7 +106,7 @@ maps: Final[Nodes] = st.lists(st.tuples(names, schemaless), max_size=4, unique_b
 
 @st.composite
 def schemas(draw: st.DrawFn, depth: int = 2) -> Node:
-    """Give a schema."""
+    """Return a schema."""
     kind = draw(st.integers(0, 9)) if depth else 0
     if kind < 6:
         return draw(_simple_schemas())
@@ -138,7 +138,7 @@ def _simple_schemas(draw: st.DrawFn) -> Node:
 
 @st.composite
 def struct_schemas(draw: st.DrawFn, depth: int = 2) -> Node:
-    """Give the schema of a struct."""
+    """Return the schema of a struct."""
     chosen = draw(st.lists(names, max_size=4, unique=True))
     made: dict[str, Node] = {
         "type": "struct",
@@ -162,7 +162,7 @@ def _is_optional(schema: Node) -> bool:
 
 @st.composite
 def fitting(draw: st.DrawFn, schema: Node) -> Node:
-    """Give a value that fits a schema; a null now and then where it may be one, or has a default."""
+    """Return a value that fits a schema; a null now and then where it may be one, or has a default."""
     may_be_null = _is_optional(schema) or (isinstance(schema, dict) and "default" in schema)
     if may_be_null and draw(st.integers(0, 3)) == 0:
         return None
@@ -181,7 +181,7 @@ def fitting(draw: st.DrawFn, schema: Node) -> Node:
 
 @st.composite
 def with_schema(draw: st.DrawFn, given: Nodes | None = None) -> tuple[Node, Node]:
-    """Give a schema and a value, which fits it as a rule."""
+    """Return a schema and a value, which fits it as a rule."""
     schema = draw(schemas() if given is None else given)
     fits = draw(st.integers(0, 9)) > 0
     return schema, draw(fitting(schema) if fits else schemaless)

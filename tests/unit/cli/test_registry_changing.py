@@ -35,7 +35,7 @@ def done_json(*arguments: str) -> Any:
 
 
 def refused(*arguments: str) -> str:
-    """Give the one line with which a command was refused."""
+    """Return the one line with which a command was refused."""
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: ")

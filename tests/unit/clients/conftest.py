@@ -22,7 +22,7 @@ QUIET = {"log_level": 0}
 
 @pytest.fixture
 def topic(embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> str:
-    """Give a topic of this test's own, with one partition."""
+    """Return a topic of this test's own, with one partition."""
     name = unique_topic("orders")
     embedded_cluster.create_topic(name, partitions=1)
     return name
@@ -35,7 +35,7 @@ def connection(embedded_cluster: EmbeddedCluster) -> dict[str, Any]:
 
 @pytest.fixture
 def make_producer(connection: dict[str, Any]) -> Iterator[Callable[..., Producer]]:
-    """Give a function that makes a producer of interceptors, closed when the test is over."""
+    """Return a function that makes a producer of interceptors, closed when the test is over."""
     made: list[Producer] = []
 
     def make(*interceptors: object, **conf: Any) -> Producer:
@@ -55,7 +55,7 @@ def make_producer(connection: dict[str, Any]) -> Iterator[Callable[..., Producer
 def make_consumer(
     connection: dict[str, Any], unique_topic: Callable[[str], str]
 ) -> Iterator[Callable[..., Consumer]]:
-    """Give a function that makes a consumer of interceptors, assigned to ``topic`` where that is given."""
+    """Return a function that makes a consumer of interceptors, assigned to ``topic`` where that is given."""
     made: list[Consumer] = []
     group = unique_topic("group")
 
@@ -83,7 +83,7 @@ def make_consumer(
 
 @pytest.fixture
 def fill(connection: dict[str, Any], topic: str) -> Callable[..., None]:
-    """Give a function that puts values into the test's topic, past any chain."""
+    """Return a function that puts values into the test's topic, past any chain."""
 
     def put(*values: bytes | None, headers: Any = None) -> None:
         with Producer(connection, chain=Chain()) as producer:

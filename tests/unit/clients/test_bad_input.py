@@ -38,7 +38,7 @@ def produce(connection: dict[str, Any], records: list[Record]) -> None:
 
 
 def corrupted(record: Record, name: str) -> Record:
-    """Give a record whose header of this name holds nonsense of the same length."""
+    """Return a record whose header of this name holds nonsense of the same length."""
     pairs = [(key, b"\xff" * len(value or b"") if key == name else value) for key, value in record.headers]
     return record.replace(headers=Headers(pairs))
 

@@ -29,7 +29,7 @@ SLICED = b"x" * 1_500
 
 @pytest.fixture
 def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
-    """Give a function that lays wire records: ``lay("A1", "b", "A2")`` puts slices around b."""
+    """Return a function that lays wire records: ``lay("A1", "b", "A2")`` puts slices around b."""
     cut: dict[str, list[Record]] = {}
 
     def put(*names: str) -> None:
@@ -83,7 +83,7 @@ def on_broker(connection: dict[str, Any], group: str, topic: str) -> tuple[int, 
 
 @pytest.fixture
 def open_consumer(connection: dict[str, Any], topic: str) -> Any:
-    """Give a function that opens one consumer of the group after the other."""
+    """Return a function that opens one consumer of the group after the other."""
     made: list[Consumer] = []
 
     def make(**conf: Any) -> Consumer:

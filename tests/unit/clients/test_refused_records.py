@@ -44,7 +44,7 @@ CLAIM: Any = [("hw.slice", b"hunter2")]
 
 @pytest.fixture
 def configured(connection: dict[str, Any], topic: str) -> Iterator[Callable[..., Any]]:
-    """Give a function that makes a consumer of a chain from configuration, assigned to the topic."""
+    """Return a function that makes a consumer of a chain from configuration, assigned to the topic."""
     made: list[Consumer] = []
 
     def make(kind: type[Consumer] = Consumer, *, chain: Chain | None = None, **conf: Any) -> Consumer:
@@ -62,13 +62,13 @@ def configured(connection: dict[str, Any], topic: str) -> Iterator[Callable[...,
 
 
 def _key(name: str) -> str:
-    """Give a configuration's key: a dot for each underscore, an underscore for two."""
+    """Return a configuration's key: a dot for each underscore, an underscore for two."""
     return "_".join(part.replace("_", ".") for part in name.split("__"))
 
 
 @pytest.fixture
 def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
-    """Give a function that lays a record of each letter: capitals are refused."""
+    """Return a function that lays a record of each letter: capitals are refused."""
 
     def put(letters: str) -> None:
         producer = confluent_kafka.Producer(connection)

@@ -30,7 +30,7 @@ class Noop:
 
 @pytest.fixture
 def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
-    """Give a function that sends values, each with a header of a given name, through librdkafka itself."""
+    """Return a function that sends values, each with a header of a given name, through librdkafka itself."""
     lib: Any = _librdkafka()
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 

@@ -35,7 +35,7 @@ def producer(
 
 @pytest.fixture
 def on_the_wire(connection: dict[str, Any], topic: str, producer: Producer) -> Callable[[int], list[Any]]:
-    """Give a function that reads so many records of the topic with confluent-kafka's own consumer."""
+    """Return a function that reads so many records of the topic with confluent-kafka's own consumer."""
 
     def read(count: int) -> list[Any]:
         assert producer.flush(30) == 0

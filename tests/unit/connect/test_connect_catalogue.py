@@ -40,7 +40,7 @@ Install = Callable[..., str]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Give a function that installs entry points ``Name = module:Class``, and gives the module's name."""
+    """Return a function that installs entry points ``Name = module:Class``, and gives the module's name."""
     installed: list[str] = []
 
     def installed_as(distribution: str = "shouting", source: str = PLUGINS, **entries: str) -> str:

@@ -59,7 +59,7 @@ class InstallPlugin(Protocol):
 
 @pytest.fixture
 def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallPlugin]:
-    """Give a function that installs entry points ``word = module:Word``, and gives the module's name."""
+    """Return a function that installs entry points ``word = module:Word``, and gives the module's name."""
     installed: list[str] = []
 
     def install(

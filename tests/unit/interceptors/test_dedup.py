@@ -32,7 +32,7 @@ def identity_in(record: Record) -> Identity:
 
 
 def come(sequence: int, offset: int | None, *, partition: int = 0, topic: str = "orders") -> Record:
-    """Give a numbered record as it comes from the wire."""
+    """Return a numbered record as it comes from the wire."""
     value = Identity.numbered(PRODUCER, sequence).encode()
     headers = Headers([("a", b"1"), (HEADER, value), ("b", None)])
     return Record(topic, b"v", b"k", headers, partition, offset=offset)
@@ -46,7 +46,7 @@ def took(step: DedupStep, record: Record) -> Any:
 
 
 def delivered(step: DedupStep, *records: Record) -> list[tuple[str, int | None, int | None]]:
-    """Give the places of the records that an application sees."""
+    """Return the places of the records that an application sees."""
     found = [took(step, record) for record in records]
     return [(r.topic, r.partition, r.offset) for r in found if isinstance(r, Record)]
 

@@ -28,7 +28,7 @@ OFFSETS = count()
 
 
 def come(producer: bytes, sequence: int) -> Record:
-    """Give a record of this identity, from a place of its own."""
+    """Return a record of this identity, from a place of its own."""
     value = Identity.numbered(producer, sequence).encode()
     return Record("orders", b"v", headers=Headers([(HEADER, value)]), partition=0, offset=next(OFFSETS))
 

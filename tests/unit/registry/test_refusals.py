@@ -41,7 +41,7 @@ def entry(header_id: str, name: str, owner: str = "a", **other: Any) -> Entry:
 
 @pytest.fixture
 def registry() -> Registry:
-    """Give a: 0.1/16 with one id in use and one retired; b: 0.1.2/24 in it; d: 7/8."""
+    """Return a: 0.1/16 with one id in use and one retired; b: 0.1.2/24 in it; d: 7/8."""
     blocks = [
         block("0.1.0.0/16", "a", since=DAY),
         block("0.1.2.0/24", "b"),

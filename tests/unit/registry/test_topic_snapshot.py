@@ -31,7 +31,7 @@ rows = st.lists(st.builds(TableRecord, st.integers(0, 2**63 - 1), st.binary(), s
 
 
 def sealed(body: bytes) -> bytes:
-    """Give a body the right checksum, as somebody does who means harm."""
+    """Return a body the right checksum, as somebody does who means harm."""
     return body + hashlib.sha256(body).digest()
 
 

@@ -123,7 +123,7 @@ class Writer:
 
 @pytest.fixture
 def start(embedded_cluster: EmbeddedCluster, topic: str) -> Iterator[Callable[..., list[Writer]]]:
-    """Give a function that starts writers at the same moment."""
+    """Return a function that starts writers at the same moment."""
     started: list[Writer] = []
 
     def writers(count: int, rounds: int = ROUNDS) -> list[Writer]:
@@ -341,7 +341,7 @@ class TestCreating:
 class TestOffline:
     @pytest.fixture
     def left(self, make: Callable[..., TopicStore], topic: str, tmp_path: Path) -> Callable[..., TopicStore]:
-        """Give a function that opens a store whose brokers have gone, after it was read once."""
+        """Return a function that opens a store whose brokers have gone, after it was read once."""
         with EmbeddedCluster(topics={topic: 1}) as cluster:
             with make(cluster, snapshot=tmp_path / "snapshot") as store:
                 store.apply(BLOCK)

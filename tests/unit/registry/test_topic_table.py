@@ -54,7 +54,7 @@ def topic(embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str])
 
 @pytest.fixture
 def make(conf: dict[str, Any], topic: str) -> Iterator[Make]:
-    """Give a function that makes a table, closed when the test is over."""
+    """Return a function that makes a table, closed when the test is over."""
     made: list[TopicTable[Rows]] = []
 
     def table(conf: Mapping[str, Any] = conf, topic: str = topic, **options: Any) -> TopicTable[Rows]:

@@ -42,7 +42,7 @@ class SchemaId:
 
 
 def stamping(guid: bytes = b"g" * 16) -> Any:
-    """Give a serializer that states an id as all of confluent-kafka's do."""
+    """Return a serializer that states an id as all of confluent-kafka's do."""
 
     def serializer(obj: Any, ctx: SerializationContext) -> bytes:
         return header_schema_id_serializer(json.dumps(obj).encode(), ctx, SchemaId(guid))

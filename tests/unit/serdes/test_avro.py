@@ -77,7 +77,7 @@ def written(schema: Any, value: Any) -> bytes:
 
 @pytest.fixture
 def store(tmp_path: Path) -> FolderSchemas:
-    """Give the options of a store whose folder is not there yet."""
+    """Return the options of a store whose folder is not there yet."""
     return FolderSchemas(path=str(tmp_path / "schemas"))
 
 

@@ -98,7 +98,7 @@ def refused(attack: Callable[[], Any], match: str) -> SerdeError:
 
 @pytest.fixture
 def small_stack() -> Iterator[Callable[[Callable[[], Any]], Any]]:
-    """Give what runs a function in a thread with the 512 KiB of stack that macOS gives them."""
+    """Return what runs a function in a thread with the 512 KiB of stack that macOS gives them."""
     before = threading.stack_size(512 << 10)
 
     def run(function: Callable[[], Any]) -> Any:

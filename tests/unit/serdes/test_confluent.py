@@ -89,13 +89,13 @@ THEIR_DESERIALIZERS: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture
 def url(unique_topic: Callable[[str], str]) -> str:
-    """Give a registry of this test's own, in memory."""
+    """Return a registry of this test's own, in memory."""
     return f"mock://{unique_topic('registry')}"
 
 
 @pytest.fixture
 def client(url: str) -> SchemaRegistryClient:
-    """Give the client that our serdes share for that registry."""
+    """Return the client that our serdes share for that registry."""
     return shared_client(url, {}).client
 
 
@@ -415,7 +415,7 @@ class TestSettings:
 
 
 def is_closed(shared: SharedClient) -> bool:
-    """Whether the connections of a client are closed."""
+    """Return whether the connections of a client are closed."""
     return bool(shared.client._rest_client.session.is_closed)
 
 

@@ -84,7 +84,7 @@ def clients(embedded_cluster: EmbeddedCluster, topic: str) -> Iterator[Clients]:
 
 
 def both(suffix: str, settings: Any) -> dict[str, Any]:
-    """Give settings for the key and the value alike."""
+    """Return settings for the key and the value alike."""
     return {
         f"{part}.{suffix}{option and '.'}{option}": value
         for part in BOTH
@@ -93,7 +93,7 @@ def both(suffix: str, settings: Any) -> dict[str, Any]:
 
 
 def named(word: str, url: str, tmp_path: Any, **options: Any) -> dict[str, Any]:
-    """Give the flat settings of one of our serdes by its word."""
+    """Return the flat settings of one of our serdes by its word."""
     if word == "protobuf":
         return {"": "confluent-protobuf", "url": url, "message": MESSAGE_PATH, **options}
     path = tmp_path / f"{word}.schema"

@@ -84,7 +84,7 @@ class ByReference:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a TOML file that includes another."""
+    """Return a TOML file that includes another."""
     monkeypatch.setenv("HW_TEST_KEY", "resolved-on-the-driver")
     (tmp_path / "shared.toml").write_text(SHARED)
     (tmp_path / "chain.toml").write_text(TOML)

@@ -68,7 +68,7 @@ STRICT = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
 
 def batch_of(records: Sequence[Record], begin: int = 0) -> pa.RecordBatch:
-    """Give records as the connector gives them, with two columns of the user's."""
+    """Return records as the connector gives them, with two columns of the user's."""
     size = len(records)
     return pa.RecordBatch.from_pydict({
         "key": pa.array([record.key for record in records], pa.binary()),

@@ -55,7 +55,7 @@ NOON = 1_767_225_600_000
 
 
 def cut(*values: bytes, topic: str = "t", steps: Sequence[object] = ()) -> list[list[Record]]:
-    """Give the slices of messages, each of which has a header and a key of its own."""
+    """Return the slices of messages, each of which has a header and a key of its own."""
     session = Chain([*steps, Slice(max_bytes=SMALL)]).open()
     return [
         session.send([Record(topic, value, b"key-%d" % at, Headers([("n", b"%d" % at)]))])
@@ -121,7 +121,7 @@ def work_of(*steps: object, status: bool = True, typed: bool = False, **settings
 
 
 def glued(work: Work, rows: Sequence[Any], terms: Terms, *, size: int = 1_000) -> list[dict[str, Any]]:
-    """Give what a task makes of rows, which it gets sorted and in batches of a size."""
+    """Return what a task makes of rows, which it gets sorted and in batches of a size."""
     own = [row if isinstance(row, dict) else row_of(row) for row in rows]
     in_order = sorted(own, key=lambda row: (row["topic"], row["partition"] or 0, row["offset"] or 0))
     has_status = STATUS in work.schema

@@ -108,7 +108,7 @@ class TestSpareNextTask:
 
     @pytest.fixture
     def archive(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-        """Give an archive on the path with two modules."""
+        """Return an archive on the path with two modules."""
         path = tmp_path / "packages.zip"
         with ZipFile(path, "w") as archive:
             archive.writestr("hw_in_zip_a.py", "")

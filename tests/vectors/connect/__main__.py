@@ -18,7 +18,7 @@ _BAD_JSON: Final = {"id": None, "answer": {"error": "oracle.BadJson"}}
 
 
 def answers(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Give the answer to each line that is not blank."""
+    """Return the answer to each line that is not blank."""
     for line in lines:
         if not line.strip():
             continue

@@ -39,7 +39,7 @@ class NoConstructorError(ConnectError):
 
 
 def _loaded(name: str, *catalogues: Callable[..., type[Any]]) -> type[Any]:
-    """Give the class of a Java name, of the first catalogue that has it."""
+    """Return the class of a Java name, of the first catalogue that has it."""
     if name in _NOT_FOR_US:
         raise NoConstructorError("Kafka makes no object of this")
     *others, last = catalogues
@@ -52,7 +52,7 @@ def _loaded(name: str, *catalogues: Callable[..., type[Any]]) -> type[Any]:
 
 
 def _class_of(name: str, base: type[Configured]) -> type[Any]:
-    """Give the transform or predicate of a name as a case writes it."""
+    """Return the transform or predicate of a name as a case writes it."""
     found = _loaded(name if name.startswith(_WHOLE) else _TRANSFORMS + name, transform_type, predicate_type)
     if not issubclass(found, base):
         raise ValueClassError(f"{found.__name__} is no {base.__name__}")
@@ -68,7 +68,7 @@ _made: OrderedDict[str, Any] = OrderedDict()
 
 
 def _kept(what: str, case: dict[str, Any], make: Callable[[], Any]) -> Any:
-    """Give what the same configuration made before, as the oracle does, so that its cost is that of use."""
+    """Return what the same configuration made before, as the oracle does, so that its cost is that of use."""
     key = f"{what} {case.get('class')} {case.get('converter')} {case.get('config')}"
     made = _made.get(key)
     if made is None:
@@ -98,7 +98,7 @@ def predicate_of(case: dict[str, Any]) -> Predicate:
 
 
 def described(case: dict[str, Any]) -> type[Configured]:
-    """Give the class whose configuration a case asks for."""
+    """Return the class whose configuration a case asks for."""
     return _class_of(as_text(member(case, "class")), Configured)
 
 

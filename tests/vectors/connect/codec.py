@@ -218,7 +218,7 @@ class _Writer:
         }
 
     def write(self, value: Any) -> Node | None:
-        """Give the node of a value."""
+        """Return the node of a value."""
         write = self._writers.get(value.__class__)
         if write is None:
             write = next(self._writers[kind] for kind in type(value).__mro__ if kind in self._writers)
@@ -241,7 +241,7 @@ class _Writer:
 
 
 def _java_order(pair: list[Any]) -> bytes:
-    """Give what sorts as Java's text of the JSON of a pair's key does: by units of UTF-16."""
+    """Return what sorts as Java's text of the JSON of a pair's key does: by units of UTF-16."""
     key = pair[0]
     is_text = key is not None and key["t"] == "string"
     # Keys are text nearly always, whose JSON takes a tenth of the time of an object's.
@@ -277,7 +277,7 @@ def out_bytes(data: bytes | None) -> dict[str, Any]:
 
 
 def cast(value: Any, kind: type | tuple[type, ...]) -> Any:
-    """Give a value of a class, or null; refuse another as Java's cast does."""
+    """Return a value of a class, or null; refuse another as Java's cast does."""
     if value is not None and not isinstance(value, kind):
         raise ValueClassError(f"the case has a value of class {type(value).__name__}")
     return value

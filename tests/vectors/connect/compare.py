@@ -16,7 +16,7 @@ _ADDRESS: Final = re.compile(r"@[0-9a-f]{1,8}\b")
 
 
 def agrees(case: dict[str, Any], answer: Any) -> bool:
-    """Whether the answer to a case is the one that it expects.
+    """Return whether the answer to a case is the one that it expects.
 
     Errors agree in class and stage. Cases flagged ``identity_hash`` tell of addresses in memory, and always
     agree; those flagged ``jdk_dependent`` agree but for how many digits floats are written with.
@@ -28,7 +28,7 @@ def agrees(case: dict[str, Any], answer: Any) -> bool:
 
 
 def same(operation: str, expected: Any, answer: Any) -> bool:
-    """Whether an answer is the same as the expected one."""
+    """Return whether an answer is the same as the expected one."""
     return bool(normal(operation, expected) == normal(operation, answer))
 
 
@@ -41,7 +41,7 @@ def nearly_same(operation: str, expected: Any, answer: Any) -> bool:
 
 
 def normal(operation: str, answer: Any) -> Any:
-    """Give what of an answer counts: no texts of errors, no addresses, unordered maps in one order."""
+    """Return what of an answer counts: no texts of errors, no addresses, unordered maps in one order."""
     if operation == "version" and isinstance(answer, dict):
         return {name: member for name, member in answer.items() if name != "java"}
     return _changed(answer, _without_texts, _plain)
@@ -57,7 +57,7 @@ def _changed(node: Any, change: Callable[[dict[str, Any]], Any], leaf: Callable[
 
 
 def _plain(leaf: Any) -> Any:
-    """Give a leaf without an address; numbers keep their kind, for true is no 1."""
+    """Return a leaf without an address; numbers keep their kind, for true is no 1."""
     if isinstance(leaf, str):
         return _ADDRESS.sub("@", leaf.replace("\x00", "")) if "@" in leaf else leaf  # in UTF-16, too
     return ("boolean", leaf) if isinstance(leaf, bool) else leaf
@@ -90,7 +90,7 @@ def _cut(text: str) -> str:
 
 
 def _nearest(number: str) -> str:
-    """Give the text of the nearest float of 32 bits."""
+    """Return the text of the nearest float of 32 bits."""
     try:
         return repr(struct.unpack("f", struct.pack("f", float(number)))[0])
     except OverflowError:

@@ -14,13 +14,13 @@ from tests.vectors.connect.nodes import as_text
 
 
 def version() -> dict[str, str | None]:
-    """Give the versions, the zone and the locale that answers are those of."""
+    """Return the versions, the zone and the locale that answers are those of."""
     return {"kafka": "4.3.1", "java": _java(), "tz": "UTC", "locale": "en_US"}
 
 
 @cache
 def _java() -> str | None:
-    """Give the version of the Java that is here, for the vectors tell that of the one that made them."""
+    """Return the version of the Java that is here, for the vectors tell that of the one that made them."""
     try:
         command = [str(find_java()), "-XshowSettings:properties", "-version"]
     except MissingPartError:

@@ -52,7 +52,7 @@ class Program:
         return any(each is self.headers for each in self._listed)
 
     def text(self) -> str:
-        """Give the headers' text as Java has it."""
+        """Return the headers' text as Java has it."""
         if not self._has_list():
             return "ConnectHeaders(headers=)"
         return f"ConnectHeaders(headers=[{', '.join(map(_text, self.headers))}])"
@@ -130,7 +130,7 @@ def _apply_all(headers: ConnectHeaders, _: Any, parts: list[Any]) -> None:
 
 
 def _named(key: str | None) -> str:
-    """Give a name that Python's form of a method may leave out, and Java's must have."""
+    """Return a name that Python's form of a method may leave out, and Java's must have."""
     if key is None:
         raise NullValueError("the step lacks a header's name")
     return key

@@ -43,21 +43,21 @@ def _decimal(text: str) -> Decimal:
 
 
 def present(node: Any) -> Any:
-    """Give a node that must be there."""
+    """Return a node that must be there."""
     if node is None:
         raise NullValueError("the case lacks a part that it needs")
     return node
 
 
 def member(case: Any, name: str) -> Any:
-    """Give a member that must be there, though it may be null, as one that Java then asks for its text."""
+    """Return a member that must be there, though it may be null, as one that Java then asks for its text."""
     if not isinstance(case, dict) or name not in case:
         raise NullValueError(f"the case lacks {name!r}")
     return case[name]
 
 
 def as_text(node: Any) -> str:
-    """Give a node's text; that of a null is ``null``, and that of what holds others is empty."""
+    """Return a node's text; that of a null is ``null``, and that of what holds others is empty."""
     if isinstance(node, str):
         return node
     if node is None:
@@ -68,21 +68,21 @@ def as_text(node: Any) -> str:
 
 
 def as_boolean(node: Any) -> bool:
-    """Give a node as a boolean; what is none is false."""
+    """Return a node as a boolean; what is none is false."""
     return (
         node.strip() == "true" if isinstance(node, str) else bool(node) and not isinstance(node, dict | list)
     )
 
 
 def as_int(node: Any) -> int:
-    """Give a node as an integer of 32 bits, the lowest ones; what is none is 0."""
+    """Return a node as an integer of 32 bits, the lowest ones; what is none is 0."""
     if node.__class__ is int and -_INT32 <= node < _INT32:
         return node
     return _as_integer(node, _BIT32)
 
 
 def as_long(node: Any) -> int:
-    """Give a node as an integer of 64 bits, the lowest ones; what is none is 0."""
+    """Return a node as an integer of 64 bits, the lowest ones; what is none is 0."""
     if node.__class__ is int and -_INT64 <= node < _INT64:
         return node
     return _as_integer(node, _BIT64)
@@ -104,7 +104,7 @@ def wrapped(number: int, bits: int) -> int:
 
 
 def as_bytes(node: Any) -> bytes:
-    """Give the bytes of a node's Base64, whose padding may be missing."""
+    """Return the bytes of a node's Base64, whose padding may be missing."""
     text = as_text(present(node))
     if not _BASE64.fullmatch(text):
         raise ArgumentError("expected Base64")
@@ -112,7 +112,7 @@ def as_bytes(node: Any) -> bytes:
 
 
 def bytes_of(case: dict[str, Any]) -> bytes | None:
-    """Give the bytes of a case, which has them in Base64 or as text, or not at all."""
+    """Return the bytes of a case, which has them in Base64 or as text, or not at all."""
     if case.get("b64") is not None:
         return as_bytes(case["b64"])
     if case.get("utf8") is not None:

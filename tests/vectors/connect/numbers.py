@@ -49,7 +49,7 @@ def float32_of(text: str) -> Float32:
 
 
 def _beside(number: Float32) -> list[Float32]:
-    """Give a float and its two neighbours."""
+    """Return a float and its two neighbours."""
     (bits,) = struct.unpack(">I", struct.pack(">f", number))
     near = [struct.unpack(">f", struct.pack(">I", bits + step))[0] for step in (-1, 1) if bits + step >= 0]
     return [number, *(Float32(each) for each in near if math.isfinite(each))]

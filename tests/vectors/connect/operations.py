@@ -62,7 +62,7 @@ class Stage:
 
 
 def answer(case: Case) -> Any:
-    """Give the answer to a case; an error is one, too."""
+    """Return the answer to a case; an error is one, too."""
     stage = Stage()
     try:
         return OPERATIONS.get(as_text(member(case, "op")), _unknown)(case, stage)

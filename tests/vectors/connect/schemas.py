@@ -29,7 +29,7 @@ _text_of: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def read_schema(node: Any, read_value: ReadValue) -> Schema | None:
-    """Give the schema of a node; ``read_value`` reads its default."""
+    """Return the schema of a node; ``read_value`` reads its default."""
     if node is None:
         return None
     if isinstance(node, str):
@@ -43,7 +43,7 @@ def read_schema(node: Any, read_value: ReadValue) -> Schema | None:
 
 @lru_cache(maxsize=_KEPT)
 def _of_text(text: bytes, read_value: ReadValue) -> Schema:
-    """Give the schema of an object's text: reading it costs a tenth of making the schema again."""
+    """Return the schema of an object's text: reading it costs a tenth of making the schema again."""
     return _of_object(read_json(text), read_value)
 
 
@@ -105,7 +105,7 @@ def _set_default(builder: SchemaBuilder, node: Any, read_value: ReadValue) -> No
 
 @lru_cache(maxsize=_KEPT)
 def write_schema(schema: Schema | None, write_value: WriteValue) -> Any:
-    """Give the node of a schema, the same for equal ones; ``write_value`` writes its default."""
+    """Return the node of a schema, the same for equal ones; ``write_value`` writes its default."""
     if schema is None:
         return None
     node: dict[str, Any] = {"type": schema.type.value}

@@ -39,7 +39,7 @@ class Stamp(Interceptor, frozen=True, kw_only=True):
             raise ConfigError("names that begin with 'hw.' are Headerware's own", path="header")
 
     def open(self, context: Context) -> StampStep:
-        """Give the hooks of one session."""
+        """Return the hooks of one session."""
         return StampStep(self, context)
 
 
@@ -78,9 +78,9 @@ class StampStep:
         return record.with_local("stamp", int(time_ms))
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - a stamp is as large on any record
-        """Give an upper bound of what it adds, for a ``slice`` that stands left of it."""
+        """Return an upper bound of what it adds, for a ``slice`` that stands left of it."""
         return len(self._header.encode()) + len(self._text) + 32
 
     def stats(self) -> dict[str, int]:
-        """Give the counters, for the client's ``stats()``."""
+        """Return the counters, for the client's ``stats()``."""
         return {"stamped": self._stamped}

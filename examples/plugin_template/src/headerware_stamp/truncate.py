@@ -48,7 +48,7 @@ class Truncate(PartTransform):
         self._length: int = self.options["length"]
 
     def schemaless(self, value: Any, record: Any) -> Any:  # noqa: ARG002 - what stands beside is no matter here
-        """Give a dict with the shorter text; the one that came in stays as it was."""
+        """Return a dict with the shorter text; the one that came in stays as it was."""
         text = value.get(self._field) if isinstance(value, dict) else None
         if text is None:
             return value

@@ -10,12 +10,12 @@ from headerware.connect.errors import ConnectDataError
 
 
 def base64_text(data: bytes | bytearray | memoryview) -> str:
-    """Give the Base64 of bytes."""
+    """Return the Base64 of bytes."""
     return binascii.b2a_base64(data, newline=False).decode()
 
 
 def bytes_of_base64(text: str) -> bytes:
-    """Give the bytes of Base64 as it is written, and of no other.
+    """Return the bytes of Base64 as it is written, and of no other.
 
     Raises:
         ConnectDataError: it is none, or none that :func:`base64_text` would write.

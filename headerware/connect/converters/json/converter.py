@@ -122,7 +122,7 @@ class JsonConverter(DualConverter):
         self._configured: Final = self._content(options[SCHEMA_CONTENT])
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
-        """Give the JSON of a value.
+        """Return the JSON of a value.
 
         Raises:
             ConnectDataError: the value does not fit its schema, or is of a class that JSON has nothing for.
@@ -145,7 +145,7 @@ class JsonConverter(DualConverter):
             raise
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
-        """Give the value of JSON, with its schema where there is one.
+        """Return the value of JSON, with its schema where there is one.
 
         Raises:
             ConnectDataError: it is no JSON, no envelope, or does not fit the schema.

@@ -9,7 +9,7 @@ from headerware.connect.data.struct import Struct
 
 
 def default_of(schema: Schema) -> Any:
-    """Give a schema's default as a value of this very schema, or None.
+    """Return a schema's default as a value of this very schema, or None.
 
     A struct that is a default was made before there was one, so that its own schema says none.
 

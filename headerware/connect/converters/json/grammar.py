@@ -135,7 +135,7 @@ def _text(data: bytes, codec: str) -> str:
 
 
 def _codec(data: bytes) -> str:
-    """Give the encoding of bytes without a mark, by where the zeros are, for JSON starts with ASCII."""
+    """Return the encoding of bytes without a mark, by where the zeros are, for JSON starts with ASCII."""
     zeros = tuple(byte == 0 for byte in data[:4])
     return _BY_ZEROS.get(zeros) or _BY_ZEROS.get(zeros[:2]) or "utf-8"
 

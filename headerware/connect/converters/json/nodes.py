@@ -30,7 +30,7 @@ class DigitsNeededError(Exception):
 
 
 def decimal_of(text: str) -> DecimalNumber:
-    """Give a number with a point or an exponent exactly, as Java has it: zero has no sign.
+    """Return a number with a point or an exponent exactly, as Java has it: zero has no sign.
 
     Raises:
         ConnectDataError: it has too many digits, or its exponent too large a number.
@@ -58,14 +58,14 @@ def signed_decimal_of(text: str) -> DecimalNumber:
 
 
 def truncated(number: DecimalNumber) -> int:
-    """Give the lowest 64 bits of a number's integral part, or the whole."""
+    """Return the lowest 64 bits of a number's integral part, or the whole."""
     exponent = number.as_tuple().exponent
     # Ten to the power of 64 is a multiple of two to the power of 64.
     return 0 if isinstance(exponent, int) and exponent >= 64 else int(number)
 
 
 def float64_of(number: DecimalNumber | int) -> float:
-    """Give the nearest float, infinity where there is none."""
+    """Return the nearest float, infinity where there is none."""
     try:
         return float(number)
     except OverflowError:
@@ -73,7 +73,7 @@ def float64_of(number: DecimalNumber | int) -> float:
 
 
 def float32_of(number: DecimalNumber | int) -> Float32:
-    """Give the nearest float of 32 bits, infinity where there is none."""
+    """Return the nearest float of 32 bits, infinity where there is none."""
     near = float64_of(number)
     if is_tie(near) and number != near:
         # Rounded twice, it would go to the even neighbour; it is above or below the middle.
@@ -82,14 +82,14 @@ def float32_of(number: DecimalNumber | int) -> Float32:
 
 
 def is_tie(number: float) -> bool:
-    """Whether a float may lie in the middle of two floats of 32 bits."""
+    """Return whether a float may lie in the middle of two floats of 32 bits."""
     rounded = rounded_to_float32(number)
     other = 2 * number - rounded
     return rounded != number and other == rounded_to_float32(other)
 
 
 def is_negative_zero(number: float) -> bool:
-    """Whether this is -0.0: which Java has for what is too near to zero, but not for a zero."""
+    """Return whether this is -0.0: which Java has for what is too near to zero, but not for a zero."""
     return number == 0.0 and math.copysign(1.0, number) < 0
 
 

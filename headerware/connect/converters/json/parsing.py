@@ -40,7 +40,7 @@ _LONG: Final = b"0" * (MAX_DIGITS + 1)
 
 
 def is_long(data: bytes) -> bool:
-    """Whether there may be a number of more digits than may be read."""
+    """Return whether there may be a number of more digits than may be read."""
     return len(data) > MAX_DIGITS and _LONG in data.translate(_NUMBERS)
 
 
@@ -83,7 +83,7 @@ class KafkaParser:
         return self.plain(self.exact(data))
 
     def plain(self, tree: Any) -> Any:
-        """Give what a value without a schema is, of what was read with Decimals."""
+        """Return what a value without a schema is, of what was read with Decimals."""
         return None if tree is MISSING else with_numbers(tree, _wrapped)
 
     def check_names(self, data: bytes, count: int) -> None:
@@ -135,7 +135,7 @@ class StrictParser:
         return tree
 
     def plain(self, tree: Any) -> Any:
-        """Give what a value without a schema is.
+        """Return what a value without a schema is.
 
         Raises:
             ConnectDataError: a number is out of range.

@@ -40,7 +40,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 def scalars(mode: Mode) -> Callable[[Schema], Read | None]:
-    """Give what makes the function for a schema of a primitive or logical type; None for the others."""
+    """Return what makes the function for a schema of a primitive or logical type; None for the others."""
     table, decimal, is_strict = (
         (_STRICT, _strict_decimal, True) if mode == STRICT else (_KAFKA, _decimal, False)
     )
@@ -157,7 +157,7 @@ def _decimal_of_bytes(schema: Schema, data: bytes) -> DecimalNumber:
 
 
 def _scaled(number: DecimalNumber, scale: int) -> DecimalNumber:
-    """Give a number so many digits after the point, if it needs no more."""
+    """Return a number so many digits after the point, if it needs no more."""
     missing = scale - scale_of(number)
     if number.adjusted() + scale > _MAX_DIGITS:
         raise ConnectDataError(f"expected a number of up to {_MAX_DIGITS} digits")

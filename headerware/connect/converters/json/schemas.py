@@ -33,7 +33,7 @@ _OWN: Final = {Type.ARRAY: {"items"}, Type.MAP: {"keys", "values"}, Type.STRUCT:
 
 
 def schema_text(schema: Schema | None, writers: Writers) -> str:
-    """Give a schema as JSON.
+    """Return a schema as JSON.
 
     Args:
         schema: the schema.
@@ -94,7 +94,7 @@ class SchemaReader:
         }
 
     def schema(self, tree: Any, *, in_struct: bool = False) -> Schema | None:
-        """Give the schema of JSON that was read, or None for null.
+        """Return the schema of JSON that was read, or None for null.
 
         Args:
             tree: the JSON, with Decimals.

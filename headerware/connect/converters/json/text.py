@@ -12,14 +12,14 @@ from headerware.connect.values import float32_text, float64_text
 
 
 def quoted(text: str) -> str:
-    """Give text in quotes; what lies beyond 16 bits is escaped, and so are halves of surrogate pairs."""
+    """Return text in quotes; what lies beyond 16 bits is escaped, and so are halves of surrogate pairs."""
     if text.isprintable() and (text.isascii() or max(text) < "\ud800"):
         return encode_basestring(text)
     return f'"{_SPECIAL.sub(_escaped, text)}"'
 
 
 def quoted_strictly(text: str) -> str:
-    """Give text in quotes.
+    """Return text in quotes.
 
     Raises:
         ConnectDataError: it holds half of a surrogate pair, which no reader has to accept.
@@ -30,12 +30,12 @@ def quoted_strictly(text: str) -> str:
 
 
 def float64_json(number: float) -> str:
-    """Give a number; what JSON has no number for becomes text."""
+    """Return a number; what JSON has no number for becomes text."""
     return float64_text(number) if math.isfinite(number) else f'"{float64_text(number)}"'
 
 
 def float32_json(number: float) -> str:
-    """Give a number of 32 bits; what JSON has no number for becomes text."""
+    """Return a number of 32 bits; what JSON has no number for becomes text."""
     return float32_text(number) if math.isfinite(number) else f'"{float32_text(number)}"'
 
 

@@ -24,12 +24,12 @@ _MARCH: Final = 3
 
 
 def is_leap(year: int, *, julian: bool) -> bool:
-    """Whether a year has a 29 February."""
+    """Return whether a year has a 29 February."""
     return year % 4 == 0 and (julian or year % 100 != 0 or year % 400 == 0)
 
 
 def day_of(year: int, month: int, day: int, *, julian: bool) -> int:
-    """Give the day of a date.
+    """Return the day of a date.
 
     Args:
         year: the year; 0 is the one before 1.
@@ -44,12 +44,12 @@ def day_of(year: int, month: int, day: int, *, julian: bool) -> int:
 
 
 def date_of(day: int) -> tuple[int, int, int]:
-    """Give the year, month and day of the month of a day, in the calendar of its time."""
+    """Return the year, month and day of the month of a day, in the calendar of its time."""
     return fields_of(day - EPOCH_DAY)
 
 
 def weekday_on_or_before(day: int, weekday: int) -> int:
-    """Give the last day that is such a weekday, not after the given one."""
+    """Return the last day that is such a weekday, not after the given one."""
     return day - (day - weekday + 1) % 7
 
 
@@ -93,9 +93,9 @@ class Moment:
         return self.astronomical_year if self.astronomical_year > 0 else 1 - self.astronomical_year
 
     def toordinal(self) -> int:
-        """Give the day."""
+        """Return the day."""
         return self.ordinal
 
     def weekday(self) -> int:
-        """Give the weekday, Monday being 0."""
+        """Return the weekday, Monday being 0."""
         return (self.ordinal - 1) % 7

@@ -19,7 +19,7 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def lenient_epoch_ms(year: int, month: int, day: int, of_day_ms: int) -> int:
-    """Give the milliseconds since the epoch of fields that may be out of range.
+    """Return the milliseconds since the epoch of fields that may be out of range.
 
     Args:
         year: the year; 0 is 1 BC.
@@ -38,7 +38,7 @@ def lenient_epoch_ms(year: int, month: int, day: int, of_day_ms: int) -> int:
 
 
 def fields_of(epoch_days: int) -> tuple[int, int, int]:
-    """Give the year, the month and the day of days since the epoch."""
+    """Return the year, the month and the day of days since the epoch."""
     if epoch_days >= _GREGORIAN_SINCE:
         return gregorian_fields_of(epoch_days)
     era, day_of_era = divmod(epoch_days + 719_470, 1461)
@@ -47,7 +47,7 @@ def fields_of(epoch_days: int) -> tuple[int, int, int]:
 
 
 def gregorian_fields_of(epoch_days: int) -> tuple[int, int, int]:
-    """Give the year, the month and the day of days since the epoch, as ISO 8601 has them: never Julian."""
+    """Return the year, the month and the day of days since the epoch, as ISO 8601 has them: never Julian."""
     era, day_of_era = divmod(epoch_days + 719_468, 146_097)
     leaps = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // 146_096
     year_of_era = (day_of_era - leaps) // 365
@@ -56,7 +56,7 @@ def gregorian_fields_of(epoch_days: int) -> tuple[int, int, int]:
 
 
 def _from_march(year: int, day_of_year: int) -> tuple[int, int, int]:
-    """Give the date of a day of a year that begins in March, so that the leap day is its last."""
+    """Return the date of a day of a year that begins in March, so that the leap day is its last."""
     month = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * month + 2) // 5 + 1
     return (year, month + 3, day) if month < 10 else (year + 1, month - 9, day)
@@ -73,7 +73,7 @@ def java_date_text(epoch_ms: int) -> str:
 
 
 def _gregorian_days(year: int, month: int) -> int:
-    """Give the first day of a month, in days since the epoch."""
+    """Return the first day of a month, in days since the epoch."""
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     leaps = year_of_era // 4 - year_of_era // 100

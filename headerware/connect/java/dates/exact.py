@@ -40,7 +40,7 @@ class PatternRule(NamedTuple):
     reason: str
 
     def broken_by(self, letters: frozenset[str]) -> bool:
-        """Whether a pattern of these letters is refused."""
+        """Return whether a pattern of these letters is refused."""
         return bool(letters & self.letters) and not letters & self.without
 
 
@@ -115,7 +115,7 @@ def exact_reader(pieces: Sequence[Piece]) -> Callable[[str], datetime | None]:
 
 
 def _builder(fields: Sequence[Piece]) -> Callable[[Sequence[str]], datetime | None]:
-    """Give a function that builds the local time of the fields' texts."""
+    """Return a function that builds the local time of the fields' texts."""
     places = {piece.letter: at for at, piece in enumerate(fields) if piece.letter not in _ZONES}
     plain = all(not _is_name(piece) for piece in fields) and frozenset(places) in _PLAIN
     if plain:

@@ -60,7 +60,7 @@ def _int64(sign: str, digits: str) -> int | None:
 
 
 def _int32(sign: str, digits: str, exponent: int) -> int:
-    """Give the lowest bits of what fits into 64; else the nearest end, or without its fraction."""
+    """Return the lowest bits of what fits into 64; else the nearest end, or without its fraction."""
     whole = len(digits) + exponent
     if digits == "0" or whole <= 0:
         # The rounding of what is nearly one is Java's.

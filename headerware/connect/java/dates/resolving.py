@@ -32,7 +32,7 @@ _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def epoch_ms(fields: Fields) -> int:
-    """Give the local milliseconds since the epoch, less the offset of the zone where one is set."""
+    """Return the local milliseconds since the epoch, less the offset of the zone where one is set."""
     days, of_day = divmod(_time_of_day(fields, _places(fields)), DAY_MS)
     if "week_year" in fields and _places(fields)["week_year"] > _places(fields).get("year", 0):
         made = _date_of_week(fields, days)
@@ -42,7 +42,7 @@ def epoch_ms(fields: Fields) -> int:
 
 
 def _places(fields: Fields) -> dict[str, int]:
-    """Give the order in which fields were set, from 1."""
+    """Return the order in which fields were set, from 1."""
     return {name: place for place, name in enumerate(fields, 1)}
 
 
@@ -67,7 +67,7 @@ def _year(fields: Fields) -> int:
 
 
 def _day(fields: Fields, carried: int) -> int:
-    """Give the day, in the calendar of its time.
+    """Return the day, in the calendar of its time.
 
     Args:
         fields: the fields.
@@ -115,7 +115,7 @@ def _chosen(places: Mapping[str, int]) -> frozenset[str]:
 
 
 def _day_in(fields: Fields, year: int, chosen: frozenset[str], *, julian: bool) -> int:
-    """Give the day that the chosen fields make in one of the two calendars."""
+    """Return the day that the chosen fields make in one of the two calendars."""
     if "month" not in chosen:
         first = day_of(year, 1, 1, julian=julian)
         if "day_of_year" in chosen:
@@ -148,12 +148,12 @@ def _on_or_before(day: int, weekday: int) -> int:
 
 
 def _first_week(first: int) -> int:
-    """Give the Sunday on or before the first day of a year or month, which opens its first week."""
+    """Return the Sunday on or before the first day of a year or month, which opens its first week."""
     return weekday_on_or_before(first, _SUNDAY)
 
 
 def _date_of_week(fields: Fields, carried: int) -> dict[str, int]:
-    """Give the era, year, month and day of a year of weeks, a week and a weekday."""
+    """Return the era, year, month and day of a year of weeks, a week and a weekday."""
     week, weekday = fields.get("week_of_year", 1), fields.get("weekday", _SUNDAY)
     if not 1 <= weekday <= _WEEK:
         # Such weekdays still count from Monday, 1.

@@ -233,5 +233,5 @@ _OTHERS: Final[dict[str, Callable[[int], Step]]] = {
 
 
 def step_of(piece: Piece) -> Step:
-    """Give the function that reads a piece's field."""
+    """Return the function that reads a piece's field."""
     return _OTHERS.get(piece.letter, _number_step(piece.letter))(piece.width)

@@ -125,7 +125,7 @@ def _astronomical_year(parts: Parts) -> int:
 
 
 def _first_day(parts: Parts, year: int) -> int:
-    """Give the day of 1 January of a year."""
+    """Return the day of 1 January of a year."""
     return day_of(year, 1, 1, julian=isinstance(parts, Moment) and year <= CUTOVER_YEAR)
 
 
@@ -134,7 +134,7 @@ def _day_in_year(parts: Parts) -> int:
 
 
 def _week(parts: Parts) -> int:
-    """Give the number of a week: weeks open on Sunday, the first one has 1 January."""
+    """Return the number of a week: weeks open on Sunday, the first one has 1 January."""
     day, year = parts.toordinal(), _astronomical_year(parts)
     opening = weekday_on_or_before(day, _SUNDAY)
     if opening + 6 >= _first_day(parts, year + 1):
@@ -143,7 +143,7 @@ def _week(parts: Parts) -> int:
 
 
 def _week_year(parts: Parts) -> int:
-    """Give the year that a week counts for."""
+    """Return the year that a week counts for."""
     year = _astronomical_year(parts)
     left = _first_day(parts, year + 1) - parts.toordinal()
     # Before the year 1, Java looks for the weekday of the next 1 January in the other era.
@@ -158,7 +158,7 @@ def _week_in_month(parts: Parts) -> int:
 
 
 def _first_of_month(parts: Parts) -> int:
-    """Give the first day of the month; October 1582 lacks ten days."""
+    """Return the first day of the month; October 1582 lacks ten days."""
     day = parts.toordinal()
     first = day - parts.day + 1
     year, month, _ = date_of(first) if isinstance(parts, Moment) else (parts.year, parts.month, 1)

@@ -33,7 +33,7 @@ class NamedZone(NamedTuple):
     saving: timedelta | None = None
 
     def to_utc(self, local_ms: int) -> int:
-        """Give the milliseconds since the epoch of a local time.
+        """Return the milliseconds since the epoch of a local time.
 
         Raises:
             ConnectDataError: there is no time zone database.
@@ -45,7 +45,7 @@ class NamedZone(NamedTuple):
         return local_ms - offset // _MILLISECOND
 
     def local(self, epoch_ms: int) -> tuple[int, tuple[str, str, str]]:
-        """Give the local time, and the zone as ``Z`` has it with its short and long names.
+        """Return the local time, and the zone as ``Z`` has it with its short and long names.
 
         Raises:
             ConnectDataError: there is no time zone database.
@@ -72,7 +72,7 @@ def _within(epoch_ms: int) -> datetime:
 
 
 def _rows(*rows: str) -> dict[str, NamedZone]:
-    """Give the zones of every name, in the order in which Java looks for them."""
+    """Return the zones of every name, in the order in which Java looks for them."""
     zones: dict[str, NamedZone] = {}
     for row in rows:
         key, long, short, summer_long, summer_short, saves = row.split("|")

@@ -49,19 +49,19 @@ class CharacterReader:
         """The flags that are on where the reader stands, such as ``i``."""
 
     def peek(self) -> str:
-        """Give the next token, or nothing at the end; comments are skipped where they are on."""
+        """Return the next token, or nothing at the end; comments are skipped where they are on."""
         if "x" in self.flags:
             self._skip_comments()
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def next(self) -> str:
-        """Give the next token and pass it."""
+        """Return the next token and pass it."""
         char = self.peek()
         self._at += bool(char)
         return char
 
     def raw(self) -> str:
-        """Give the next token and pass it, white space and all."""
+        """Return the next token and pass it, white space and all."""
         char = self._tokens[self._at] if self._at < len(self._tokens) else ""
         self._at += bool(char)
         return char
@@ -75,7 +75,7 @@ class CharacterReader:
         return char
 
     def follows(self, *wanted: str) -> bool:
-        """Whether these are the next tokens."""
+        """Return whether these are the next tokens."""
         at = self._at
         found = all(self.next() == each for each in wanted)
         self._at = at
@@ -90,7 +90,7 @@ class CharacterReader:
         return PatternSyntaxError(f"{problem}, at character {self._at}")
 
     def cased(self, chars: CharSet) -> CharSet:
-        """Give a set with both cases where case does not count."""
+        """Return a set with both cases where case does not count."""
         return chars.any_case(beyond_ascii="u" in self.flags) if "i" in self.flags else chars
 
     def escaped(self) -> CharSet | str:
@@ -114,7 +114,7 @@ class CharacterReader:
         return char[-1]
 
     def braced(self) -> str:
-        """Give what stands between braces."""
+        """Return what stands between braces."""
         self.raw()
         inner = ""
         while (char := self.raw()) and char != "}":

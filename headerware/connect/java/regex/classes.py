@@ -40,7 +40,7 @@ class CharSet(NamedTuple):
         return ~(~self | ~other)
 
     def any_case(self, *, beyond_ascii: bool) -> CharSet:
-        """Give the set with the other case of each letter, of ASCII's letters only or of all."""
+        """Return the set with the other case of each letter, of ASCII's letters only or of all."""
         return self | (_any_unicode_case(self) if beyond_ascii else _any_ascii_case(self))
 
     def pattern(self) -> str:
@@ -58,7 +58,7 @@ class CharSet(NamedTuple):
 
 
 def char_set(*ranges: tuple[int, int]) -> CharSet:
-    """Give the set of these ranges, in any order."""
+    """Return the set of these ranges, in any order."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:
@@ -69,7 +69,7 @@ def char_set(*ranges: tuple[int, int]) -> CharSet:
 
 
 def of_text(text: str) -> CharSet:
-    """Give the set of a text's characters."""
+    """Return the set of a text's characters."""
     return char_set(*((ord(char), ord(char)) for char in text))
 
 
@@ -113,7 +113,7 @@ def _any_unicode_case(chars: CharSet) -> CharSet:
 
 @cache
 def _case_variants() -> dict[int, tuple[int, ...]]:
-    """Give the characters that are the same letter in another case: by what Java folds them to."""
+    """Return the characters that are the same letter in another case: by what Java folds them to."""
     folded: dict[str, list[int]] = {}
     for code in range(_LAST_CASED + 1):
         char = chr(code)
@@ -167,7 +167,7 @@ _CASED: Final = frozenset({"Lu", "Ll", "Lt"})
 
 
 def property_set(name: str, *, any_case: bool) -> CharSet | None:
-    """Give the characters of a property, or None where it is not one of those that are known here.
+    """Return the characters of a property, or None where it is not one of those that are known here.
 
     Args:
         name: what stands between the braces, such as ``Alpha``, ``Lu``, ``IsL``, ``gc=Lu`` or ``IsLetter``.

@@ -137,7 +137,7 @@ class JavaPattern:
         )
 
     def _means_the_same(self, text: str) -> bool:
-        """Whether RE2 finds in a text what Java would."""
+        """Return whether RE2 finds in a text what Java would."""
         without = self._without
         if text.isascii():
             fits = True

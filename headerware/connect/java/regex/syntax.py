@@ -94,7 +94,7 @@ class PatternReader(CharacterReader):
         self._least = 0
 
     def written(self) -> str:
-        """Give the whole pattern, as ``re`` writes it.
+        """Return the whole pattern, as ``re`` writes it.
 
         Raises:
             PatternSyntaxError: it cannot be read.

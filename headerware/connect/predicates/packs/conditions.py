@@ -41,7 +41,7 @@ _TRUE_OR_FALSE: Final = Check("[true, false]", _refuse_other)
 
 
 def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
-    """Give the keys that say what a value must be.
+    """Return the keys that say what a value must be.
 
     Args:
         prefix: what their names begin with, such as ``field``.
@@ -195,7 +195,7 @@ class _Operand:
         self._key: Final = key
 
     def of(self, value: Any) -> Any:
-        """Give what is configured, as what a value is."""
+        """Return what is configured, as what a value is."""
         found = self._by_class.get(type(value))
         if found is None:
             kind = _KINDS.get(type(value))

@@ -19,7 +19,7 @@ _GETTERS: Final = 64
 
 
 def _null(_struct: Struct) -> None:
-    """Give what a schema has that lacks the field."""
+    """Return what a schema has that lacks the field."""
 
 
 class FieldReader:
@@ -42,7 +42,7 @@ class FieldReader:
         self._getters: dict[int, tuple[Schema, Callable[[Struct], Any]]] = {}
 
     def __call__(self, value: Any) -> Any:
-        """Give the field of a key or value.
+        """Return the field of a key or value.
 
         Raises:
             ConnectDataError: the key or value, or something on the way, has no fields.

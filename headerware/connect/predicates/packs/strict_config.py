@@ -21,12 +21,12 @@ class StrictConfig(ConfigDef):
     """
 
     def keys(self, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
-        """Give the keys, in order; they are the same in both modes."""
+        """Return the keys, in order; they are the same in both modes."""
         del mode
         return super().keys(STRICT)
 
     def parse(self, given: Mapping[str, Any] | None, mode: Mode = STRICT) -> dict[str, Any]:
-        """Give every key's value, of its type.
+        """Return every key's value, of its type.
 
         Args:
             given: what is configured, as text or as Python has it.

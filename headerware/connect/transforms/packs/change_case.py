@@ -71,7 +71,7 @@ class ChangeCase(Rename):
     )
 
     def renaming(self) -> Callable[[str], str]:
-        """Give what writes a name in the other convention."""
+        """Return what writes a name in the other convention."""
         source, target = _CASES[self.options["from"]], _CASES[self.options["to"]]
         if source is target:
             return lambda name: name

@@ -98,7 +98,7 @@ class ContentRouter(Transform):
         self._legal: dict[tuple[str, str | None], str] = {}
 
     def apply(self, record: Any) -> Any:
-        """Give the record for its topic.
+        """Return the record for its topic.
 
         Raises:
             ConnectDataError: it chooses no topic, and that is an error, or one that Kafka does not take.

@@ -28,7 +28,7 @@ def struct_of(schema: Schema, value: Any, purpose: str) -> Struct:
 
 
 def without_missing(edits: Edits[E], schema: Schema, key: str) -> Edits[E]:
-    """Give those edits whose fields a schema has.
+    """Return those edits whose fields a schema has.
 
     Args:
         edits: the edits.

@@ -87,7 +87,7 @@ class FieldToHeaders(PartTransform):
         self._skips: Final[bool] = self.options["skip.missing.or.null"]
 
     def apply(self, record: Any) -> Any:
-        """Give the record with headers of its key or value.
+        """Return the record with headers of its key or value.
 
         Raises:
             ConnectDataError: a field is missing or null, and that is an error.
@@ -108,7 +108,7 @@ class FieldToHeaders(PartTransform):
         return made
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give the dict, perhaps without the fields, and the headers.
+        """Return the dict, perhaps without the fields, and the headers.
 
         Raises:
             ConnectDataError: it is no dict, or a field is missing or null, and that is an error.
@@ -166,7 +166,7 @@ class FieldToHeaders(PartTransform):
 
 
 def _without(value: dict[str, Any], steps: tuple[str, ...]) -> dict[str, Any]:
-    """Give a copy of a dict without a field in it."""
+    """Return a copy of a dict without a field in it."""
     name, *rest = steps
     if name not in value or (rest and value[name] is None):
         return value

@@ -63,7 +63,7 @@ class FilterByExpression(Transform):
         self._absent: Final[str] = self.options[MISSING]
 
     def apply(self, record: Any) -> Any:
-        """Give the record, or None to drop it.
+        """Return the record, or None to drop it.
 
         Raises:
             AbsentValueError: the expression reads what the record lacks, and that is an error.

@@ -49,7 +49,7 @@ class FilterByField(PartTransform):
         self._wanted: Final = self.options["filter.type"] == "include"
 
     def apply(self, record: Any) -> Any:
-        """Give the record, or None to drop it.
+        """Return the record, or None to drop it.
 
         Raises:
             ConnectDataError: the field is missing, and that is an error, or cannot be compared.

@@ -93,7 +93,7 @@ class Hash(PartTransform):
                 self.options[name] = _HIDDEN
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Give the record as it is where nothing in it is to be hashed.
+        """Return the record as it is where nothing in it is to be hashed.
 
         Raises:
             ConnectDataError: a null is to be hashed, and that is an error.
@@ -105,7 +105,7 @@ class Hash(PartTransform):
         return record
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give the value with the digests.
+        """Return the value with the digests.
 
         Raises:
             ConnectDataError: a field is missing, or cannot be hashed.
@@ -199,7 +199,7 @@ def _utf8(value: str, where: str) -> bytes:
 
 
 def _text_schema(schema: Schema, where: str) -> Schema:
-    """Give the schema of a field's digest; a name, such as of a UUID, holds for it no more."""
+    """Return the schema of a field's digest; a name, such as of a UUID, holds for it no more."""
     if schema.type not in _TYPES or (schema.name is not None and schema.type is not Type.STRING):
         raise ConnectDataError(f"expected text, bytes or an integer to hash for {where}, found {schema}")
     if schema.type is Type.STRING and schema.name is None and schema.default is None:

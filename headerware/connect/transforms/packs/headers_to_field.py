@@ -83,7 +83,7 @@ class HeadersToField(PartTransform):
         self._element: Final = Schema(PRIMITIVES[self.options["type"]], optional=True)
 
     def apply(self, record: Any) -> Any:
-        """Give the record with its headers in its key or value.
+        """Return the record with its headers in its key or value.
 
         Raises:
             ConnectDataError: a header is of another type, or the value has a field of the name.
@@ -95,7 +95,7 @@ class HeadersToField(PartTransform):
         return made
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give the dict with the fields.
+        """Return the dict with the fields.
 
         Raises:
             ConnectDataError: it is no dict, or has a field of the name.

@@ -118,7 +118,7 @@ class KeyToValue(Transform):
         self._plans: dict[tuple[int, int], tuple[Schema | None, Schema, _Plan]] = {}
 
     def apply(self, record: Any) -> Any:
-        """Give the record with the key in its value.
+        """Return the record with the key in its value.
 
         Raises:
             ConnectDataError: the key has no such field, or the value has one already.
@@ -146,7 +146,7 @@ class KeyToValue(Transform):
         return made
 
     def _read(self, key: Any, path: FieldPath | None) -> Any:
-        """Give a part of a key that has no schema, or whose value has none."""
+        """Return a part of a key that has no schema, or whose value has none."""
         found = key
         if path is not None and key is not None:
             if isinstance(key, Struct):
@@ -188,7 +188,7 @@ class KeyToValue(Transform):
     def _part(
         self, key_schema: Schema | None, path: FieldPath | None
     ) -> tuple[Schema | None, Callable[[Any], Any]]:
-        """Give the schema of a part of keys, and what reads it; no schema where it is passed over."""
+        """Return the schema of a part of keys, and what reads it; no schema where it is passed over."""
         if key_schema is None or (path is not None and key_schema.type is not Type.STRUCT):
             if key_schema is None and self._skips:
                 return None, _itself
@@ -232,7 +232,7 @@ def _itself(key: Any) -> Any:
 
 
 def _schema_of(record: Any) -> Schema | None:
-    """Give the schema of a record's key, where need be of its class; None for a null without one."""
+    """Return the schema of a record's key, where need be of its class; None for a null without one."""
     key = record.key
     if isinstance(key, Struct):
         return key.schema

@@ -35,7 +35,7 @@ class DictRows:
         self._names: Final = names
 
     def event(self, change: Any) -> Event:
-        """Give the event of a change.
+        """Return the event of a change.
 
         Raises:
             ConnectDataError: there is no row, or it lacks a column.

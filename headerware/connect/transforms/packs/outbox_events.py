@@ -77,7 +77,7 @@ def no_unit(name: str) -> ConnectDataError:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Give the text of a column.
+    """Return the text of a column.
 
     Raises:
         ConnectDataError: it is none.
@@ -88,7 +88,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def partition_of(value: Any) -> int | None:
-    """Give the partition that a column chooses; None where it chooses none.
+    """Return the partition that a column chooses; None where it chooses none.
 
     Raises:
         ConnectDataError: it is no partition's number.
@@ -101,7 +101,7 @@ def partition_of(value: Any) -> int | None:
 
 
 def is_empty(payload: Any) -> bool:
-    """Whether a payload is null, or a text or bytes with nothing in it but white space."""
+    """Return whether a payload is null, or a text or bytes with nothing in it but white space."""
     return payload is None or (isinstance(payload, str | bytes) and not payload.strip())
 
 

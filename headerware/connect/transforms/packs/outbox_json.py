@@ -46,7 +46,7 @@ class NotExpandableError(ValueError):
 
 
 def parsed(text: str) -> Any:
-    """Give the object or array of a JSON text.
+    """Return the object or array of a JSON text.
 
     Raises:
         NotExpandableError: it is none, or an object has a name twice.
@@ -60,7 +60,7 @@ def parsed(text: str) -> Any:
 
 
 def expanded(text: str, name: str, *, keeps_nulls: bool) -> SchemaAndValue:
-    """Give the value of a JSON text, with a schema.
+    """Return the value of a JSON text, with a schema.
 
     Args:
         text: the text of an object or array.
@@ -140,7 +140,7 @@ class _Schemas:
         return SchemaBuilder.array(element).optional().build()
 
     def _merged(self, schemas: list[Schema]) -> Schema:
-        """Give the schema with all fields; what was only null before gives way."""
+        """Return the schema with all fields; what was only null before gives way."""
         fields: dict[str, Schema] = {}
         for schema in schemas:
             for field in schema.fields:

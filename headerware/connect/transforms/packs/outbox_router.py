@@ -66,7 +66,7 @@ class OutboxRouter(Transform):
         self._plans: dict[int, tuple[Schema, StructRows]] = {}
 
     def apply(self, record: Any) -> Any:
-        """Give the event of a row, or None where it brings none.
+        """Return the event of a row, or None where it brings none.
 
         Raises:
             ConnectDataError: the row lacks a column, or the change is none that an outbox has.
@@ -118,7 +118,7 @@ class OutboxRouter(Transform):
 
 
 def _is_change(record: Any) -> bool:
-    """Whether a record's value is a change that Debezium captured."""
+    """Return whether a record's value is a change that Debezium captured."""
     schema, value = record.value_schema, record.value
     if schema is None:
         return isinstance(value, dict) and "op" in value and "after" in value
@@ -128,7 +128,7 @@ def _is_change(record: Any) -> bool:
 
 
 def _routing(regex: str, text: str) -> Callable[[str], str]:
-    """Give what makes the topic of the column that chooses it."""
+    """Return what makes the topic of the column that chooses it."""
     pattern = java_pattern(regex, path="route.topic.regex")
     try:
         replace = replacement(pattern, text)

@@ -72,7 +72,7 @@ class StructRows:
         self._envelopes: dict[tuple[Schema, str, int | None], Schema] = {}
 
     def event(self, change: Struct) -> Event:
-        """Give the event of a change.
+        """Return the event of a change.
 
         Raises:
             ConnectDataError: there is no row, or a column is null that may not be.
@@ -165,7 +165,7 @@ class StructRows:
 
 
 def _envelope_name(row: str | None, routed_by: str) -> str:
-    """Give the row's name with the topic's before its last word."""
+    """Return the row's name with the topic's before its last word."""
     if row is None:
         return routed_by
     space, dot, last = row.rpartition(".")

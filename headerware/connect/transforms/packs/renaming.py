@@ -46,10 +46,10 @@ class Rename(PartTransform):
 
     @abstractmethod
     def renaming(self) -> Callable[[str], str]:
-        """Give what gives the new name of an old one."""
+        """Return what gives the new name of an old one."""
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give the value with its fields renamed.
+        """Return the value with its fields renamed.
 
         Raises:
             ConnectDataError: it is no dict, or two fields would have one name.
@@ -111,7 +111,7 @@ class Rename(PartTransform):
         return made, convert
 
     def _part(self, schema: Schema) -> tuple[Schema, Callable[[Any], Any] | None]:
-        """Give what a field's schema becomes, and how its values get there; nothing where they stay."""
+        """Return what a field's schema becomes, and how its values get there; nothing where they stay."""
         if schema.type is Type.STRUCT:
             return self._struct(schema)
         if schema.type in _HOLDERS and schema.value_schema is not None:
@@ -127,7 +127,7 @@ _HOLDERS: Final = frozenset({Type.ARRAY, Type.MAP})
 def _holder(
     schema: Schema, made: Schema, convert: Callable[[Any], Any]
 ) -> tuple[Schema, Callable[[Any], Any]]:
-    """Give the schema of an array or map of what is renamed; a map's keys are no fields, and stay."""
+    """Return the schema of an array or map of what is renamed; a map's keys are no fields, and stay."""
 
     def each(value: Any) -> Any:
         return None if value is None else convert(value)

@@ -87,7 +87,7 @@ class SetField(PartTransform):
         self._schema: Final = None if kind is None else self._field.marked(_schema(kind))
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Give the dict with the field.
+        """Return the dict with the field.
 
         Raises:
             ConnectDataError: it is no dict, or the expression cannot be evaluated.
@@ -134,7 +134,7 @@ def _schema(kind: str) -> Schema:
 
 
 def _fitting(schema: Schema, value: Any) -> Any:
-    """Give what an expression gave, as a field's value, or refuse it."""
+    """Return what an expression gave, as a field's value, or refuse it."""
     if isinstance(value, datetime) and value.microsecond % 1000:
         raise ConnectDataError("the expression gives a point in time that is finer than a millisecond")
     if schema.type in _FLOATS and type(value) is int and int(float(value)) != value:

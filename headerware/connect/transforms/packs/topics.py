@@ -16,7 +16,7 @@ _RULE: Final = (
 
 
 def legal_topic(name: str) -> str:
-    """Give a topic's name that a record's contents gave.
+    """Return a topic's name that a record's contents gave.
 
     Raises:
         ConnectDataError: Kafka does not take it, or has the topic for itself.
@@ -27,7 +27,7 @@ def legal_topic(name: str) -> str:
 
 
 def legal_topic_option(name: str, path: str) -> str:
-    """Give a topic's name that is configured.
+    """Return a topic's name that is configured.
 
     Args:
         name: the name.
@@ -42,7 +42,7 @@ def legal_topic_option(name: str, path: str) -> str:
 
 
 def topic_text(value: Any) -> str:
-    """Give the text of a value that is to be a topic's name, or a part of one.
+    """Return the text of a value that is to be a topic's name, or a part of one.
 
     Raises:
         ConnectDataError: it is neither text nor an integer.

@@ -14,7 +14,7 @@ _HEIGHT: Final = 10
 
 
 def traffic_bar(traffic: Traffic, longest: int) -> Html:
-    """Give a bar of what came in and, behind it, what went out.
+    """Return a bar of what came in and, behind it, what went out.
 
     Args:
         traffic: what moved.
@@ -27,7 +27,7 @@ def traffic_bar(traffic: Traffic, longest: int) -> Html:
 
 
 def budget_bar(share: Decimal, state: str) -> Html:
-    """Give a bar of how much of a budget is spent.
+    """Return a bar of how much of a budget is spent.
 
     Args:
         share: the part of it, 1 for all.
@@ -62,5 +62,5 @@ def _part(kind: str, begin: int, width: int) -> Html | None:
 
 
 def _scaled(size: int, longest: int) -> int:
-    """Give a length; the least that is anything is still seen."""
+    """Return a length; the least that is anything is still seen."""
     return max(size * _WIDTH // longest, 2) if size and longest else 0

@@ -15,7 +15,7 @@ class Html(str):
 
 
 def element(tag: str, /, *parts: str | None, **attributes: str | float | None) -> Html:
-    """Give an element.
+    """Return an element.
 
     Args:
         tag: its tag.
@@ -31,5 +31,5 @@ def element(tag: str, /, *parts: str | None, **attributes: str | float | None) -
 
 
 def joined(*parts: str | None) -> Html:
-    """Give parts one behind the other; plain text is escaped, None is nothing."""
+    """Return parts one behind the other; plain text is escaped, None is nothing."""
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts if part))

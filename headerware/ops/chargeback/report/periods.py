@@ -98,7 +98,7 @@ def _fitting(first: datetime, last: datetime) -> tuple[str, str, _Following | No
 def _empty(
     first: datetime, last: datetime, form: str, following: _Following | None
 ) -> dict[str, list[Traffic]]:
-    """Give every bar from the first to the last, so that quiet times are seen."""
+    """Return every bar from the first to the last, so that quiet times are seen."""
     labels: dict[str, list[Traffic]] = {}
     moment = first
     while following is not None and moment.strftime(form) <= last.strftime(form):

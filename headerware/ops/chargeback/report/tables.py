@@ -47,7 +47,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ranked_table(found: Ranking, layout: Layout, currency: str) -> Html:
-    """Give a table by rank, and the others behind it, folded.
+    """Return a table by rank, and the others behind it, folded.
 
     Args:
         found: the rows.
@@ -66,7 +66,7 @@ def ranked_table(found: Ranking, layout: Layout, currency: str) -> Html:
 
 
 def period_table(found: Periods, currency: str) -> Html:
-    """Give the figures behind the chart, folded; quiet times are left out."""
+    """Return the figures behind the chart, folded; quiet times are left out."""
     every = [*filter(None, [found.earlier]), *found.bars, *filter(None, [found.timeless])]
     listed = [period for period in every if period.traffic != Traffic()]
     rows = [
@@ -83,7 +83,7 @@ def period_table(found: Periods, currency: str) -> Html:
 
 
 def budget_note(bill: Bill) -> Below:
-    """Give what tells how much of its budget an owner has spent."""
+    """Return what tells how much of its budget an owner has spent."""
 
     def note(row: Row) -> Html | None:
         budget = bill.prices.budgets.get(row.name) if row.name is not None else None

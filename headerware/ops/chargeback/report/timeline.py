@@ -16,7 +16,7 @@ _LABELS: Final = 4
 
 
 def chart(found: Periods, currency: str) -> Html:
-    """Give the chart; nothing where there are no bars.
+    """Return the chart; nothing where there are no bars.
 
     Args:
         found: the bars.

@@ -59,7 +59,7 @@ def write_report(
 
 
 def report_html(bill: Bill, *, title: str = TITLE, at: datetime | None = None) -> str:
-    """Give a bill as the text of an HTML page; the arguments are those of :func:`write_report`."""
+    """Return a bill as the text of an HTML page; the arguments are those of :func:`write_report`."""
     time = periods(bill.by_hour, bill.prices.decimals)
     made = (at or datetime.now(UTC)).astimezone(UTC)
     body = element(
@@ -119,7 +119,7 @@ def _tile(label: str, figure: str, more: str, kind: str = "") -> Html:
 
 
 def _outgoing(bill: Bill) -> tuple[str, str]:
-    """Give the figure of outgoing traffic, and what is to be said of it."""
+    """Return the figure of outgoing traffic, and what is to be said of it."""
     if bill.unknown and not bill.sources:
         return "unknown", "reads are not known"
     records = count_text(bill.total.records_out, "record")
@@ -161,7 +161,7 @@ def _rankings(bill: Bill) -> list[Html]:
 
 
 def _layouts(bill: Bill) -> list[tuple[Layout, Mapping[str | None, Traffic] | Mapping[str, Traffic]]]:
-    """Give the tables by rank; where no reads are known at all, each says so of every name."""
+    """Return the tables by rank; where no reads are known at all, each says so of every name."""
     unread = frozenset(each.topic for each in bill.unknown)
     every: frozenset[str] | None = frozenset() if bill.sources or not unread else None
     payers = Layout(caption="Who pays, and for how much", noun="owner", unread=every, below=budget_note(bill))

@@ -92,7 +92,7 @@ def _start(lines: list[str], header: int) -> int:
 
 
 def _index(document: dict[str, Any], here: list[Place], kind: TableKind, table: dict[str, Any]) -> int:
-    """Give the index of the table before which another of a kind belongs."""
+    """Return the index of the table before which another of a kind belongs."""
     key = _KEY[kind]
     wanted = key(table)
     own = [index for index, place in enumerate(here) if place.kind == kind]

@@ -62,7 +62,7 @@ class TomlStore(Store):
         return _sound(self._read(self._path))
 
     def problems(self) -> list[Problem]:
-        """Give all that is wrong with the file, each with its line.
+        """Return all that is wrong with the file, each with its line.
 
         Raises:
             RegistryError: it cannot be read.

@@ -101,7 +101,7 @@ def _properties(path: str | None) -> dict[str, str]:
 
 
 def _default_snapshot(servers: str, topic: str) -> Path:
-    """Give a file in the user's cache, by topic and cluster."""
+    """Return a file in the user's cache, by topic and cluster."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cluster = hashlib.sha256(",".join(sorted(servers.split(","))).encode()).hexdigest()[:16]
     return Path(cache) / "headerware" / "registry" / f"{topic}-{cluster}.snapshot"

@@ -189,7 +189,7 @@ TREES: Final = st.recursive(
 
 
 def _reached(value: Any, steps: tuple[str, ...]) -> bool:
-    """Whether the secret lies at the end of the steps, or in what is there."""
+    """Return whether the secret lies at the end of the steps, or in what is there."""
     for step in steps:
         if not isinstance(value, dict) or step not in value:
             return False

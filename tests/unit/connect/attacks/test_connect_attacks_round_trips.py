@@ -67,7 +67,7 @@ def _decimals(scale: int) -> st.SearchStrategy[Any]:
 
 
 def _schema(schema: Schema, **facts: Any) -> Schema:
-    """Give a schema with other facts."""
+    """Return a schema with other facts."""
     own = {name: getattr(schema, name) for name in ("optional", "name", "version", "doc", "parameters")}
     if schema.type is Type.STRUCT:
         own["fields"] = schema.fields
@@ -80,7 +80,7 @@ def _schema(schema: Schema, **facts: Any) -> Schema:
 
 @st.composite
 def _described(draw: st.DrawFn, inner: st.SearchStrategy[Sample], *, struct_defaults: bool) -> Sample:
-    """Give a sample with a name, a doc and so on, that may be optional, or have a default."""
+    """Return a sample with a name, a doc and so on, that may be optional, or have a default."""
     schema, values = draw(inner)
     facts = draw(
         st.fixed_dictionaries({"optional": st.booleans()}, optional={"doc": _TEXT, "version": _integers(32)})

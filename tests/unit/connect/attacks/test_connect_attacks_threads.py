@@ -53,7 +53,7 @@ def impatient() -> Iterator[None]:
 
 
 def schema_of(number: int) -> Schema:
-    """Give a schema, always a new object, with its fields in an order of its own."""
+    """Return a schema, always a new object, with its fields in an order of its own."""
     fields = [("secret", STRING_SCHEMA), ("number", INT64_SCHEMA), (f"other{number}", STRING_SCHEMA)]
     builder = SchemaBuilder.struct()
     for name, schema in fields[number % 3 :] + fields[: number % 3]:

@@ -18,7 +18,7 @@ MS = 1_483_425_001_864
 
 
 def kafka(pattern: str) -> DateFormat:
-    """Give a lenient format."""
+    """Return a lenient format."""
     return DateFormat(pattern, "kafka_4_3")
 
 

@@ -50,12 +50,12 @@ PRICES = Decimal.schema(2)
 
 
 def cast_whole(spec: str, schema: Schema | None, value: Any, mode: Mode = STRICT) -> Any:
-    """Give a record's value, cast."""
+    """Return a record's value, cast."""
     return Cast.Value({"spec": spec}, mode=mode).apply(record(schema, value)).value
 
 
 def record(schema: Schema | None, value: Any) -> SourceRecord:
-    """Give a record of a value."""
+    """Return a record of a value."""
     return SourceRecord(topic="t", value_schema=schema, value=value)
 
 

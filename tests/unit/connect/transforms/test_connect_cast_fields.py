@@ -38,12 +38,12 @@ WIDE = (
 
 
 def record(schema: Schema | None, value: Any) -> SourceRecord:
-    """Give a record of a value."""
+    """Return a record of a value."""
     return SourceRecord(topic="t", value_schema=schema, value=value)
 
 
 def wide() -> Struct:
-    """Give a struct with all kinds of fields."""
+    """Return a struct with all kinds of fields."""
     return Struct.of(WIDE, {"id": 5, "nested": {"n": 6, "s": "8"}, "a.b": "9"})
 
 

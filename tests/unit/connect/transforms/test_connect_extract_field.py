@@ -34,7 +34,7 @@ MODES = pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
 
 
 def extracted(config: dict[str, Any], record: SourceRecord = RECORD, mode: Any = "strict") -> tuple[Any, Any]:
-    """Give the schema and the value of what is extracted."""
+    """Return the schema and the value of what is extracted."""
     made = ExtractField.Value(config, mode=mode).apply(record)
     return made.value_schema, made.value
 

@@ -44,7 +44,7 @@ MODES = pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
 
 
 def flat(value: Any, mode: Any = "strict", schema: Any = None, **config: Any) -> Any:
-    """Give a value that is flat."""
+    """Return a value that is flat."""
     return Flatten.Value(config, mode=mode).apply(SourceRecord(value_schema=schema, value=value)).value
 
 

@@ -33,7 +33,7 @@ ALL = {
 
 
 def sink(value: Any = None, *, schema: Schema | None = None) -> SinkRecord:
-    """Give a sink's record of a struct, or of another value."""
+    """Return a sink's record of a struct, or of another value."""
     if value is None:
         schema, value = SCHEMA, Struct.of(SCHEMA, {"a": "v"})
     return SinkRecord("orders", 3, value_schema=schema, value=value, kafka_offset=42, timestamp=5)

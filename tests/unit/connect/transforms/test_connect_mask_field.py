@@ -70,7 +70,7 @@ VALUES: dict[str, Any] = {
 
 
 def struct_with(config: dict[str, Any], mode: Any = "strict", **values: Any) -> Struct:
-    """Give the struct of all types with fields masked."""
+    """Return the struct of all types with fields masked."""
     record = SourceRecord(value_schema=SCHEMA, value=Struct.of(SCHEMA, VALUES | values))
     made = MaskField.Value(config, mode=mode).apply(record)
     assert made.value_schema is SCHEMA
@@ -80,7 +80,7 @@ def struct_with(config: dict[str, Any], mode: Any = "strict", **values: Any) -> 
 
 
 def dict_with(config: dict[str, Any], value: Any, mode: Any = "strict") -> Any:
-    """Give a dict with fields masked."""
+    """Return a dict with fields masked."""
     return MaskField.Value(config, mode=mode).apply(SourceRecord(value=value)).value
 
 

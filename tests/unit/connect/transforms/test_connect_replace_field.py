@@ -39,7 +39,7 @@ PLAIN: dict[str, Any] = {"a": 1, "b": "t", "in": {"x": 2, "y": "u"}}
 
 
 def both(config: dict[str, Any], mode: Any = "strict", plain: dict[str, Any] = PLAIN) -> dict[str, Any]:
-    """Give what is left of a struct, having looked that as much is left of a dict."""
+    """Return what is left of a struct, having looked that as much is left of a dict."""
     transform = ReplaceField.Value(config, mode=mode)
     value = Struct.of(SCHEMA, plain)
     made = transform.apply(SourceRecord(topic="t", value_schema=SCHEMA, value=value))

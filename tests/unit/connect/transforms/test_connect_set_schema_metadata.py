@@ -36,7 +36,7 @@ MODES = pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
 
 
 def renamed(record: SourceRecord = RECORD, mode: Any = "strict", **config: str) -> SourceRecord:
-    """Give a record with another name and version; ``_`` stands for a dot in the keys."""
+    """Return a record with another name and version; ``_`` stands for a dot in the keys."""
     keys = {key.replace("_", "."): value for key, value in config.items()}
     made: SourceRecord = SetSchemaMetadata.Value(keys, mode=mode).apply(record)
     return made

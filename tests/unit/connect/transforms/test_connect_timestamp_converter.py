@@ -41,12 +41,12 @@ TARGETS = {"string": STRING_SCHEMA, "unix": INT64_SCHEMA, "Date": Date.SCHEMA, "
 
 
 def record(schema: Schema | None, value: Any) -> SourceRecord:
-    """Give a record of a value."""
+    """Return a record of a value."""
     return SourceRecord(topic="t", value_schema=schema, value=value)
 
 
 def converted(schema: Schema | None, value: Any, mode: Mode, /, **config: Any) -> Any:
-    """Give a record, converted; an underscore in a key stands for a dot."""
+    """Return a record, converted; an underscore in a key stands for a dot."""
     given = {name.replace("_", "."): text for name, text in config.items()}
     return TimestampConverter.Value(given, mode=mode).apply(record(schema, value))
 

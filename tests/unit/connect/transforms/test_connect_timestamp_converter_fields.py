@@ -40,18 +40,18 @@ EVENT = (
 
 
 def record(schema: Schema | None, value: Any) -> SourceRecord:
-    """Give a record of a value."""
+    """Return a record of a value."""
     return SourceRecord(topic="t", value_schema=schema, value=value)
 
 
 def converted(schema: Schema | None, value: Any, mode: Mode, /, **config: Any) -> Any:
-    """Give a record, converted; an underscore in a key stands for a dot."""
+    """Return a record, converted; an underscore in a key stands for a dot."""
     given = {name.replace("_", "."): text for name, text in config.items()}
     return TimestampConverter.Value(given, mode=mode).apply(record(schema, value))
 
 
 def event(**values: Any) -> Struct:
-    """Give a struct with points in time."""
+    """Return a struct with points in time."""
     return Struct.of(EVENT, {"ts": MOMENT, "inner": {"at": MOMENT}, "n": 1} | values)
 
 

@@ -16,7 +16,7 @@ MS = 1_483_425_001_864
 
 
 def routed(config: dict[str, Any], mode: Mode, *, topic: str | None = "t", timestamp: int | None = MS) -> Any:
-    """Give the topic that a record is routed to."""
+    """Return the topic that a record is routed to."""
     return TimestampRouter(config, mode=mode).apply(SourceRecord(topic=topic, timestamp=timestamp)).topic
 
 

@@ -29,7 +29,7 @@ SCHEMA = (
 
 
 def record(**values: Any) -> SourceRecord:
-    """Give a record of a struct."""
+    """Return a record of a struct."""
     struct = Struct.of(SCHEMA, {"id": 7, "name": "n", "in": {"x": 1}} | values)
     return SourceRecord(topic="t", key="old", value_schema=SCHEMA, value=struct)
 

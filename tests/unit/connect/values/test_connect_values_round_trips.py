@@ -121,7 +121,7 @@ def _without_blanks(text: str) -> str:
 
 
 def _as_numbers(text: str) -> list[object]:
-    """Give a text's parts, and its numbers as such, for integers among floats are written as floats."""
+    """Return a text's parts, and its numbers as such, for integers among floats are written as floats."""
     parts = re.split(r'("(?:[^"\\]|\\.)*"|[\[\]{},])', text)
     return [
         float(part) if re.fullmatch(r"-?[0-9][0-9.E-]*", part) and _is_float(part) else part for part in parts

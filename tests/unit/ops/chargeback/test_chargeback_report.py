@@ -63,7 +63,7 @@ class Page(HTMLParser):
         return " ".join(self.texts)
 
     def tables(self) -> list[tuple[list[Decimal], Decimal]]:
-        """Give the amounts of each table, and what it says their sum is."""
+        """Return the amounts of each table, and what it says their sum is."""
         found: list[tuple[list[Decimal], Decimal]] = []
         amounts: list[Decimal] = []
         for row in self.cells:

@@ -1,0 +1,84 @@
+"""The bounded cache: a dict of the entries that were used lately."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class BoundedCache(dict[Key, Value]):
+    """Keep what was used lately, in two generations.
+
+    New entries go to the young generation, and so do old ones that are asked for again. When the young one
+    is full, the old one is forgotten and the young one becomes the old one. So the half that was used last always
+    stays, and where an entry is young ``cache[key]`` costs no more than in a dict. There is no lock: threads
+    that meet here make a value twice at worst.
+
+    Args:
+        max_entries: how many entries are kept.
+        make: makes the value of a key that is not there; without it, such a key is a KeyError.
+        max_cost: how much all entries may cost together; one that costs more than half of it is not kept.
+        cost: the cost of an entry, such as its size in bytes; needed with ``max_cost``.
+    """
+
+    __slots__ = ("_cost", "_costs", "_half_cost", "_half_entries", "_make", "_old")
+
+    def __init__(
+        self,
+        max_entries: int,
+        make: Callable[[Key], Value] | None = None,
+        *,
+        max_cost: int = 0,
+        cost: Callable[[Key, Value], int] | None = None,
+    ) -> None:
+        super().__init__()
+        self._half_entries: Final = max(1, max_entries // 2)
+        self._half_cost: Final = max_cost // 2
+        self._make: Final = make
+        self._cost: Final = cost
+        self._costs = 0
+        self._old: dict[Key, Value] = {}
+
+    def __missing__(self, key: Key) -> Value:
+        """Return an old entry, or a new one; either is young from now on."""
+        if key in (old := self._old):
+            value = old[key]
+        elif self._make is not None:
+            value = self._make(key)
+        else:
+            raise KeyError(key)
+        self[key] = value
+        return value
+
+    def get(self, key: Key, default: Value | None = None) -> Value | None:  # type: ignore[override]
+        """Return an entry, or the default; nothing is made."""
+        if key in self or key in self._old:
+            return self[key]
+        return default
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        """Keep an entry, unless it costs too much."""
+        cost = self._cost(key, value) if self._cost is not None else 0
+        if cost > self._half_cost:
+            return
+        if len(self) >= self._half_entries or self._costs + cost > self._half_cost:
+            self._old = dict(self)
+            super().clear()
+            self._costs = 0
+        self._costs += cost
+        super().__setitem__(key, value)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        self._old = {}
+        self._costs = 0
+
+    def total(self) -> int:
+        """Count the entries of both generations."""
+        return len(self.keys() | self._old.keys())

@@ -1,0 +1,23 @@
+"""What a name that is not known was probably meant to be."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the known name that is most like a name, or None if none is; case is passed over first."""
+    names = list(known)
+    folded = name.casefold()
+    same = (each for each in names if each.casefold() == folded)
+    return next(same, None) or next(iter(get_close_matches(name, names, n=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``did you mean 'x'? `` for the known name that is most like a name, or nothing."""
+    near = closest(name, known)
+    return "" if near is None else f"did you mean {near!r}? "

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headerware.core.atomic_files import created_file, replace_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestReplaceFile:
+    def test_keeps_the_mode_of_the_file_that_is_there(self, tmp_path: Path) -> None:
+        target = tmp_path / "file"
+        target.write_bytes(b"old")
+        target.chmod(0o640)
+        replace_file(target, b"new")
+        assert target.read_bytes() == b"new"
+        assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+    def test_a_new_file_is_its_owners_alone(self, tmp_path: Path) -> None:
+        replace_file(tmp_path / "file", b"new")
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+
+    def test_what_fails_leaves_the_old_content_and_nothing_else(self, tmp_path: Path) -> None:
+        target = tmp_path / "file"
+        target.write_bytes(b"old")
+
+        def fail(_: int) -> None:
+            raise OSError("no owner")
+
+        with pytest.raises(OSError, match="no owner"):
+            replace_file(target, b"new", prepare=fail)
+        assert target.read_bytes() == b"old"
+        assert names_in(tmp_path) == ["file"]
+
+    def test_the_descriptor_is_that_of_the_new_file(self, tmp_path: Path) -> None:
+        seen: list[int] = []
+        replace_file(tmp_path / "file", b"new", mode=0o644, prepare=seen.append)
+        assert seen
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+class TestCreatedFile:
+    def test_appears_when_it_is_whole(self, tmp_path: Path) -> None:
+        target = tmp_path / "file"
+        with created_file(target) as temporary:
+            temporary.write_bytes(b"new")
+            assert not target.exists()
+        assert target.read_bytes() == b"new"
+        assert names_in(tmp_path) == ["file"]
+
+    def test_never_takes_the_place_of_another(self, tmp_path: Path) -> None:
+        target = tmp_path / "file"
+        target.write_bytes(b"old")
+        with pytest.raises(FileExistsError), created_file(target) as temporary:
+            temporary.write_bytes(b"new")
+        assert target.read_bytes() == b"old"
+        assert names_in(tmp_path) == ["file"]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from headerware.core.bounded_cache import BoundedCache
+
+
+class TestBoundedCache:
+    def test_makes_each_value_once(self) -> None:
+        made: list[int] = []
+
+        def make(key: int) -> int:
+            made.append(key)
+            return key * 2
+
+        cache = BoundedCache(8, make)
+        assert [cache[3], cache[3], cache[4]] == [6, 6, 8]
+        assert made == [3, 4]
+
+    def test_keeps_no_more_than_it_may(self) -> None:
+        cache = BoundedCache[int, int](100, lambda key: key)
+        for key in range(10_000):
+            assert cache[key] == key
+            assert cache.total() <= 100
+
+    def test_keeps_what_is_used_while_others_flood_it(self) -> None:
+        made: list[int] = []
+
+        def make(key: int) -> int:
+            made.append(key)
+            return key
+
+        cache = BoundedCache(10, make)
+        for key in range(1, 1_000):
+            assert cache[0] == 0
+            assert cache[key] == key
+        assert made.count(0) == 1
+
+    def test_without_make_what_is_not_there_is_missing(self) -> None:
+        cache = BoundedCache[str, int](4)
+        with pytest.raises(KeyError):
+            cache["a"]
+        assert cache.get("a") is None
+        cache["a"] = 1
+        assert cache.get("a") == cache["a"] == 1
+
+    def test_an_old_entry_is_young_again_when_it_is_asked_for(self) -> None:
+        cache = BoundedCache[int, int](4)
+        cache[1], cache[2], cache[3] = 1, 2, 3
+        assert cache.get(1) == 1
+        assert cache.get(1) == 1
+        cache[4] = cache[5] = 5
+        assert cache.get(1) == 1
+        assert cache.get(2) is None
+
+    def test_entries_together_cost_no_more_than_they_may(self) -> None:
+        cache = BoundedCache[int, bytes](1_000, max_cost=100, cost=lambda _, value: len(value))
+        cache[0] = bytes(51)
+        assert cache.get(0) is None, "one that costs more than half is not kept"
+        for key in range(1, 100):
+            cache[key] = bytes(20)
+            assert cache.total() * 20 <= 100
+
+    def test_forgets_everything(self) -> None:
+        cache = BoundedCache[int, int](4)
+        cache[1], cache[2], cache[3] = 1, 2, 3
+        cache.clear()
+        assert [cache.get(key) for key in (1, 2, 3)] == [None, None, None]
+        assert cache.total() == 0
