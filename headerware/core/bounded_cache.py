@@ -15,9 +15,9 @@ class BoundedCache(dict[Key, Value]):
     """Keep what was used lately, in two generations.
 
     New entries go to the young generation, and so do old ones that are asked for again. When the young one
-    is full, the old one is forgotten and the young one becomes the old one. So the half that was used last always
-    stays, and where an entry is young ``cache[key]`` costs no more than in a dict. There is no lock: threads
-    that meet here make a value twice at worst.
+    is full, the old one is forgotten, and the young one becomes the old one. So the half that was used last
+    always stays, and ``cache[key]`` costs no more than in a dict where the entry is young. There is no lock:
+    threads that meet here make a value twice at worst.
 
     Args:
         max_entries: how many entries are kept.
