@@ -14,14 +14,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from headerware.core.errors import PluginError
-from headerware.core.hooks import HOOKS, SERVICES, Interceptor, has_hook
+from headerware.core.hooks import HOOKS, Interceptor, has_hook
+from headerware.core.services import SERVICE_ARGUMENTS
 from headerware.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GROUP: Final = "headerware.interceptors"
-_CALLED: Final = MappingProxyType({**HOOKS, **SERVICES})
+_OPEN: Final = MappingProxyType({"open": ("context",)})
+_CALLED: Final = MappingProxyType({**HOOKS, **_OPEN, **SERVICE_ARGUMENTS})
 Kind = TypeVar("Kind")
 
 
@@ -164,7 +166,7 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
     opens_something = callable(opens) and getattr(opens, "__func__", opens) is not Interceptor.open
     if has_hook(interceptor) or opens_something:
         if not isinstance(interceptor, type):  # whose hooks still want a self
-            called = {"open": SERVICES["open"]} if opens_something else _CALLED
+            called = _OPEN if opens_something else _CALLED
             require_arguments(interceptor, called, path=path)
         return
     shown = interceptor if isinstance(interceptor, type) else type(interceptor)
