@@ -49,8 +49,7 @@ class Catalogue(Generic[Kind]):
     ) -> None:
         self.what: Final = what
         self.base: Final = base
-        self.built_in: Final = MappingProxyType(dict(built_in))
-        """Our own, as ``word: "module:Class"``."""
+        self._built_in: Final = dict(built_in)
         self._group: Final = group
 
     def __call__(self, word: str, *, path: str = "") -> type[Kind]:
@@ -69,14 +68,23 @@ class Catalogue(Generic[Kind]):
             raise self.unknown(word, path=path)
         return self.checked(loaded, word, path=path)
 
+    @property
+    def built_in(self) -> Mapping[str, str]:
+        """Our own, as ``word: "module:Class"``."""
+        return MappingProxyType(self._built_in)
+
+    def add(self, built_in: Mapping[str, str]) -> None:
+        """Add some of our own, as ``word: "module:Class"``."""
+        self._built_in.update(built_in)
+
     def names(self) -> tuple[str, ...]:
         """Return all words, those of plug-ins too, in alphabetical order."""
-        return tuple(sorted({*self.built_in, *(entry.name for entry in self.entries())}))
+        return tuple(sorted({*self._built_in, *(entry.name for entry in self.entries())}))
 
     def find(self, word: str, *, path: str = "") -> Any:
         """Load what a word stands for, whatever it is; None if nothing has this name."""
-        if word in self.built_in:
-            return load_symbol(self.built_in[word])
+        if word in self._built_in:
+            return load_symbol(self._built_in[word])
         entry = self.entry(word, path=path)
         return None if entry is None else self.imported(entry, path=path)
 
@@ -132,22 +140,10 @@ class InterceptorCatalogue(Catalogue[Interceptor]):
 interceptor_type: Final = InterceptorCatalogue(
     "interceptor type",
     Interceptor,
-    {
-        "compact": "headerware.interceptors.compact:Compact",
-        "compress": "headerware.interceptors.compress:Compress",
-        "dedup": "headerware.interceptors.dedup:Dedup",
-        "schema": "headerware.interceptors.schema:Schema",
-        "serialize": "headerware.interceptors.serialize:Serialize",
-        "sign": "headerware.interceptors.sign:Sign",
-        "slice": "headerware.interceptors.slice:Slice",
-        "trace": "headerware.interceptors.trace:Trace",
-        "trail": "headerware.interceptors.trail:Trail",
-        "transforms": "headerware.interceptors.transforms:Transforms",
-    },
+    {},
     GROUP,
 )
-"""The interceptors, by word; others come by entry points of the group ``headerware.interceptors``."""
-BUILT_IN: Final = interceptor_type.built_in
+"""The interceptors, by word: our own, which the package adds, and those of the group of entry points."""
 
 
 def load_symbol(home: str) -> Any:
