@@ -31,8 +31,7 @@ from headerware.clients.messages import message_of, record_of
 from headerware.clients.offsets import Place, place_of, positioned
 from headerware.clients.serde_errors import as_client_error, as_message
 from headerware.core.errors import HeaderwareError
-from headerware.core.record import Record
-from headerware.core.verified import LOCAL, Verified
+from headerware.core.record import VERIFIED, Record, Verified
 
 _C: Final[Any] = confluent_kafka.Consumer
 _c_poll = _C.poll
@@ -311,7 +310,7 @@ class InboxConsumer(PartitionsConsumer):
 
         It is there as long as the message is, and as the message keeps the headers that it came with.
         """
-        found: Verified | None = self.local(message).get(LOCAL)
+        found: Verified | None = self.local(message).get(VERIFIED)
         return found
 
 

@@ -7,7 +7,6 @@ a Kafka connector are taken, too; how they are read is handed in with :func:`use
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import ConfigError
@@ -15,6 +14,7 @@ from headerware.core.files import Read, read_sources, read_text
 from headerware.core.hooks import Interceptor
 from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
+from headerware.core.suggestions import closest
 
 if TYPE_CHECKING:
     import os
@@ -198,7 +198,7 @@ def _aliases(value: Any) -> list[str]:
 
 
 def _unknown_alias(key: str, alias: str, known: list[str]) -> ConfigError:
-    near = get_close_matches(alias, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = closest(alias, known)
+    hint = f"; did you mean {near!r}?" if near else ""
     listed = ", ".join(known) or "none"
     return ConfigError(f"'{ALIASES}' does not list the alias {alias!r} (listed: {listed}){hint}", path=key)

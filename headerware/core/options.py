@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -27,6 +26,7 @@ import msgspec
 
 from headerware.core.errors import ConfigError
 from headerware.core.plugins import interceptor_type
+from headerware.core.suggestions import did_you_mean
 from headerware.core.topics import check_patterns
 
 if TYPE_CHECKING:
@@ -254,8 +254,7 @@ def _below(path: str, option: str) -> str:
 
 
 def _unknown(option: str, known: set[str], declared: Declared) -> ConfigError:
-    near = get_close_matches(option, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(option, known)
     return ConfigError(
         f"{declared.type!r} has no such option; {hint}it has: {', '.join(sorted(known))}",
         path=_below(declared.path, option),

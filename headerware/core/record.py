@@ -1,15 +1,17 @@
-"""The record: what flows through a chain, and never changes under anyone's hands."""
+"""The record, which flows through a chain and never changes; and what a step has verified of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headerware.core.headers import EMPTY, Headers
-from headerware.core.verified import LOCAL, Verified
+
+VERIFIED: Final = "verified"
+"""Where a record carries its :class:`Verified` in ``record.local``."""
 
 
 class TimestampType(IntEnum):
@@ -18,6 +20,40 @@ class TimestampType(IntEnum):
     NOT_AVAILABLE = 0
     CREATE_TIME = 1
     LOG_APPEND_TIME = 2
+
+
+class Verified(msgspec.Struct, frozen=True, gc=False):
+    """What was verified of a consumed record, in ``record.verified`` and ``consumer.verified(message)``.
+
+    Of a message that was put together from slices it is that of the first slice: all slices of a message have
+    one signer.
+
+    Args:
+        key_id: the key that signed.
+        key_version: its version.
+        signed_at_ms: when, by the signer's clock, in milliseconds since the epoch.
+        cluster: the cluster that it was signed for; empty where the signer did not know it.
+        topic: the topic that it was signed for.
+        producer: the session that signed, 8 bytes drawn at random.
+        sequence: the number of the record in that session.
+        uncovered: the names of the headers that were added later and that nobody vouches for, in order.
+        set_aside: these headers themselves, where the application is to get them; no step sees them.
+    """
+
+    key_id: str
+    key_version: int
+    signed_at_ms: int
+    cluster: str
+    topic: str
+    producer: bytes
+    sequence: int
+    uncovered: tuple[str, ...] = ()
+    set_aside: Headers = EMPTY
+
+    @property
+    def signer(self) -> tuple[str, bytes]:
+        """The key's id and the session that signed with it: the same for all slices of one message."""
+        return self.key_id, self.producer
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -51,7 +87,7 @@ class Record(msgspec.Struct, frozen=True):
     def verified(self) -> Verified | None:
         """What a step has verified of a consumed record; None if none has."""
         local = self.local
-        return None if local is None else local.get(LOCAL)
+        return None if local is None else local.get(VERIFIED)
 
     def replace(self, **changes: Any) -> Record:
         """Return a copy with some fields changed."""

@@ -20,7 +20,7 @@ from headerware.core.header_text import encode_text, text_bytes
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
-from headerware.core.verified import Verified
+from headerware.core.record import Verified
 from headerware.interceptors.sign_replay import ReplayWindow
 from headerware.interceptors.sign_verify import TOPIC, Require, Rules, Uncovered, Verifying
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem

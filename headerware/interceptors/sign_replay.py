@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from headerware.core.errors import SignatureError, position
 
 if TYPE_CHECKING:
-    from headerware.core.verified import Verified
+    from headerware.core.record import Verified
 
 PRODUCERS_MAX: Final = 1024
 

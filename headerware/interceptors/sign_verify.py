@@ -12,8 +12,7 @@ import msgspec
 from headerware.core.errors import KeyringError, SignatureError, WireFormatError
 from headerware.core.header_text import decode_text
 from headerware.core.headers import EMPTY, Headers, HeaderValue, Pair
-from headerware.core.record import Record
-from headerware.core.verified import LOCAL, Verified
+from headerware.core.record import VERIFIED, Record, Verified
 from headerware.keyring.signature import (
     HEADER,
     STAMP_BYTES,
@@ -137,7 +136,7 @@ class Verifying:
         mine = None if local is None else local.get(_UNSETTLED)
         if local is None or mine is None or mine.by is not self:
             return record
-        verified: Verified = local[LOCAL]
+        verified: Verified = local[VERIFIED]
         if mine.missing:
             raise _uncovered(mine.missing)
         if self._window is not None:
@@ -236,8 +235,8 @@ class Verifying:
                     set_aside=Headers.trusted(later) if passes else EMPTY,
                 )
             if unsettled is None:
-                return {LOCAL: verified}
-            return {LOCAL: verified, _UNSETTLED: unsettled(verified, record, covered)}
+                return {VERIFIED: verified}
+            return {VERIFIED: verified, _UNSETTLED: unsettled(verified, record, covered)}
 
         return check
 

@@ -32,7 +32,6 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -40,6 +39,7 @@ import msgspec
 from headerware.core.errors import ConfigError
 from headerware.core.options import refused
 from headerware.core.plain_files import read_plain
+from headerware.core.suggestions import did_you_mean
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
@@ -209,8 +209,7 @@ def _wrong(error: msgspec.ValidationError, path: str) -> ConfigError:
     place = found["place"] or ""
     last = re.sub(r"\d+", "", place).rpartition(".")[2]
     known = _KINDS[last].__struct_fields__
-    near = get_close_matches(found["field"], known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(found["field"], known)
     where = f"{place}.{found['field']}" if place else found["field"]
     return ConfigError(f"unknown key; {hint}known: {', '.join(known)}", path=f"{path}: {where}")
 

@@ -17,9 +17,8 @@ from headerware.core.context import Context
 from headerware.core.errors import InterceptorError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
-from headerware.core.record import Record
+from headerware.core.record import Record, Verified
 from headerware.core.session import Session
-from headerware.core.verified import Verified
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.interceptors.sign_replay import PRODUCERS_MAX, ReplayWindow
 from headerware.interceptors.slice import Slice

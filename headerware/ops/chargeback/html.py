@@ -1,8 +1,85 @@
-"""How the report looks: light and dark as the reader's system is, narrow and wide, and on paper."""
+"""What the page is written with: markup that escapes, figures as text, and the style."""
 
 from __future__ import annotations
 
+from datetime import datetime
+from decimal import Decimal
+from html import escape
 from typing import Final
+
+_VOID: Final = frozenset({"meta"})
+
+
+class Html(str):
+    """Text that is markup already; made by :func:`element` and :func:`joined` only."""
+
+    __slots__ = ()
+
+
+def element(tag: str, /, *parts: str | None, **attributes: str | float | None) -> Html:
+    """Return an element.
+
+    Args:
+        tag: its tag.
+        parts: what it holds; plain text is escaped, None is nothing.
+        attributes: by name; ``class_`` is ``class``, underscores inside are hyphens, None is left out.
+    """
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Html(f"<{tag}{written}>" if tag in _VOID else f"<{tag}{written}>{joined(*parts)}</{tag}>")
+
+
+def joined(*parts: str | None) -> Html:
+    """Return parts one behind the other; plain text is escaped, None is nothing."""
+    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts if part))
+
+
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def bytes_text(size: int) -> str:
+    """Write a size in the largest binary unit that it fills: ``1.50 GiB``."""
+    if size < 1024:
+        return f"{size} B"
+    scaled = [(Decimal(size) / 1024**power, unit) for power, unit in enumerate(_UNITS, start=1)]
+    value, unit = next((each for each in scaled if each[0] < 1000), scaled[-1])
+    return f"{value:.{_decimals(value)}f} {unit}"
+
+
+def count_text(count: int, noun: str = "") -> str:
+    """Write a count with separators, and what is counted where that is told: ``1,204 records``."""
+    if not noun:
+        return f"{count:,}"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def money_text(amount: Decimal, currency: str = "") -> str:
+    """Write an amount that is rounded already."""
+    return f"{amount:,f} {currency}".rstrip()
+
+
+def share_text(part: Decimal | int, whole: Decimal | int) -> str:
+    """Write what part of a whole something is, in percent; nothing of nothing is 0%."""
+    if not whole:
+        return "0%"
+    percent = Decimal(part) * 100 / Decimal(whole)
+    if 0 < percent < Decimal("0.1"):
+        return "less than 0.1%"
+    return f"{percent:.1f}%"
+
+
+def moment_text(moment: datetime) -> str:
+    """Write a moment in UTC, to the minute."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _decimals(value: Decimal) -> int:
+    """Three digits are enough to compare by."""
+    return 2 if value < 10 else 1 if value < 100 else 0
+
 
 STYLE: Final = """
 :root {
