@@ -113,7 +113,7 @@ class Consumer(InboxConsumer):
         self._silenced: list[TopicPartition] = []
         self._begins_first = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._simple = not self._offsets.gathers
-        self._ticks = session.has("poll") or self._offsets.gathers
+        self._ticks = session.polls or self._offsets.gathers
         self._next_tick = self._next_commit = 0.0
         self._repeated = self._refused = 0
         self._logged: set[tuple[str | None, str]] = set()
@@ -410,7 +410,7 @@ def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
     raw["enable.auto.offset.store"] = False
     callback = raw.get("on_commit")
-    if callable(callback) or (callback is None and session.has("on_commit")):
+    if callable(callback) or (callback is None and session.hears_commits):
         raw["on_commit"] = commit_callback(session, callback)
     return raw
 

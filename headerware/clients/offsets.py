@@ -83,7 +83,7 @@ class Offsets:
     def __init__(self, session: Session, first_waiting: Callable[[Place], int | None]) -> None:
         self._session = session
         self._first_waiting = first_waiting
-        self.gathers: Final = session.gathers
+        self.gathers: Final = session.reassembles
         self._fresh: set[Place] = set()
         self._watermarks: dict[Place, int] = {}
         self._positions: dict[Place, tuple[int, str | None]] = {}

@@ -34,11 +34,11 @@ from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
-from headerware.core.fold import Outcome
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
+from headerware.core.runner import Outcome
 
 _C: Final[Any] = confluent_kafka.Producer
 _c_init, _c_produce, _c_len, _c_close = _C.__init__, _C.produce, _C.__len__, _C.close

@@ -16,9 +16,9 @@ from headerware.clients.deliveries import Deliveries
 from headerware.clients.groups import clamped
 from headerware.clients.messages import wire_headers
 from headerware.clients.raw import unless_chained
-from headerware.core.fold import Outcome, flat
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
 from headerware.core.session import Session
 
 _C: Final[Any] = confluent_kafka.Producer
