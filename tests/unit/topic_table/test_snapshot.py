@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.core.errors import WireFormatError
-from headerware.registry.topic_table.rows import TableRecord
-from headerware.registry.topic_table.snapshot import (
+from headerware.topic_table.rows import TableRecord
+from headerware.topic_table.snapshot import (
     Snapshot,
     decode_snapshot,
     encode_snapshot,

@@ -1,4 +1,7 @@
-"""What a table in a topic knows at one moment: rows that are served, and rows that are being read."""
+"""The rows of a table: the last value of each key, in the order in which it was written.
+
+:class:`TableState` has them twice while the topic is read: those that are served, and those that are coming.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,74 @@ import time
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
-
-from headerware.registry.topic_table.rows import Rows
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from headerware.registry.topic_table.reader import Batch
-    from headerware.registry.topic_table.snapshot import Snapshot
+    from collections.abc import Iterable, Iterator
 
 Listener = Callable[[bytes, bytes | None], None]
-AnyRows = TypeVar("AnyRows", bound=Rows)
 
-_log = logging.getLogger("headerware.registry")
+_log = logging.getLogger("headerware.topic_table")
+
+
+class TableRecord(NamedTuple):
+    """One record of the topic.
+
+    Attributes:
+        offset: where it stands; of two records, the one with the lower offset was first.
+        key: the row's key, or None, which names no row.
+        value: the row's value, or None, which removes the row.
+    """
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Rows:
+    """Fold records, each taken in once and in the order of their offsets, into rows.
+
+    A subclass may fold them into something else besides, as the registry's ledger does; it is filled anew
+    whenever the topic is read again from its beginning. The table calls it under a lock of its own.
+    """
+
+    def __init__(self) -> None:
+        # By key, in the order of offsets.
+        self._records: dict[bytes, TableRecord] = {}
+
+    def apply(self, record: TableRecord) -> bool:
+        """Take in the next record, and tell whether a row has changed."""
+        if record.key is None:
+            return False
+        before = self._records.pop(record.key, None)
+        if record.value is not None:
+            self._records[record.key] = record
+        return record.value != (None if before is None else before.value)
+
+    def fill(self, records: Iterable[TableRecord]) -> None:
+        """Take in records that were saved, in the order of their offsets."""
+        for record in records:
+            self.apply(record)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return a row's value, or None where there is no such row."""
+        record = self._records.get(key)
+        return None if record is None else record.value
+
+    def records(self) -> list[TableRecord]:
+        """Return the record behind each row, in the order of offsets."""
+        return list(self._records.values())
+
+    def changes_since(self, earlier: Rows) -> Iterator[tuple[bytes, bytes | None]]:
+        """Return the key and the present value, or None, of each row in which this differs from another."""
+        for key in earlier._records.keys() - self._records.keys():
+            yield key, None
+        for key, record in self._records.items():
+            if record.value != earlier.get(key):
+                yield key, record.value
+
+
+AnyRows = TypeVar("AnyRows", bound=Rows)
 
 
 class TableState(Generic[AnyRows]):
@@ -29,10 +88,9 @@ class TableState(Generic[AnyRows]):
 
     Args:
         make_rows: makes empty rows.
-        snapshot: what to serve until the topic is read, or None.
     """
 
-    def __init__(self, make_rows: Callable[[], AnyRows], snapshot: Snapshot | None) -> None:
+    def __init__(self, make_rows: Callable[[], AnyRows]) -> None:
         self.moved: Final[Condition] = Condition()
         """Guards all that is here, and is notified when it changes."""
         self.rows: AnyRows = make_rows()
@@ -48,9 +106,11 @@ class TableState(Generic[AnyRows]):
         self._listeners: list[Listener] = []
         self._untold: deque[tuple[bytes, bytes | None]] = deque()
         self._telling = Lock()
-        if snapshot is not None:
-            self.rows.fill(snapshot.records)
-            self.complete_ms = min(snapshot.complete_ms, _now_ms())  # by a clock that may have been ahead
+
+    def restore(self, records: Iterable[TableRecord], complete_ms: int) -> None:
+        """Serve the rows of a snapshot until the topic is read."""
+        self.rows.fill(records)
+        self.complete_ms = min(complete_ms, _now_ms())  # by a clock that may have been ahead
 
     def begin(self, goal: int | None) -> None:
         """Begin to read the topic anew; until that is done, the rows are not whole.
@@ -63,15 +123,15 @@ class TableState(Generic[AnyRows]):
             self._coming, self._goal, self.position = self._make_rows(), goal, -1
             self.moved.notify_all()
 
-    def take(self, batch: Batch) -> None:
-        """Take in the next records."""
+    def take(self, records: Iterable[TableRecord], position: int) -> None:
+        """Take in the next records, and the position behind them."""
         with self.moved:
-            for record in batch.records:
+            for record in records:
                 if self._coming is not None:
                     self._coming.apply(record)
                 elif self.rows.apply(record) and record.key is not None:
                     self._note(record.key, record.value)
-            self.position = max(self.position, batch.position)
+            self.position = max(self.position, position)
             if self._coming is not None and self._goal is not None and self.position >= self._goal:
                 self._serve(self._coming)
             self.moved.notify_all()

@@ -12,8 +12,8 @@ import pytest
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Block, Entry, Registry, built_in, use_registry, with_built_in
 from headerware.registry.documents import BEGIN, END, FORMATS, as_json, as_markdown, main, with_tables
-from headerware.registry.plain import from_plain
 from headerware.registry.stores import open_store
+from headerware.registry.values import from_plain
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "header-ids.md"
 DAY = "2027-01-01"

@@ -9,7 +9,7 @@ import pytest
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Block, Change, Entry, Register, Retire
-from headerware.registry.plain import change_from_plain, from_plain, to_plain
+from headerware.registry.values import change_from_plain, from_plain, to_plain
 
 ENTRY = Entry(
     id=HeaderId("0.1.0.7"),

@@ -1,4 +1,4 @@
-"""The snapshot file with which a table in a topic goes on while the brokers are out of reach.
+"""The snapshot file with which a table goes on while the brokers are out of reach.
 
     0      1                9          11       11+n      15+n
     +------+----------------+----------+--------+---------+---------+--------------------+
@@ -8,7 +8,8 @@
 
     row: offset, 8 bytes | key's length, 4 | key | value's length, 4 | value; by rising offsets
 
-It is no part of the truth: what is corrupt, or of another topic, is left aside, and the topic read again.
+A file that is corrupt, or of another topic, is ignored, and the topic is read again. It is written now and
+then while the table changes, and when the table is closed.
 """
 
 from __future__ import annotations
@@ -16,21 +17,25 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import secrets
 import struct
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headerware.core.atomic_files import replace_file
 from headerware.core.errors import WireFormatError
 from headerware.core.plain_files import read_plain
-from headerware.registry.topic_table.rows import TableRecord
+from headerware.topic_table.rows import TableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headerware.topic_table.rows import TableState
+
 VERSION: Final = 1
 
-_log = logging.getLogger("headerware.registry")
+_log = logging.getLogger("headerware.topic_table")
 
 _HEAD: Final = struct.Struct(">BQH")
 _COUNT: Final = struct.Struct(">I")
@@ -38,6 +43,9 @@ _OFFSET: Final = struct.Struct(">Q")
 _LENGTH: Final = struct.Struct(">I")
 _DIGEST_BYTES: Final = 32
 _MAX_BYTES: Final = 1 << 30
+_CHANGED_S: Final = 30.0
+_UNCHANGED_S: Final = 3600.0
+"""So that a table whose process is killed does not look older than it is."""
 
 
 class Snapshot(NamedTuple):
@@ -119,16 +127,7 @@ def write_snapshot(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
     """
     target = Path(path)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(encode_snapshot(snapshot))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(target, encode_snapshot(snapshot), mode=0o600)
 
 
 class _Cursor:
@@ -169,3 +168,45 @@ def _record(cursor: _Cursor) -> TableRecord:
     offset, length = *cursor.fields(_OFFSET), *cursor.fields(_LENGTH)
     key = cursor.bytes(length)
     return TableRecord(offset, key, cursor.bytes(*cursor.fields(_LENGTH)))
+
+
+class SnapshotFile:
+    """Keep a table's snapshot file; safe for use by several threads.
+
+    Args:
+        path: the file, or None for none.
+        topic: the topic.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, topic: str) -> None:
+        self._path = path
+        self._topic = topic
+        self._lock = Lock()
+        self._saved_at = -_UNCHANGED_S
+        self._warned = False
+
+    def load(self) -> Snapshot | None:
+        """Read the snapshot, or return None if there is none that can be used."""
+        return None if self._path is None else read_snapshot(self._path, self._topic)
+
+    def save_if_due(self, state: TableState[Any]) -> None:
+        """Write the snapshot if the rows have changed for a while, or nothing was written for long."""
+        age_s = time.monotonic() - self._saved_at
+        if age_s >= (_CHANGED_S if state.changed else _UNCHANGED_S):
+            self.save(state)
+
+    def save(self, state: TableState[Any]) -> None:
+        """Write the snapshot; what fails is reported once, for the table works without."""
+        if self._path is None or not state.is_whole:
+            return
+        with self._lock:
+            with state.moved:
+                snapshot = Snapshot(self._topic, state.complete_ms or 0, state.rows.records())
+                state.changed = False
+            self._saved_at = time.monotonic()
+            try:
+                write_snapshot(self._path, snapshot)
+            except OSError as error:
+                if not self._warned:
+                    _log.warning("snapshot %s cannot be written: %s", self._path, error.strerror or error)
+                self._warned = True

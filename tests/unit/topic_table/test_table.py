@@ -12,12 +12,11 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from headerware.core.errors import RegistryError
-from headerware.registry.topic_table import TopicTable
-from headerware.registry.topic_table.clients import UnreachableError
-from headerware.registry.topic_table.reader import TopicReader
-from headerware.registry.topic_table.rows import Rows, TableRecord
-from headerware.registry.topic_table.snapshot import Snapshot, write_snapshot
 from headerware.testing import EmbeddedCluster
+from headerware.topic_table import TopicTable
+from headerware.topic_table.rows import Rows, TableRecord
+from headerware.topic_table.snapshot import Snapshot, write_snapshot
+from headerware.topic_table.topic import TopicReader, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
