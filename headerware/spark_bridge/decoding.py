@@ -10,17 +10,26 @@ from pyspark.sql.window import Window
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
-from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source, has_step, require_typed
+from headerware.spark_bridge.chain_source import (
+    ChainLike,
+    ChainSource,
+    Failures,
+    Work,
+    chain_source,
+    has_step,
+    require_typed,
+)
 from headerware.spark_bridge.classic import require_classic
-from headerware.spark_bridge.executors.gluing import Terms
+from headerware.spark_bridge.executors.decoding import slice_condition
+from headerware.spark_bridge.executors.reassembly import Terms
 from headerware.spark_bridge.executors.shipping import shipped
-from headerware.spark_bridge.executors.slices import slice_condition
-from headerware.spark_bridge.executors.work import Failures, Work
-from headerware.spark_bridge.frames.checks import check_read, require_free, require_mappable
 from headerware.spark_bridge.frames.schema import (
     FAILURE,
     IDENTITY,
     OWN,
+    check_read,
+    require_free,
+    require_mappable,
     struct_of,
     with_columns,
 )

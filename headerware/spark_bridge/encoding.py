@@ -11,16 +11,24 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StructType
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
-from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source, require_typed
+from headerware.spark_bridge.chain_source import (
+    ChainLike,
+    ChainSource,
+    Failures,
+    Work,
+    chain_source,
+    require_typed,
+)
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.shipping import shipped
-from headerware.spark_bridge.executors.work import Failures, Work
-from headerware.spark_bridge.frames.checks import check_written, require_free, require_mappable
 from headerware.spark_bridge.frames.schema import (
     DIGEST,
     FAILURE,
     HEADERS,
     SOURCE,
+    check_written,
+    require_free,
+    require_mappable,
     same_type,
     struct_of,
     with_columns,
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.decoding import Decoded
 
 _ENCODE: Final = "headerware.spark_bridge.executors.encoding:encode"
-_RECODE: Final = "headerware.spark_bridge.executors.passing:decode_and_encode"
+_RECODE: Final = "headerware.spark_bridge.executors.encoding:decode_and_encode"
 _IN_FULL: Final = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",

@@ -16,5 +16,5 @@ settings.load_profile("fast" if os.environ.get("FAST") == "1" else "full")
 collect_ignore = (
     []
     if find_spec("pyspark") and find_spec("pyarrow")
-    else ["test_gluing_batches.py", "test_typed_columns.py"]
+    else ["test_reassembly_batches.py", "test_typed_columns.py"]
 )

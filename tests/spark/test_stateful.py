@@ -22,10 +22,8 @@ from headerware.interceptors import Compress, Dedup, Serialize, Slice, Trail
 from headerware.spark_bridge import decode, kafka_source
 from headerware.spark_bridge.chain_source import chain_source
 from headerware.spark_bridge.decoding import DecodePlan
-from headerware.spark_bridge.executors.packs import joined, packed, pieces, unpacked
-from headerware.spark_bridge.executors.stateful import pack
 from headerware.spark_bridge.frames.schema import Status, with_status
-from headerware.spark_bridge.stateful import decode_stateful
+from headerware.spark_bridge.stateful import decode_stateful, joined, pack, packed, pieces, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

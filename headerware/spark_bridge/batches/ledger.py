@@ -40,27 +40,27 @@ import logging
 import os
 import re
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.spark_bridge.batches import documents
-from headerware.spark_bridge.batches.attempts import Attempts
-from headerware.spark_bridge.batches.documents import Begun, Committed, Rows
-from headerware.spark_bridge.batches.seen import Seen, Window
+from headerware.spark_bridge.batches.documents import FOLDER, Begun, Committed, Rows, Tables, aligned
+from headerware.spark_bridge.batches.identities import Seen, Window
 from headerware.spark_bridge.batches.storage import LedgerError, Storage
-from headerware.spark_bridge.batches.tables import FOLDER, Tables, aligned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+
 KEPT_BATCHES: Final = 10
 """Spark replays the last batch at most; the others are for who takes Spark's own commits away by hand."""
-
 _log = logging.getLogger("headerware.spark_bridge")
-
-_FOLDER: Final = "committed"
+_COMMITTED_FOLDER: Final = "committed"
 _COMMITTED: Final = re.compile(r"(\d{12,})\.json")
 _ROWS: Final = re.compile(r"(\d{12,})-[0-9a-f]{32}-[a-z0-9]+")
+_BEGUN_FOLDER: Final = "begun"
+_ATTEMPT_NAME: Final = re.compile(r"(\d{12,})-(\d{6,})-([0-9a-f]{32})\.json")
+_REMEDY: Final = "delete that file while the query is stopped, and the batch is begun anew, with a new time"
 
 
 class Ledger:
@@ -246,7 +246,7 @@ class Ledger:
 
     def _done(self) -> list[int]:
         """Return the batches that are committed and still known, in order."""
-        found = map(_COMMITTED.fullmatch, self._storage.names(_FOLDER))
+        found = map(_COMMITTED.fullmatch, self._storage.names(_COMMITTED_FOLDER))
         return sorted(int(name[1]) for name in found if name)
 
     def _read(self, batch: int) -> Committed:
@@ -275,5 +275,75 @@ class Ledger:
             _log.warning("what is old in the ledger stays for now: %s", error)
 
 
+class _Attempt(NamedTuple):
+    """An attempt by its file's name; the number orders those of one batch, the token those that met."""
+
+    batch: int
+    number: int
+    token: str
+
+    @property
+    def name(self) -> str:
+        return f"{_BEGUN_FOLDER}/{self.batch:012d}-{self.number:06d}-{self.token}.json"
+
+
+class Attempts:
+    """Write down attempts at batches.
+
+    Args:
+        storage: where to.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def begin(self, batch: int, *, chain: str, now_ms: int, previous_chain: str | None) -> Begun:
+        """Write down an attempt; where it is not the batch's first, give what the first one wrote.
+
+        Args:
+            batch: the batch's number.
+            chain: the fingerprint of the chain.
+            now_ms: the time, in milliseconds since 1970.
+            previous_chain: the fingerprint of the last committed batch; None where there is none.
+
+        Raises:
+            LedgerError: where the first attempt's file is damaged, or nothing can be written.
+        """
+        token = uuid.uuid4().hex
+        earlier = self._of(batch)
+        begun = Begun(
+            batch=batch,
+            attempt=token,
+            now_ms=now_ms,
+            chain=chain,
+            previous_chain=previous_chain,
+            replay=bool(earlier),
+        )
+        if earlier:
+            first = documents.read(self._storage, earlier[0].name, Begun, _REMEDY)
+            begun = documents.again(first, token)
+        number = earlier[-1].number + 1 if earlier else 1
+        self._storage.write_text(_Attempt(batch, number, token).name, documents.encode(begun))
+        return begun
+
+    def is_latest(self, begun: Begun) -> bool:
+        """Tell whether nobody has begun the batch since."""
+        attempts = self._of(begun.batch)
+        return bool(attempts) and attempts[-1].token == begun.attempt
+
+    def prune(self, before: int) -> None:
+        """Delete the attempts at batches before that one."""
+        for attempt in self._all():
+            if attempt.batch < before:
+                self._storage.delete(attempt.name)
+
+    def _of(self, batch: int) -> list[_Attempt]:
+        return [attempt for attempt in self._all() if attempt.batch == batch]
+
+    def _all(self) -> list[_Attempt]:
+        found = map(_ATTEMPT_NAME.fullmatch, self._storage.names(_BEGUN_FOLDER))
+        return sorted(_Attempt(int(name[1]), int(name[2]), name[3]) for name in found if name)
+
+
 def _name(batch: int) -> str:
-    return f"{_FOLDER}/{batch:012d}.json"
+    return f"{_COMMITTED_FOLDER}/{batch:012d}.json"

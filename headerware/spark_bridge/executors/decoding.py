@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.fold import Outcome, flat
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.spark_bridge.executors.opened import Opened, opened
-from headerware.spark_bridge.executors.progress import Tally
-from headerware.spark_bridge.executors.slices import NO_POSITION, WAITING, is_slice
-from headerware.spark_bridge.executors.task import Task
+from headerware.spark_bridge.executors.counts import Tally
+from headerware.spark_bridge.executors.open_chain import Opened, opened
+from headerware.spark_bridge.executors.task import NO_POSITION, WAITING, Task
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import last_offsets, payload_bytes, read_records
@@ -24,6 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Batches = Iterable[pa.RecordBatch]
+
+    from pyspark.sql import Column
+
+
+NAMES: Final = frozenset({"hw.slice", "~E", "hw.ids"})
 
 
 def decode_alone(work: bytes, accumulator: bytes, gathers: bytes) -> Callable[[Batches], Iterator[Any]]:
@@ -135,3 +139,16 @@ class Decoding(Task):
         ]
         if places:
             yield output.bare_rows(self._schema, places, {STATUS: Status.POSITION})
+
+
+def is_slice(headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    """Return whether a row may be a slice."""
+    return any(name in NAMES for name, _ in headers)
+
+
+def slice_condition() -> Column:
+    """Say the same of the column ``headers`` in SQL; never null."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's custom; executors need no SQL
+
+    found = F.exists("headers", lambda header: header["key"].isin(sorted(NAMES)))
+    return F.coalesce(found, F.lit(False))  # noqa: FBT003 - Spark takes it so

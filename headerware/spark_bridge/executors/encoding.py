@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+from opentelemetry.context import attach, detach
+from opentelemetry.propagate import extract
 
 from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
 from headerware.core.fold import Outcome, flat
@@ -16,11 +19,10 @@ from headerware.core.headers import EMPTY
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.interceptors import Identity
-from headerware.spark_bridge.executors.opened import Opened, opened
-from headerware.spark_bridge.executors.progress import Tally
-from headerware.spark_bridge.executors.slices import WAITING
-from headerware.spark_bridge.executors.task import Task
-from headerware.spark_bridge.executors.tracing import within
+from headerware.spark_bridge.executors.counts import Tally
+from headerware.spark_bridge.executors.decoding import decode_alone
+from headerware.spark_bridge.executors.open_chain import Opened, Picker, opened
+from headerware.spark_bridge.executors.task import WAITING, Task
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
 from headerware.spark_bridge.frames.records import (
     column,
@@ -31,11 +33,10 @@ from headerware.spark_bridge.frames.records import (
 from headerware.spark_bridge.frames.schema import DIGEST, SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from headerware.spark_bridge.executors.partitions import Picker
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Batches = Iterable[pa.RecordBatch]
+
 
 _UNTRACKED: Final = 65_536
 _ALIKE: Final = (
@@ -60,6 +61,20 @@ def encode(
     ready.pick.counts = pickle.loads(counts)  # noqa: S301 - Spark's own channel
     tally = Tally(ready.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
     return Encoding(ready, tally, pickle.loads(carrier))  # noqa: S301 - as above
+
+
+def decode_and_encode(*arguments: bytes) -> Callable[[Batches], Iterator[Any]]:
+    """Begin a task that decodes rows, and encodes what comes of them.
+
+    Args:
+        arguments: those of :func:`decode_alone`, those of :func:`encode`, and pickled: the columns that are
+            written, and the topic of all rows, or None.
+    """
+    *decoding, work, accumulator, carrier, counts, between = arguments
+    decoded = decode_alone(*decoding)
+    encoded = encode(work, accumulator, carrier, counts)
+    columns, topic = pickle.loads(between)  # noqa: S301 - Spark's own channel
+    return lambda batches: encoded(_to_write(batch, columns, topic) for batch in decoded(batches))
 
 
 class Encoding(Task):
@@ -130,6 +145,19 @@ class Encoding(Task):
         return super()._flushed(rows, plain)
 
 
+@contextmanager
+def within(carrier: Mapping[str, str]) -> Iterator[None]:
+    """Make a context current that the driver wrote into a carrier."""
+    if not carrier:
+        yield
+        return
+    token = attach(extract(carrier))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
 class Identities:
     """Say which record each row is, in a way that a replay repeats.
 
@@ -195,6 +223,15 @@ class Identities:
         return False
 
 
+def _to_write(batch: pa.RecordBatch, columns: list[str], topic: str | None) -> pa.RecordBatch:
+    """Return decoded rows as a sink takes them: without the bridge's own columns, and not where they were."""
+    made = {"partition": pa.nulls(batch.num_rows, pa.int32())}
+    if topic is not None:
+        made["topic"] = pa.repeat(pa.scalar(topic), batch.num_rows)
+    arrays = [made[name] if name in made else batch.column(name) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=columns)
+
+
 def _sources(batch: pa.RecordBatch) -> Iterable[Any]:
     """Return where rows were read from; a column of a user's own that has this name says nothing of it."""
     index = batch.schema.get_field_index("source")
@@ -234,7 +271,7 @@ def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[A
         as_bytes = pa.large_binary() if pa.types.is_large_string(text.type) else pa.binary()
         found: list[bytes | None] = text.cast(as_bytes).to_pylist()
         return found
-    from headerware.spark_bridge.frames.typed import objects  # noqa: PLC0415 - not for frames of bytes
+    from headerware.spark_bridge.frames.typed_objects import objects  # noqa: PLC0415 - not for frames of bytes
 
     return objects(batch.column(index))
 

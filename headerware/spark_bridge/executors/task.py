@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.spark_bridge.frames import output
-from headerware.spark_bridge.frames.arrow_schema import arrow_schema
+from headerware.spark_bridge.frames.output import TypedRows, arrow_schema
 from headerware.spark_bridge.frames.records import collector_paused
 from headerware.spark_bridge.frames.schema import STATUS, WITH_STATUS, Status
-from headerware.spark_bridge.frames.typed_rows import TypedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
     from headerware.core.errors import HeaderwareError
     from headerware.core.record import Record
-    from headerware.spark_bridge.executors.opened import Opened
-    from headerware.spark_bridge.executors.progress import Tally
+    from headerware.spark_bridge.executors.counts import Tally
+    from headerware.spark_bridge.executors.open_chain import Opened
     from headerware.spark_bridge.frames.output import Rows
 
 _COLUMNS: Final = {
@@ -30,6 +29,8 @@ _COLUMNS: Final = {
     "partition": output.partitions,
     "timestamp": output.timestamps,
 }
+WAITING: Final = "a step holds the record back; in Spark only slice may, and only on consume"
+NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
 
 
 class Task(ABC):

@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 
 from headerware.spark_bridge import configure, decode, encode
-from headerware.spark_bridge.chain_source import chain_source
+from headerware.spark_bridge.chain_source import Work, chain_source
 from headerware.spark_bridge.executors.shipping import shipped
-from headerware.spark_bridge.executors.work import Work
 
 SETTINGS = {
     "spark.ui.enabled": "false",
