@@ -102,7 +102,7 @@ class ChainSource(msgspec.Struct, frozen=True):
         return text
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One direction of a chain over the rows of a frame.
 
     Args:
@@ -133,7 +133,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_topic: str = "{topic}.dead-letter"
     dead_letter_headers: Literal["connect", "spring"] = "connect"
 
-    def replace(self, **changes: Any) -> Work:
+    def replace(self, **changes: Any) -> TaskSpec:
         """Return a copy with some fields changed."""
         return msgspec.structs.replace(self, **changes)
 

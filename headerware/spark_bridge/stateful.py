@@ -19,12 +19,12 @@ from headerware.core.order import place_of
 from headerware.core.record import Record
 from headerware.spark_bridge.chain_source import ChainLike, Failures, chain_source
 from headerware.spark_bridge.decoding import DecodePlan
-from headerware.spark_bridge.executors.counts import Tally
-from headerware.spark_bridge.executors.decoding import Decoding
-from headerware.spark_bridge.executors.open_chain import opened
-from headerware.spark_bridge.executors.reassembly import Gluing, Terms
+from headerware.spark_bridge.executors.counts import TaskCounter
+from headerware.spark_bridge.executors.decoding import DecodeTask
+from headerware.spark_bridge.executors.open_chain import open_chain
+from headerware.spark_bridge.executors.reassembly import ReassembleTask, ReassemblyOptions
 from headerware.spark_bridge.executors.shipping import shipped, spare_next_task
-from headerware.spark_bridge.frames.output import FLUSH_BYTES, arrow_schema, bare_rows
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, arrow_schema, position_rows
 from headerware.spark_bridge.frames.records import column
 from headerware.spark_bridge.frames.schema import ARRIVED, RAW, STATUS, Status, with_status
 
@@ -120,15 +120,15 @@ def decode_stateful(
     source, loaded = chain_source(chain)
     plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
     _require_state(frame, plan)
-    work = plan.work(
+    spec = plan.task_spec(
         job=job,
         cluster_id=cluster_id,
         dead_letter_topic=dead_letter_topic,
         dead_letter_headers=dead_letter_headers,
     ).replace(schema=with_status(plan.schema, typed=bool(plan.typed)).json())
     spark = frame.sparkSession
-    packs = frame.mapInArrow(shipped(f"{_STAGES}pack", work, _pack_bytes(spark)), PLACED_PACKS)
-    gluing = Reassembly(_pickled(work), _expire_ms(loaded))
+    packs = frame.mapInArrow(shipped(f"{_STAGES}pack", spec, _pack_bytes(spark)), PLACED_PACKS)
+    gluing = Reassembly(_pickled(spec), _expire_ms(loaded))
     by_partition = packs.groupBy("topic", "partition")
     whole = by_partition.transformWithStateInPandas(gluing, PACKS, "Append", "ProcessingTime")
     return whole.mapInArrow(shipped(f"{_STAGES}unpack"), plan.schema)
@@ -139,7 +139,7 @@ def _require_state(frame: DataFrame, plan: DecodePlan) -> None:
         raise ConfigError(_NOT_STREAMING, path="frame")
     if plan.dedups:
         raise ConfigError(_DEDUP, path="chain")
-    if not plan.gathers:
+    if not plan.reassembles:
         raise ConfigError(_NO_SLICE, path="chain")
     provider = frame.sparkSession.conf.get(_PROVIDER) or ""
     if "RocksDB" not in provider:  # others have their own, of the same name in another package
@@ -167,8 +167,8 @@ def _expire_ms(chain: Chain) -> int | None:
     return min((wait for wait in waits if wait is not None), default=None)
 
 
-def _pickled(work: Any) -> bytes:
-    pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]  # as pyspark has it
+def _pickled(spec: Any) -> bytes:
+    pickled: bytes = cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]  # as pyspark has it
     return pickled
 
 
@@ -194,19 +194,19 @@ _PLACED: Final = pa.schema([
 _INNER: Final = frozenset({STATUS, ARRIVED, RAW})
 
 
-def pack(work: bytes, limit_bytes: bytes) -> Callable[[Batches], Iterator[Any]]:
+def pack(spec: bytes, limit_bytes: bytes) -> Callable[[Batches], Iterator[Any]]:
     """Begin a task that decodes rows and packs them.
 
     Args:
-        work: a pickled :class:`Work`.
+        spec: a pickled :class:`TaskSpec`.
         limit_bytes: a pickled int: about how large a pack of finished rows is.
 
     Raises:
         ModuleNotFoundError: a package is not here that Spark's operator needs.
     """
     _require_protobuf()
-    ready = opened(work)
-    decoding = Decoding(ready, Tally(ready.session, None), gathers=True)
+    chain = open_chain(spec)
+    decoding = DecodeTask(chain, TaskCounter(chain.session, None), reassembles=True)
     limit: int = pickle.loads(limit_bytes)  # noqa: S301 - Spark's own channel
     return lambda batches: (_packs(batch, limit) for batch in decoding(batches))
 
@@ -220,13 +220,13 @@ class Reassembly(StatefulProcessor):
     """What Spark calls with the packs of each topic and partition, and when a message has waited too long.
 
     Args:
-        work: a pickled :class:`Work`; what is given has its schema, without the columns for statuses.
+        spec: a pickled :class:`TaskSpec`; what is given has its schema, without the columns for statuses.
         expire_ms: how long an incomplete message waits for its next slice, in milliseconds; None where the
             chain does not say, and then only a later batch with rows of the partition looks for it.
     """
 
-    def __init__(self, work: bytes, expire_ms: int | None) -> None:
-        self._work: Final = work
+    def __init__(self, spec: bytes, expire_ms: int | None) -> None:
+        self._spec: Final = spec
         self._expire_ms: Final = expire_ms
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -253,7 +253,7 @@ class Reassembly(StatefulProcessor):
             positions = frame.loc[frame["status"] == Status.POSITION, "offset"].tolist()
             reached = max(reached, *positions)
         now_ms = timerValues.getCurrentProcessingTimeInMs()
-        yield from self._glued(key, arrived, reached, now_ms)
+        yield from self._reassembled(key, arrived, reached, now_ms)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self,
@@ -263,26 +263,26 @@ class Reassembly(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Give up what has waited too long in a partition from which nothing came."""
         fired_ms = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._glued(key, {}, -1, timerValues.getCurrentProcessingTimeInMs(), fired_ms)
+        yield from self._reassembled(key, {}, -1, timerValues.getCurrentProcessingTimeInMs(), fired_ms)
 
     def close(self) -> None:
         """End the task; the chain stays open for the tasks that follow."""
         spare_next_task()
 
-    def _glued(
+    def _reassembled(
         self, key: Any, arrived: dict[int, bytes], reached: int, now_ms: int, fired_ms: int = -1
     ) -> Iterator[pd.DataFrame]:
         waiting = {offset: bytes(rows) for (offset,), (rows,) in self._waiting.iterator()}
         if not waiting and not arrived:
             return
-        ready = opened(self._work)
-        terms = Terms(batch_ms=now_ms, incomplete="carry")
-        gluing = Gluing(ready, Tally(ready.session, None), terms)
+        chain = open_chain(self._spec)
+        options = ReassemblyOptions(batch_ms=now_ms, incomplete="carry")
+        gluing = ReassembleTask(chain, TaskCounter(chain.session, None), options)
         position = Record(str(key[0]), partition=int(key[1]), offset=reached)
         before = waiting.keys() - arrived.keys()  # a topic that was made anew begins at 0 again
         gone = set(waiting)
         due = []
-        for batch in gluing(_in_order({**waiting, **arrived}, position, ready.work.schema)):
+        for batch in gluing(_in_order({**waiting, **arrived}, position, chain.spec.schema)):
             offsets = _kept(batch)
             for row, offset in offsets.items():
                 gone.discard(offset)
@@ -359,7 +359,7 @@ def _in_order(packs: dict[int, bytes], position: Record, schema: str) -> Iterato
     """Return slices by offset, and then how far their partition was read, unless nothing was."""
     yield from joined((packs.pop(offset) for offset in sorted(packs)), FLUSH_BYTES)
     if position.offset is not None and position.offset >= 0:
-        yield bare_rows(arrow_schema(schema), [position], {STATUS: Status.POSITION})
+        yield position_rows(arrow_schema(schema), [position], {STATUS: Status.POSITION})
 
 
 def _unpacked(batches: Batches) -> Iterator[pa.RecordBatch]:

@@ -41,7 +41,7 @@ class Query:
 
     def end(self) -> None:
         """Give back what a driver that ends takes along."""
-        self.ledger.seen.release()
+        self.ledger.identities.release()
 
     def restart(self, window_batches: int = 100, window_ms: int | None = None) -> None:
         self.end()
@@ -65,10 +65,10 @@ class Query:
         """Do a batch, and give the rows that stayed."""
         self.ledger.begin(number, chain="x", now_ms=now_ms)
         frame = self.frame(list(rows))
-        fresh = self.ledger.seen.fresh(frame, number)
+        fresh = self.ledger.identities.fresh(frame, number)
         assert fresh.schema == frame.schema
         kept = [rows[int(row.value)] for row in fresh.collect()]
-        self.ledger.seen.record(number, fresh)
+        self.ledger.identities.record(number, fresh)
         if commit:
             self.ledger.commit(number)
         return kept
@@ -236,7 +236,7 @@ class TestSeenRefusals:
         for frame in (query.frame([]), query.frame([]).withColumnRenamed("identity", "who")):
             column = "value" if "identity" in frame.columns else "identity"
             with pytest.raises(LedgerError, match=f"expected a binary column {column}, found"):
-                query.ledger.seen.fresh(frame, 0, column)
+                query.ledger.identities.fresh(frame, 0, column)
 
     @pytest.mark.parametrize("drop", ["source", "source.offset"])
     def test_a_frame_without_places(self, query: Query, drop: str) -> None:
@@ -247,19 +247,19 @@ class TestSeenRefusals:
             frame = frame.withColumn("source", frame["source"].dropFields("offset"))
         query.ledger.begin(0, chain="x", now_ms=0)
         with pytest.raises(LedgerError, match="expected a struct column source of topic, partition, offset"):
-            query.ledger.seen.record(0, frame)
+            query.ledger.identities.record(0, frame)
 
     def test_a_batch_that_was_not_begun(self, query: Query) -> None:
         with pytest.raises(LedgerError, match="expected batch 0 to be begun, found none"):
-            query.ledger.seen.fresh(query.frame([]), 0)
+            query.ledger.identities.fresh(query.frame([]), 0)
         query.ledger.begin(0, chain="x", now_ms=0)
         with pytest.raises(LedgerError, match="expected batch 1 to be begun, found batch 0"):
-            query.ledger.seen.record(1, query.frame([]))
+            query.ledger.identities.record(1, query.frame([]))
 
     def test_takes_a_column_of_any_name(self, query: Query) -> None:
         query.ledger.begin(0, chain="x", now_ms=0)
         frame = query.frame([Row("a", 1), Row("a", 2)]).withColumnRenamed("identity", "my`odd.id")
-        assert query.ledger.seen.fresh(frame, 0, "my`odd.id").count() == 1
+        assert query.ledger.identities.fresh(frame, 0, "my`odd.id").count() == 1
 
 
 class TestSeenMemory:

@@ -29,7 +29,7 @@ _READING: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """A session that skips lost files would lose records here without a word."""
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredRows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rows that an attempt wrote as Parquet.
 
     Args:
@@ -54,14 +54,14 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         newest_ms: its time, in milliseconds since 1970.
     """
 
-    rows: Rows
+    rows: StoredRows
     count: _Count
     batches: Annotated[int, msgspec.Meta(ge=1)]
     last_batch: _Count
     newest_ms: int
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BatchAttempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An attempt at a batch, as it was begun.
 
     Args:
@@ -99,7 +99,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     attempt: _Token
     now_ms: int
     chain: str
-    left: Rows | None
+    left: StoredRows | None
     segments: tuple[Segment, ...]
     offsets: str | None = None
     version: int = VERSION
@@ -114,15 +114,15 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
-_Document = TypeVar("_Document", Begun, Committed)
+_Document = TypeVar("_Document", BatchAttempt, Committed)
 
 
-def encode(document: Begun | Committed) -> str:
+def encode(document: BatchAttempt | Committed) -> str:
     """Write a document as JSON."""
     return msgspec.json.encode(document).decode()
 
 
-def again(first: Begun, attempt: str) -> Begun:
+def retry_of(first: BatchAttempt, attempt: str) -> BatchAttempt:
     """Return a further attempt at a batch, with all that its first one fixed."""
     return msgspec.structs.replace(first, attempt=attempt, replay=True)
 
@@ -164,13 +164,13 @@ class Tables:
         self._spark = spark
         self._storage = storage
 
-    def write(self, frame: DataFrame, name: str) -> Rows:
+    def write(self, frame: DataFrame, name: str) -> StoredRows:
         """Write a frame as Parquet, over what a broken-off writing of the same name left."""
         frame.write.mode("overwrite").parquet(self._storage.path(f"{FOLDER}/{name}"))
         files = len(self._storage.names(f"{FOLDER}/{name}"))
-        return Rows(name=name, files=files, columns=frame.schema.json())
+        return StoredRows(name=name, files=files, columns=frame.schema.json())
 
-    def read(self, *tables: Rows) -> DataFrame:
+    def read(self, *tables: StoredRows) -> DataFrame:
         """Read one or more folders of the same schema.
 
         Raises:
@@ -183,11 +183,11 @@ class Tables:
         schema = StructType.fromJson(json.loads(tables[0].columns))
         return self._spark.read.schema(schema).options(**_READING).parquet(*map(self._path, tables))
 
-    def _path(self, rows: Rows) -> str:
+    def _path(self, rows: StoredRows) -> str:
         """Write a path so that Spark, which takes paths for patterns, reads that folder and no other."""
         return _GLOB.sub(r"\\\1", self._storage.path(f"{FOLDER}/{rows.name}"))
 
-    def _check(self, rows: Rows) -> None:
+    def _check(self, rows: StoredRows) -> None:
         found = len(self._storage.names(f"{FOLDER}/{rows.name}"))
         if found != rows.files:
             raise LedgerError(

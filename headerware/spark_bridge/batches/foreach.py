@@ -24,8 +24,8 @@ from headerware.spark_bridge.batches.sinks import Batch, Sink, sink_of
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.decoding import DecodePlan
-from headerware.spark_bridge.executors.counts import Counter, Counters
-from headerware.spark_bridge.executors.reassembly import Terms
+from headerware.spark_bridge.executors.counts import CountsAccumulator, QueryAccumulators
+from headerware.spark_bridge.executors.reassembly import ReassemblyOptions
 from headerware.spark_bridge.failures import split_failures
 from headerware.spark_bridge.frames.schema import (
     ARRIVED,
@@ -35,7 +35,7 @@ from headerware.spark_bridge.frames.schema import (
     STATUS,
     Status,
     check_read,
-    struct_of,
+    struct_from_json,
     with_columns,
     with_status,
 )
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from headerware.spark_bridge.chain_source import Work
+    from headerware.spark_bridge.chain_source import TaskSpec
     from headerware.spark_bridge.decoding import Decoded
 
 
@@ -142,21 +142,24 @@ def foreach_batch(
             path="dead_letters",
         )
     return ForeachBatch(
-        _Reading(source, loaded, value, key),
+        _ReadChain(source, loaded, value, key),
         sink_of(sink, "sink"),
         checkpoint=os.fspath(checkpoint),
         transform=transform,
         dead_letters=None if dead_letters is None else sink_of(dead_letters, "dead_letters"),
         job=job,
         cluster_id=cluster_id,
-        letters={"dead_letter_topic": dead_letter_topic, "dead_letter_headers": dead_letter_headers},
+        dead_letter_options={
+            "dead_letter_topic": dead_letter_topic,
+            "dead_letter_headers": dead_letter_headers,
+        },
         window=(window_batches, window_ms),
         discard_waiting=discard_waiting,
         on_progress=on_progress,
     )
 
 
-class _Reading(NamedTuple):
+class _ReadChain(NamedTuple):
     """The chain that reads, and the types that it gives."""
 
     source: Any
@@ -173,7 +176,7 @@ class ForeachBatch:
 
     def __init__(
         self,
-        reading: _Reading,
+        reading: _ReadChain,
         sink: Sink,
         *,
         checkpoint: str,
@@ -181,7 +184,7 @@ class ForeachBatch:
         dead_letters: Sink | None,
         job: str | None,
         cluster_id: str | None,
-        letters: dict[str, Any],
+        dead_letter_options: dict[str, Any],
         window: tuple[int, int | None],
         discard_waiting: bool,
         on_progress: Callable[[Progress], Any] | None,
@@ -194,12 +197,12 @@ class ForeachBatch:
         self._dead_letters = dead_letters
         self._job = job
         self._cluster_id = cluster_id
-        self._letters = letters
+        self._dead_letter_routes = dead_letter_options
         self._window = window
         self._discard_waiting = discard_waiting
         self._on_progress = on_progress
         self._ledger: tuple[str, Ledger] | None = None
-        self._counters: tuple[Any, Counters] | None = None
+        self._accumulators: tuple[Any, QueryAccumulators] | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Work on one batch; what is raised fails the query, which then replays the batch."""
@@ -220,14 +223,14 @@ class ForeachBatch:
             query_id=query_id,
             job=self._job or spark.sparkContext.appName or "spark",
             dead_letters=self._dead_letters,
-            letters=self._letters,
-            counters=self._begun(spark),
+            dead_letter_options=self._dead_letter_routes,
+            accumulators=self._reset_accumulators(spark),
         )
         try:
             progress = self._work_on(frame, batch, ledger, offsets)
         finally:
             batch.release()
-            ledger.seen.release()
+            ledger.identities.release()
         self._report(progress)
 
     def _work_on(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> Progress:
@@ -236,8 +239,8 @@ class ForeachBatch:
         if begun.previous_chain not in {None, fingerprint}:
             _log.info("the chain has changed; from batch %d on it is the new one", batch.id)
         plan = self._plan(frame)
-        work = plan.work(job=batch.job, cluster_id=self._cluster_id, **self._letters)
-        stages = Stages(plan, work, batch, ledger, begun.now_ms)
+        spec = plan.task_spec(job=batch.job, cluster_id=self._cluster_id, **self._dead_letter_routes)
+        stages = DecodeStages(plan, spec, batch, ledger, begun.now_ms)
         found = stages.decoded(frame, discard_waiting=self._discard_waiting)
         with ExitStack() as stack:
             if stages.is_traced:
@@ -249,17 +252,17 @@ class ForeachBatch:
             query_id=batch.query_id,
             replay=begun.replay,
             waiting=found.waiting,
-            decoded=_shown(batch.decoded),
-            encoded=_shown(batch.encoded),
+            decoded=_without_traces(batch.decoded),
+            encoded=_without_traces(batch.encoded),
         )
 
-    def _write(self, found: Found, batch: Batch, stages: Stages) -> None:
+    def _write(self, found: DecodedBatch, batch: Batch, stages: DecodeStages) -> None:
         clean = found.frame
         if self._dead_letters is not None:
-            clean, letters = split_failures(clean)
+            clean, dead_letters = split_failures(clean)
             if found.refused is None or found.refused:
-                batch.bury(letters)
-        clean = stages.unrepeated(clean).drop(*_OWN)
+                batch.publish_dead_letters(dead_letters)
+        clean = stages.deduplicated(clean).drop(*_OWN)
         if found.uncomputed is not None:
             batch.uncomputed = found.uncomputed._replace(frame=clean)
         self._sink.write(clean if self._transform is None else self._transformed(clean, batch.id), batch)
@@ -282,14 +285,17 @@ class ForeachBatch:
             frame, reading.source, reading.chain, value=reading.value, key=reading.key, failures=failures
         )
 
-    def _begun(self, spark: SparkSession) -> Counters:
+    def _reset_accumulators(self, spark: SparkSession) -> QueryAccumulators:
         """Return the query's counters, at 0; pyspark keeps every accumulator for ever, so there are two."""
         context = spark.sparkContext
-        if self._counters is None or self._counters[0] is not context:
-            self._counters = (context, Counters(Counter(spark), Counter(spark)))
-        for counter in self._counters[1]:
-            counter.clear()
-        return self._counters[1]
+        if self._accumulators is None or self._accumulators[0] is not context:
+            self._accumulators = (
+                context,
+                QueryAccumulators(CountsAccumulator(spark), CountsAccumulator(spark)),
+            )
+        for accumulator in self._accumulators[1]:
+            accumulator.clear()
+        return self._accumulators[1]
 
     def _opened(self, spark: SparkSession, query_id: str) -> Ledger:
         if self._ledger is None or self._ledger[0] != query_id:
@@ -304,7 +310,7 @@ class ForeachBatch:
             self._on_progress(progress)
 
 
-class Found(NamedTuple):
+class DecodedBatch(NamedTuple):
     """A decoded batch: all its rows but those that wait, and what is known of it."""
 
     frame: DataFrame
@@ -328,28 +334,28 @@ class _Counts(NamedTuple):
     """Whether the rows of a Kafka partition are in several tasks."""
 
 
-class Stages:
+class DecodeStages:
     """The stages of one batch's decoding, each called once, in the order in which they stand here.
 
     Args:
         plan: what the batch's frame and the chain come to.
-        work: what the executors are told.
+        spec: what the executors are told.
         batch: the batch.
         ledger: what earlier batches left; the batch was begun there.
         now_ms: the batch's time, the same in a replay, in milliseconds since 1970.
     """
 
-    def __init__(self, plan: DecodePlan, work: Work, batch: Batch, ledger: Ledger, now_ms: int) -> None:
+    def __init__(self, plan: DecodePlan, spec: TaskSpec, batch: Batch, ledger: Ledger, now_ms: int) -> None:
         self._plan = plan
         self._batch = batch
         self._ledger = ledger
         self._now_ms = now_ms
-        self.counter: Final = batch.decoded
+        self.accumulator: Final = batch.decoded
         self.is_traced: Final[bool] = is_traced()
         schema = with_status(with_columns(plan.schema, source=SOURCE), typed=bool(plan.typed))
-        self._work = work.replace(schema=schema.json())
+        self._spec = spec.replace(schema=schema.json())
 
-    def decoded(self, frame: DataFrame, *, discard_waiting: bool) -> Found:
+    def decoded(self, frame: DataFrame, *, discard_waiting: bool) -> DecodedBatch:
         """Decode a batch; slices of messages that are not whole yet are left in the ledger.
 
         Args:
@@ -361,14 +367,14 @@ class Stages:
         """
         check_read(frame, needs_position=True)
         read = frame.withColumn("source", F.struct("topic", "partition", "offset"))
-        gathers = self._plan.gathers
-        lazily = self._plan.lazily_alone(read, self._work, self.counter.pickled, gathers=gathers)
+        reassembles = self._plan.reassembles
+        lazily = self._plan.lazily_alone(read, self._spec, self.accumulator.pickled, reassembles=reassembles)
         alone = lazily.frame
         carried = self._carried(discard_waiting=discard_waiting)
         if not self._reads_twice:
-            return Found(alone, uncomputed=None if self._plan.typed else lazily)
+            return DecodedBatch(alone, uncomputed=None if self._plan.typed else lazily)
         counts = self._counted(self._batch.cache(alone))
-        found = Found(
+        found = DecodedBatch(
             alone.where(_is(None, Status.FAILED)),
             records=sum(counts.by_status.values()) - counts.by_status[Status.POSITION],
             refused=counts.by_status[Status.FAILED],
@@ -378,27 +384,27 @@ class Stages:
             return found
         parts = alone.where(_is(Status.SLICE, Status.POSITION))
         if carried is None:
-            return self._glued(parts, counts.places if counts.is_split else 0, found)
+            return self._reassembled(parts, counts.places if counts.is_split else 0, found)
         parts = parts.unionByName(carried)
-        return self._glued(parts, self._counted(parts).places, found)
+        return self._reassembled(parts, self._counted(parts).places, found)
 
-    def span(self, found: Found) -> AbstractContextManager[dict[str, str]]:
+    def span(self, found: DecodedBatch) -> AbstractContextManager[dict[str, str]]:
         """Make the batch's span, with links to the traces of its records; it gives the trace context."""
         attributes = {"messaging.batch.message_count": found.records, "spark.batch.id": self._batch.id}
-        return batch_span(found.topics, self.counter.counts.get("traces", ()), attributes)
+        return batch_span(found.topics, self.accumulator.counts.get("traces", ()), attributes)
 
-    def unrepeated(self, frame: DataFrame) -> DataFrame:
+    def deduplicated(self, frame: DataFrame) -> DataFrame:
         """Leave out what this batch or an earlier one has had already."""
         if not self._plan.dedups:
             return frame
-        fresh = self._ledger.seen.fresh(frame, self._batch.id, IDENTITY)
-        self._ledger.seen.record(self._batch.id, fresh, IDENTITY)
+        fresh = self._ledger.identities.fresh(frame, self._batch.id, IDENTITY)
+        self._ledger.identities.record(self._batch.id, fresh, IDENTITY)
         return fresh
 
     @property
     def _reads_twice(self) -> bool:
         plan = self._plan
-        return plan.gathers or plan.dedups or self.is_traced or self._batch.dead_letters is not None
+        return plan.reassembles or plan.dedups or self.is_traced or self._batch.dead_letters is not None
 
     def _counted(self, rows: DataFrame) -> _Counts:
         """Count rows, which also computes and keeps them where they are cached.
@@ -419,8 +425,8 @@ class Stages:
         return _Counts(by_status, tuple(topics), len(with_slices), is_split)
 
     def _carried(self, *, discard_waiting: bool) -> DataFrame | None:
-        schema = struct_of(self._work.schema)
-        if self._plan.gathers:
+        schema = struct_from_json(self._spec.schema)
+        if self._plan.reassembles:
             return self._ledger.carried(self._batch.id, like=schema)
         if self._ledger.carried(self._batch.id) is None:
             return None
@@ -433,16 +439,16 @@ class Stages:
         self._ledger.leave(self._batch.id, None)
         return None
 
-    def _glued(self, parts: DataFrame, tasks: int, found: Found) -> Found:
-        terms = Terms(batch_ms=self._now_ms, incomplete="carry")
-        glued = self._batch.cache(
-            self._plan.glued(parts, self._work, terms, self.counter.pickled, tasks=tasks)
+    def _reassembled(self, parts: DataFrame, tasks: int, found: DecodedBatch) -> DecodedBatch:
+        options = ReassemblyOptions(batch_ms=self._now_ms, incomplete="carry")
+        reassembled = self._batch.cache(
+            self._plan.reassembled(parts, self._spec, options, self.accumulator.pickled, tasks=tasks)
         )
-        counts = self._counted(glued).by_status
+        counts = self._counted(reassembled).by_status
         waiting = counts[Status.SLICE]
-        self._ledger.leave(self._batch.id, glued.where(_is(Status.SLICE)) if waiting else None)
+        self._ledger.leave(self._batch.id, reassembled.where(_is(Status.SLICE)) if waiting else None)
         return found._replace(
-            frame=found.frame.unionByName(glued.where(_is(None, Status.FAILED))),
+            frame=found.frame.unionByName(reassembled.where(_is(None, Status.FAILED))),
             waiting=waiting,
             refused=(found.refused or 0) + counts[Status.FAILED],
         )
@@ -521,5 +527,5 @@ def _context(traceparent: str) -> trace.SpanContext:
     return trace.get_current_span(context).get_span_context()
 
 
-def _shown(counter: Counter) -> dict[str, Any]:
-    return {name: value for name, value in counter.counts.items() if name != "traces"}
+def _without_traces(accumulator: CountsAccumulator) -> dict[str, Any]:
+    return {name: value for name, value in accumulator.counts.items() if name != "traces"}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from headerware.spark_bridge.batches.documents import Begun, Segment, quoted
+from headerware.spark_bridge.batches.documents import BatchAttempt, Segment, quoted
 from headerware.spark_bridge.batches.storage import LedgerError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         if self.batches < 0 or (self.time_ms or 0) < 0:
             raise LedgerError(f"expected a window of 0 batches and milliseconds or more, found {self}")
 
-    def kept(self, segments: tuple[Segment, ...], begun: Begun) -> tuple[Segment, ...]:
+    def kept(self, segments: tuple[Segment, ...], begun: BatchAttempt) -> tuple[Segment, ...]:
         """Return the segments that a batch is compared with."""
         oldest = begun.batch - self.batches
         since_ms = None if self.time_ms is None else begun.now_ms - self.time_ms
@@ -74,7 +74,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         return alike and last[0].batches * _MERGED * 4 <= self.batches
 
 
-class Seen:
+class IdentityHistory:
     """Tell which rows of a batch came before, and remember those of this one.
 
     `fresh` and `record` read narrow columns of their frame several times: persist it before. One thread at a
@@ -84,7 +84,7 @@ class Seen:
     def __init__(self, tables: Tables, window: Window) -> None:
         self._tables = tables
         self._window = window
-        self._begun: Begun | None = None
+        self._begun: BatchAttempt | None = None
         self._earlier: tuple[Segment, ...] = ()
         self._segments: tuple[Segment, ...] = ()
         self._persisted: list[DataFrame] = []
@@ -136,7 +136,7 @@ class Seen:
         while self._window.is_due(self._segments):
             self._segments = self._merged(begun)
 
-    def turn_to(self, begun: Begun, earlier: tuple[Segment, ...]) -> None:
+    def turn_to(self, begun: BatchAttempt, earlier: tuple[Segment, ...]) -> None:
         """Take up an attempt at a batch, and forget what an earlier attempt did; `Ledger.begin` calls it."""
         self.release()
         self._begun = begun
@@ -154,7 +154,7 @@ class Seen:
         while self._persisted:
             self._persisted.pop().unpersist()
 
-    def _checked(self, batch: int) -> Begun:
+    def _checked(self, batch: int) -> BatchAttempt:
         if self._begun is None or self._begun.batch != batch:
             found = "none" if self._begun is None else f"batch {self._begun.batch}"
             raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin before")
@@ -185,7 +185,7 @@ class Seen:
             )
         )
 
-    def _merged(self, begun: Begun) -> tuple[Segment, ...]:
+    def _merged(self, begun: BatchAttempt) -> tuple[Segment, ...]:
         """Write the last ten segments as one."""
         before, last = self._segments[:-_MERGED], self._segments[-_MERGED:]
         count = sum(segment.count for segment in last)

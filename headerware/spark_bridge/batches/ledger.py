@@ -43,8 +43,15 @@ import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.spark_bridge.batches import documents
-from headerware.spark_bridge.batches.documents import FOLDER, Begun, Committed, Rows, Tables, aligned
-from headerware.spark_bridge.batches.identities import Seen, Window
+from headerware.spark_bridge.batches.documents import (
+    FOLDER,
+    BatchAttempt,
+    Committed,
+    StoredRows,
+    Tables,
+    aligned,
+)
+from headerware.spark_bridge.batches.identities import IdentityHistory, Window
 from headerware.spark_bridge.batches.storage import LedgerError, Storage
 
 if TYPE_CHECKING:
@@ -66,21 +73,21 @@ _REMEDY: Final = "delete that file while the query is stopped, and the batch is 
 class Ledger:
     """Keep, for one streaming query, what is done and what waits; `open` makes one.
 
-    A batch is: `is_committed`, and where it is not, `begin`, `carried`, `leave`, `seen.fresh`,
-    `seen.record`, the output, `commit`. One thread at a time.
+    A batch is: `is_committed`, and where it is not, `begin`, `carried`, `leave`, `identities.fresh`,
+    `identities.record`, the output, `commit`. One thread at a time.
     """
 
     def __init__(self, spark: SparkSession, storage: Storage, window: Window) -> None:
         self._storage = storage
         self._attempts = Attempts(storage)
         self._tables = Tables(spark, storage)
-        self.seen: Final = Seen(self._tables, window)
+        self.identities: Final = IdentityHistory(self._tables, window)
         """The identities of earlier batches."""
-        self._begun: Begun | None = None
+        self._begun: BatchAttempt | None = None
         self._chain = ""
         self._offsets: str | None = None
         self._previous: Committed | None = None
-        self._left: Rows | None = None
+        self._left: StoredRows | None = None
         self._has_left = False
 
     @classmethod
@@ -141,7 +148,7 @@ class Ledger:
             "may be written again"
         )
 
-    def begin(self, batch: int, *, chain: str, now_ms: int, offsets: str | None = None) -> Begun:
+    def begin(self, batch: int, *, chain: str, now_ms: int, offsets: str | None = None) -> BatchAttempt:
         """Begin a batch, for the first time or again, and take the ledger over from any other driver.
 
         Args:
@@ -163,7 +170,7 @@ class Ledger:
             batch, chain=chain, now_ms=now_ms, previous_chain=previous.chain if previous else None
         )
         self._chain, self._offsets, self._left, self._has_left = chain, offsets, None, False
-        self.seen.turn_to(begun, previous.segments if previous else ())
+        self.identities.turn_to(begun, previous.segments if previous else ())
         return begun
 
     def carried(self, batch: int, *, like: StructType | None = None) -> DataFrame | None:
@@ -222,17 +229,17 @@ class Ledger:
             now_ms=begun.now_ms,
             chain=self._chain,
             left=self._left,
-            segments=self.seen.segments(),
+            segments=self.identities.segments(),
             offsets=self._offsets,
         )
         text = documents.encode(committed)
         if not self._storage.write_text(_name(batch), text) and self._read(batch).attempt != begun.attempt:
             raise self._taken_over(batch)
         self._begun = None
-        self.seen.release()
+        self.identities.release()
         self._prune(committed)
 
-    def _checked(self, batch: int) -> Begun:
+    def _checked(self, batch: int) -> BatchAttempt:
         if self._begun is None or self._begun.batch != batch:
             found = "none" if self._begun is None else f"batch {self._begun.batch}"
             raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin before")
@@ -297,7 +304,7 @@ class Attempts:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def begin(self, batch: int, *, chain: str, now_ms: int, previous_chain: str | None) -> Begun:
+    def begin(self, batch: int, *, chain: str, now_ms: int, previous_chain: str | None) -> BatchAttempt:
         """Write down an attempt; where it is not the batch's first, give what the first one wrote.
 
         Args:
@@ -311,7 +318,7 @@ class Attempts:
         """
         token = uuid.uuid4().hex
         earlier = self._of(batch)
-        begun = Begun(
+        begun = BatchAttempt(
             batch=batch,
             attempt=token,
             now_ms=now_ms,
@@ -320,13 +327,13 @@ class Attempts:
             replay=bool(earlier),
         )
         if earlier:
-            first = documents.read(self._storage, earlier[0].name, Begun, _REMEDY)
-            begun = documents.again(first, token)
+            first = documents.read(self._storage, earlier[0].name, BatchAttempt, _REMEDY)
+            begun = documents.retry_of(first, token)
         number = earlier[-1].number + 1 if earlier else 1
         self._storage.write_text(_Attempt(batch, number, token).name, documents.encode(begun))
         return begun
 
-    def is_latest(self, begun: Begun) -> bool:
+    def is_latest(self, begun: BatchAttempt) -> bool:
         """Tell whether nobody has begun the batch since."""
         attempts = self._of(begun.batch)
         return bool(attempts) and attempts[-1].token == begun.attempt

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headerware.core.record import Record
     from headerware.core.session import Session
-    from headerware.spark_bridge.frames.output import Rows
+    from headerware.spark_bridge.frames.output import OutputRows
 
 
 Counts = dict[str, Any]
@@ -57,7 +57,7 @@ class CountsParam(AccumulatorParam[Counts]):
         return merged(value1, value2)
 
 
-class Counter:
+class CountsAccumulator:
     """An accumulator of counts, as the executors take it."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -74,14 +74,14 @@ class Counter:
         self._accumulator.value = {}
 
 
-class Counters(NamedTuple):
+class QueryAccumulators(NamedTuple):
     """The counters of a query: of what is decoded, and of what is encoded."""
 
-    decoded: Counter
-    encoded: Counter
+    decoded: CountsAccumulator
+    encoded: CountsAccumulator
 
 
-class Tally:
+class TaskCounter:
     """Count what one task does, and report it once.
 
     Args:
@@ -109,7 +109,7 @@ class Tally:
                 if name == "traceparent" and value is not None and len(value) <= _TRACEPARENT_BYTES:
                     self.traces.append(value.decode("ascii", "replace"))
 
-    def count_out(self, rows: Rows) -> None:
+    def count_out(self, rows: OutputRows) -> None:
         """Count the rows of a batch that goes on, without those that were refused or wait."""
         records, size_bytes = rows.done()
         self.counts["records_out"] += records

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headerware.core.record import Record
     from headerware.core.session import Session
-    from headerware.spark_bridge.chain_source import Work
+    from headerware.spark_bridge.chain_source import TaskSpec
 
 
 _KEPT: Final = 16
@@ -42,7 +42,7 @@ _HEADER = "hw.id"
 _LOCAL = "dedup"
 
 
-class Clock:
+class BatchClock:
     """The time of a batch, the same whenever it is replayed; the wall's where none is set."""
 
     __slots__ = ("ms",)
@@ -55,7 +55,7 @@ class Clock:
         return wall_clock_ms() if self.ms is None else self.ms
 
 
-class Picker:
+class PartitionPicker:
     """Pick a partition by what a message is, so that a replay picks the same.
 
     Args:
@@ -75,42 +75,42 @@ class Picker:
         return crc32(_seed(record)) % (self.counts.get(record.topic) or 1)
 
 
-class Letter(NamedTuple):
+class DeadLetterRoute(NamedTuple):
     """Where the dead letters of a step go, and whose names they use."""
 
     topic: str
     names: str
 
 
-class Opened:
+class OpenChain:
     """A chain at work in this process.
 
     Args:
-        work: what it is to do.
+        spec: what it is to do.
 
     Raises:
         HeaderwareError: the chain cannot be made or opened here, and why.
     """
 
-    def __init__(self, work: Work) -> None:
-        chain = work.source.load(_found)
+    def __init__(self, spec: TaskSpec) -> None:
+        chain = spec.source.load(_found)
         steps = [
-            _without_letters(_serializing(step, name, work.typed), name)
+            _without_dead_letters(_serializing(step, name, spec.typed), name)
             for step, name in zip(chain, chain.names, strict=True)
-            if work.typed or place_of(step) is not Place.SERIALIZE
+            if spec.typed or place_of(step) is not Place.SERIALIZE
         ]
-        self.work: Final = work
+        self.spec: Final = spec
         self.dedups: Final = any(place_of(step) is Place.DEDUP for step in steps)
         """Whether records get identities."""
-        self.clock: Final = Clock()
+        self.clock: Final = BatchClock()
         self.identities: Final[dict[tuple[Any, ...], bytes]] = {}
         """What ``dedup`` found, by place; whoever reads it empties it."""
-        self._letters = {
-            name: Letter(step.dead_letter_topic, step.dead_letter_headers)
+        self._dead_letter_routes = {
+            name: DeadLetterRoute(step.dead_letter_topic, step.dead_letter_headers)
             for step, name in zip(chain, chain.names, strict=True)
             if isinstance(step, Interceptor) and step.on_error == "dead_letter"
         }
-        self.pick: Final = Picker()
+        self.pick_partition: Final = PartitionPicker()
         """Gives the partition of a message that its key does not decide."""
         self.session: Final[Session] = Chain(steps).open(self._context())
 
@@ -118,7 +118,7 @@ class Opened:
         """Tell the chain which job and batch this task belongs to."""
         task = TaskContext.get()
         batch = task.getLocalProperty("streaming.sql.batchId") if task else None
-        self.session.begin(self.work.job if batch is None else f"{self.work.job}#{batch}")
+        self.session.begin(self.spec.job if batch is None else f"{self.spec.job}#{batch}")
 
     def refused(self, error: HeaderwareError, original: Record) -> dict[str, Any]:
         """Return the failure of a row, with its dead letter.
@@ -133,21 +133,21 @@ class Opened:
         error = (
             error.at("chain", original) if isinstance(error, InterceptorError) else _placed(error, original)
         )
-        if self.work.failures == "fail" or isinstance(error, HeldBackError):
+        if self.spec.failures == "fail" or isinstance(error, HeldBackError):
             raise error
-        work = self.work
-        usual = Letter(work.dead_letter_topic, work.dead_letter_headers)
-        topic, names = self._letters.get(error.step or "", usual)
-        if work.side == "consumer" and is_dead_letter_topic(topic, original.topic or ""):
+        spec = self.spec
+        usual = DeadLetterRoute(spec.dead_letter_topic, spec.dead_letter_headers)
+        topic, names = self._dead_letter_routes.get(error.step or "", usual)
+        if spec.side == "consumer" and is_dead_letter_topic(topic, original.topic or ""):
             raise InterceptorError(f"{error}; {_IN_CIRCLES}") from error
-        stage = "ON_CONSUME" if work.side == "consumer" else "ON_SEND"
+        stage = "ON_CONSUME" if spec.side == "consumer" else "ON_SEND"
         letter = dead_letter(
             original.replace(topic=original.topic or _NO_TOPIC, headers=_named(original.headers)),
             error,
             topic=topic,
             names=names,
             stage=stage,
-            group_id=work.group_id,
+            group_id=spec.group_id,
         )
         return {
             "step": error.step,
@@ -160,16 +160,16 @@ class Opened:
         }
 
     def _context(self) -> Context:
-        work = self.work
+        spec = self.spec
         return Context(
-            side=work.side,
+            side=spec.side,
             client_id="spark",
-            group_id=work.group_id,
+            group_id=spec.group_id,
             now_ms=self.clock,
-            cluster_id=lambda: work.cluster_id,
+            cluster_id=lambda: spec.cluster_id,
             is_duplicate=self._note,
-            pick_partition=self.pick,
-            max_message_bytes=work.max_message_bytes,
+            pick_partition=self.pick_partition,
+            max_message_bytes=spec.max_message_bytes,
         )
 
     def _note(self, identity: bytes, record: Record) -> bool:
@@ -177,21 +177,21 @@ class Opened:
         return False
 
 
-_opened: Final[OrderedDict[bytes, Opened]] = OrderedDict()
+_open_chains: Final[OrderedDict[bytes, OpenChain]] = OrderedDict()
 
 
-def opened(pickled: bytes) -> Opened:
-    """Return the chain of a pickled :class:`Work`, opened at most once in this process.
+def open_chain(pickled: bytes) -> OpenChain:
+    """Return the chain of a pickled :class:`TaskSpec`, opened at most once in this process.
 
     Raises:
         HeaderwareError: the chain cannot be made or opened here, and why.
     """
-    found = _opened.get(pickled)
+    found = _open_chains.get(pickled)
     if found is None:
-        found = _opened[pickled] = Opened(pickle.loads(pickled))  # noqa: S301 - Spark's own channel
-        if len(_opened) > _KEPT:
-            _opened.popitem(last=False)[1].session.close()
-    _opened.move_to_end(pickled)
+        found = _open_chains[pickled] = OpenChain(pickle.loads(pickled))  # noqa: S301 - Spark's own channel
+        if len(_open_chains) > _KEPT:
+            _open_chains.popitem(last=False)[1].session.close()
+    _open_chains.move_to_end(pickled)
     found.clock.ms = None
     found.identities.clear()
     found.begin()
@@ -213,7 +213,7 @@ def _serializing(step: Any, name: str, typed: frozenset[str]) -> Any:
     return msgspec.structs.replace(step, name=name, **{part: None for part in PARTS if part not in typed})
 
 
-def _without_letters(step: Any, name: str) -> Any:
+def _without_dead_letters(step: Any, name: str) -> Any:
     """Let a step refuse what it would bury: here, rows are buried by whoever writes the frame."""
     if isinstance(step, Interceptor) and step.on_error == "dead_letter":
         return msgspec.structs.replace(step, on_error="raise", name=name)

@@ -18,10 +18,10 @@ from headerware.core.errors import HeaderwareError, InterceptorError, Reassembly
 from headerware.core.fold import Outcome, flat
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.spark_bridge.executors.counts import Tally
-from headerware.spark_bridge.executors.open_chain import Opened, opened
+from headerware.spark_bridge.executors.counts import TaskCounter
+from headerware.spark_bridge.executors.open_chain import OpenChain, open_chain
 from headerware.spark_bridge.executors.task import NO_POSITION, Task
-from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import column, read_records
 from headerware.spark_bridge.frames.schema import ARRIVED, IDENTITY, STATUS, Status
 
@@ -44,7 +44,7 @@ _CUT_OFF: Final = (
 )
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class ReassemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for one batch.
 
     Args:
@@ -56,20 +56,20 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: Incomplete = "fail"
 
 
-def glue(work: bytes, accumulator: bytes, terms: bytes) -> Callable[[Batches], Iterator[Any]]:
+def reassemble(spec: bytes, accumulator: bytes, options: bytes) -> Callable[[Batches], Iterator[Any]]:
     """Begin a task that puts messages together.
 
     Args:
-        work: a pickled :class:`Work`.
-        accumulator: for :class:`Tally`, pickled twice; or a pickled None.
-        terms: pickled :class:`Terms`.
+        spec: a pickled :class:`TaskSpec`.
+        accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
+        options: pickled :class:`ReassemblyOptions`.
     """
-    ready = opened(work)
-    tally = Tally(ready.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
-    return Gluing(ready, tally, pickle.loads(terms))  # noqa: S301 - as above
+    chain = open_chain(spec)
+    counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
+    return ReassembleTask(chain, counter, pickle.loads(options))  # noqa: S301 - as above
 
 
-class Held:
+class WaitingRows:
     """The rows of one partition that wait, as they came; nothing else of their batches is kept."""
 
     def __init__(self) -> None:
@@ -95,29 +95,29 @@ class Held:
         self._rows.clear()
 
 
-class Gluing(Task):
+class ReassembleTask(Task):
     """One task's partitions, one after the other."""
 
-    def __init__(self, ready: Opened, tally: Tally, terms: Terms) -> None:
-        super().__init__(ready, tally, ("key", "value", "headers", "topic", "timestamp"), ready.work.typed)
-        self._terms = terms
-        self._held = Held()
+    def __init__(self, chain: OpenChain, counter: TaskCounter, options: ReassemblyOptions) -> None:
+        super().__init__(chain, counter, ("key", "value", "headers", "topic", "timestamp"), chain.spec.typed)
+        self._options = options
+        self._waiting_rows = WaitingRows()
         self._place: Place | None = None
 
-    def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         begin = 0
         places = zip(column(batch, "topic"), column(batch, "partition"), strict=True)
         for place, run in groupby(places):
             length = len(list(run))
             if place != self._place:
-                yield from self._ended()
+                yield from self._finish()
                 self._place = place
             yield from self._feed(batch.slice(begin, length))
             begin += length
 
     def _feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = read_records(batch)
-        rows = Rows(batch, self._schema)
+        rows = OutputRows(batch, self._schema)
         here: dict[int | None, int] = {}
         offsets = [record.offset for record in records]
         states = zip(records, column(batch, STATUS), column(batch, ARRIVED), strict=False)
@@ -127,7 +127,7 @@ class Gluing(Task):
                 self._session.reached(record.topic, record.partition or 0, record.offset or 0)
             else:
                 here[record.offset] = index
-                self._ready.clock.ms = arrived_ms if arrived_ms is not None else self._terms.batch_ms
+                self._chain.clock.ms = arrived_ms if arrived_ms is not None else self._options.batch_ms
                 try:
                     self._take(rows, index, record)
                 except HeaderwareError as error:
@@ -137,15 +137,15 @@ class Gluing(Task):
             for given_up in self._session.poll(_AT_ONCE_MS):
                 yield from self._fail_siblings(rows, here, records, given_up)
             if rows.size_bytes > FLUSH_BYTES:
-                yield self._flushed(rows, records)
+                yield self._flush(rows, records)
         if len(rows):
-            yield self._flushed(rows, records)
-        self._held.keep(batch, offsets, self._waiting())
+            yield self._flush(rows, records)
+        self._waiting_rows.keep(batch, offsets, self._waiting())
 
-    def _take(self, rows: Rows, index: int, record: Record) -> None:
+    def _take(self, rows: OutputRows, index: int, record: Record) -> None:
         if record.partition is None or record.offset is None:
             raise InterceptorError(NO_POSITION)
-        identities = self._ready.identities
+        identities = self._chain.identities
         identities.clear()  # what was noted of a message that a later step refused is nobody else's
         outcome = self._session.consume_outcome(record)
         if outcome is DROP:
@@ -157,7 +157,7 @@ class Gluing(Task):
                 rows.mark({IDENTITY: identity})
 
     def _fail_siblings(
-        self, rows: Rows, here: dict[int | None, int], records: list[Record], error: Outcome
+        self, rows: OutputRows, here: dict[int | None, int], records: list[Record], error: Outcome
     ) -> Iterator[pa.RecordBatch]:
         """Let the slices that were given up with another fail for the same reason."""
         if not isinstance(error, ReassemblyError):
@@ -166,52 +166,52 @@ class Gluing(Task):
         for offset in offsets:
             if offset in here:
                 self._refuse(rows, here[offset], records[here[offset]], error)
-        yield from self._fail_held(offsets, error)
+        yield from self._fail_waiting(offsets, error)
 
-    def _fail_held(self, offsets: Iterable[int], error: HeaderwareError) -> Iterator[pa.RecordBatch]:
-        for batch in self._held.take(offsets):
+    def _fail_waiting(self, offsets: Iterable[int], error: HeaderwareError) -> Iterator[pa.RecordBatch]:
+        for batch in self._waiting_rows.take(offsets):
             (record,) = read_records(batch)
-            rows = Rows(batch, self._schema)
+            rows = OutputRows(batch, self._schema)
             self._refuse(rows, 0, record, error)
-            yield self._flushed(rows, [record])
+            yield self._flush(rows, [record])
 
-    def _ended(self) -> Iterator[pa.RecordBatch]:
+    def _finish(self) -> Iterator[pa.RecordBatch]:
         """End a partition: give up what has waited too long, and let the rest wait or fail."""
         if self._place is None:
             return
-        terms = self._terms
-        self._ready.clock.ms = terms.batch_ms
-        for error in self._session.poll(_AT_ONCE_MS if terms.batch_ms is None else terms.batch_ms):
+        options = self._options
+        self._chain.clock.ms = options.batch_ms
+        for error in self._session.poll(_AT_ONCE_MS if options.batch_ms is None else options.batch_ms):
             if isinstance(error, ReassemblyError):
-                yield from self._fail_held(error.offsets, error)
-        if terms.incomplete == "carry":
+                yield from self._fail_waiting(error.offsets, error)
+        if options.incomplete == "carry":
             yield from self._carried()
-        elif terms.incomplete == "fail":
+        elif options.incomplete == "fail":
             for error in self._session.poll(_FOREVER_MS):
                 if isinstance(error, ReassemblyError):
-                    yield from self._fail_held(error.offsets, _cut_off(error))
-        self._forget()
+                    yield from self._fail_waiting(error.offsets, _cut_off(error))
+        self._release()
 
     def _carried(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._held.take(self._waiting()):
+        for batch in self._waiting_rows.take(self._waiting()):
             (record,) = read_records(batch)
-            rows = Rows(batch, self._schema)
+            rows = OutputRows(batch, self._schema)
             rows.keep(0, self._typed.without_objects(record))
             arrived_ms = next(iter(column(batch, ARRIVED)))
-            arrived_ms = self._terms.batch_ms if arrived_ms is None else arrived_ms
+            arrived_ms = self._options.batch_ms if arrived_ms is None else arrived_ms
             rows.mark({STATUS: Status.SLICE, ARRIVED: arrived_ms, **self._typed.raw(record)})
-            yield self._flushed(rows, [record])
+            yield self._flush(rows, [record])
 
     def _waiting(self) -> set[int]:
         """Return the offsets that wait; of this partition only, for the session forgets the others."""
         return {offset for offsets in self._session.waiting_offsets().values() for offset in offsets}
 
-    def _forget(self) -> None:
+    def _release(self) -> None:
         """Drop what the session keeps of a partition, for the next task may have it again."""
         if self._place is not None:
             self._session.revoke([self._place])  # type: ignore[list-item]  # a place without a partition is never kept
         self._place = None
-        self._held.clear()
+        self._waiting_rows.clear()
 
 
 def _cut_off(error: ReassemblyError) -> ReassemblyError:

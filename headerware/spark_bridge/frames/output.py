@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headerware.core.errors import InterceptorError, SerdeError
 from headerware.core.record import Record
 from headerware.spark_bridge.frames.records import header_column
-from headerware.spark_bridge.frames.schema import RAW, STATUS, WITH_STATUS, Status, struct_of
+from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, Status, struct_from_json
 from headerware.spark_bridge.frames.typed_layout import whole
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ FLUSH_BYTES: Final = 64 << 20
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-class Rows:
+class OutputRows:
     """Rows on their way out.
 
     Args:
@@ -161,7 +161,7 @@ class Rows:
         if field.name in computed:
             made = whole(computed[field.name](self.records))
             return self._as_it_came(made, index) if self.kept and field.name in _UNTOUCHED else made
-        if index < 0 or field.name in WITH_STATUS:  # what was said of the row before is no longer so
+        if index < 0 or field.name in SPARSE_COLUMNS:  # what was said of the row before is no longer so
             return pa.nulls(len(self.indices), field.type)
         column = self._source.column(index)
         return column if taken is None else column.take(taken)
@@ -199,7 +199,7 @@ class TypedRows:
         return {RAW: {"key": record.key, "value": record.value}} if self._types else {}
 
     def batch(
-        self, rows: Rows, computed: Computed, originals: Sequence[Record], refused: Refused
+        self, rows: OutputRows, computed: Computed, originals: Sequence[Record], refused: Refused
     ) -> pa.RecordBatch:
         """Return rows as a batch; those that do not fit become failures.
 
@@ -226,7 +226,7 @@ class TypedRows:
 
     def columns(
         self,
-        rows: Rows,
+        rows: OutputRows,
         originals: Sequence[Record],
         refused: Refused,
     ) -> dict[str, Callable[[Sequence[Record]], pa.Array]]:
@@ -258,7 +258,7 @@ class TypedRows:
 
     def _fail(
         self,
-        rows: Rows,
+        rows: OutputRows,
         row: int,
         error: InterceptorError,
         original: Record,
@@ -301,7 +301,7 @@ def timestamps(records: Sequence[Record]) -> pa.Array:
     return pa.array(stamps, pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
-def resolved(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:
+def resolve_schema(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:
     """Return the schema of what goes on, with the columns that are carried along in the types they came in.
 
     All batches of a task must have one schema, whatever their columns come from.
@@ -319,7 +319,9 @@ def resolved(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) ->
     ])  # fmt: skip
 
 
-def bare_rows(schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]) -> pa.RecordBatch:
+def position_rows(
+    schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]
+) -> pa.RecordBatch:
     """Return rows that have nothing but a place and some constants."""
     places = {
         "topic": topics(records),
@@ -365,4 +367,4 @@ def arrow_schema(text: str) -> pa.Schema:
     Args:
         text: what ``StructType.json()`` gave.
     """
-    return to_arrow_schema(struct_of(text))
+    return to_arrow_schema(struct_from_json(text))

@@ -36,7 +36,7 @@ FAILURE: Final = StructType([
     StructField("headers", HEADERS),
 ])  # fmt: skip
 """Why a row failed, and its dead letter: the untouched original, with the reason in its headers."""
-PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+RAW_PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
 """Key and value as they came."""
 SOURCE: Final = StructType([
     StructField("topic", StringType()),
@@ -93,7 +93,7 @@ IDENTITY: Final = "_hw_identity"
 """The identity that ``dedup`` read, by which repeats are told."""
 DIGEST: Final = "_hw_digest"
 """The digest of the columns that identify a row that is to be written."""
-WITH_STATUS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
+SPARSE_COLUMNS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
 """Columns that the executors fill in for the rows that have any."""
 OWN: Final = frozenset({"failure", "source", RAW, IDENTITY, STATUS, ARRIVED})
 """Columns that the bridge adds; a user's may not be called so."""
@@ -112,7 +112,7 @@ def same_type(found: DataType, expected: DataType) -> bool:
     return type(found) is type(expected)
 
 
-def struct_of(text: str) -> StructType:
+def struct_from_json(text: str) -> StructType:
     """Return the schema that ``StructType.json()`` wrote."""
     return StructType.fromJson(json.loads(text))
 
@@ -138,7 +138,7 @@ def with_status(schema: StructType, *, typed: bool) -> StructType:
         schema: that of the rows.
         typed: whether key or value are, so that slices need another place for what they are.
     """
-    raw = {RAW: PARTS} if typed else {}
+    raw = {RAW: RAW_PARTS} if typed else {}
     return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()}, **raw)
 
 

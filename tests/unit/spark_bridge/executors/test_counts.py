@@ -9,7 +9,7 @@ from headerware.core.chain import Chain
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors import Trail
-from headerware.spark_bridge.executors.counts import TRACES_LIMIT, CountsParam, Tally, merged
+from headerware.spark_bridge.executors.counts import TRACES_LIMIT, CountsParam, TaskCounter, merged
 
 
 class Heap:
@@ -58,35 +58,35 @@ class TestTally:
     def test_reports_what_this_task_did(self) -> None:
         session = Chain([Trail()]).open()
         session.consume([Record("t", b"v")])
-        tally = Tally(session, pickle.dumps(Heap()))
+        counter = TaskCounter(session, pickle.dumps(Heap()))
         session.consume([Record("t", b"v")] * 2)
-        tally.counts["records_in"] += 2
-        tally.report()
+        counter.counts["records_in"] += 2
+        counter.report()
         (found,) = Heap.reported
         assert found["records_in"] == 2
         assert found["steps"]["trail"]["consumed"] == 2
         assert found["traces"] == []
 
     def test_without_an_accumulator_nobody_is_told(self) -> None:
-        tally = Tally(Chain([]).open(), None)
-        assert not tally.wants_traces
-        tally.report()
+        counter = TaskCounter(Chain([]).open(), None)
+        assert not counter.wants_traces
+        counter.report()
         assert Heap.reported == []
 
     def test_notes_traces_up_to_a_limit(self) -> None:
-        tally = Tally(Chain([]).open(), pickle.dumps(Heap()))
-        assert tally.wants_traces
-        tally.note_traces([trace(number) for number in range(500)])
-        assert tally.traces == [str(number) for number in range(TRACES_LIMIT)]
-        assert not tally.wants_traces
+        counter = TaskCounter(Chain([]).open(), pickle.dumps(Heap()))
+        assert counter.wants_traces
+        counter.note_traces([trace(number) for number in range(500)])
+        assert counter.traces == [str(number) for number in range(TRACES_LIMIT)]
+        assert not counter.wants_traces
 
     @pytest.mark.parametrize("value", [None, b"x" * 65])
     def test_passes_over_what_is_no_trace(self, value: bytes | None) -> None:
-        tally = Tally(Chain([]).open(), pickle.dumps(Heap()))
-        tally.note_traces([Record("t", headers=Headers([("traceparent", value)]))])
-        assert tally.traces == []
+        counter = TaskCounter(Chain([]).open(), pickle.dumps(Heap()))
+        counter.note_traces([Record("t", headers=Headers([("traceparent", value)]))])
+        assert counter.traces == []
 
     def test_bytes_that_are_no_text_are_noted_as_such(self) -> None:
-        tally = Tally(Chain([]).open(), pickle.dumps(Heap()))
-        tally.note_traces([Record("t", headers=Headers([("traceparent", b"\xff")]))])
-        assert tally.traces == ["\ufffd"]
+        counter = TaskCounter(Chain([]).open(), pickle.dumps(Heap()))
+        counter.note_traces([Record("t", headers=Headers([("traceparent", b"\xff")]))])
+        assert counter.traces == ["\ufffd"]

@@ -29,9 +29,9 @@ from headerware.keyring.writing import edit_keyring
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.formats.plain import Json
 from headerware.serdes.stores.folder import FolderSchemas
-from headerware.spark_bridge.chain_source import ChainSource, Work
-from headerware.spark_bridge.executors.decoding import decode_alone
-from headerware.spark_bridge.executors.open_chain import opened
+from headerware.spark_bridge.chain_source import ChainSource, TaskSpec
+from headerware.spark_bridge.executors.decoding import decode_rows
+from headerware.spark_bridge.executors.open_chain import open_chain
 from headerware.spark_bridge.frames.avro_types import avro_type
 from headerware.spark_bridge.frames.output import FLUSH_BYTES
 from headerware.spark_bridge.frames.records import header_column, header_lists
@@ -82,10 +82,10 @@ def batch_of(records: Sequence[Record], begin: int = 0) -> pa.RecordBatch:
     })  # fmt: skip
 
 
-def work_of(*steps: object, failures: Any = "fail", **settings: Any) -> Work:
+def spec_of(*steps: object, failures: Any = "fail", **settings: Any) -> TaskSpec:
     schema = settings.pop("schema", OWN)
     added = {"failure": FAILURE} if failures == "route" else {}
-    return Work(
+    return TaskSpec(
         source=ChainSource(chain=Chain(steps)),
         side="consumer",
         job="job",
@@ -95,8 +95,8 @@ def work_of(*steps: object, failures: Any = "fail", **settings: Any) -> Work:
     )
 
 
-def decoded(work: Work, *batches: pa.RecordBatch, gathers: bool = False) -> pa.Table:
-    begin = decode_alone(pickle.dumps(work), pickle.dumps(None), pickle.dumps(gathers))
+def decoded(spec: TaskSpec, *batches: pa.RecordBatch, reassembles: bool = False) -> pa.Table:
+    begin = decode_rows(pickle.dumps(spec), pickle.dumps(None), pickle.dumps(reassembles))
     found = list(begin(iter(batches)))
     assert all(batch.schema == found[0].schema for batch in found), (
         "all batches of a task must have one schema"
@@ -165,15 +165,15 @@ class Lying(Counting):
 class TestDecodeAlone:
     def test_an_empty_chain_changes_nothing(self) -> None:
         given = batch_of([Record("t", None, b"", Headers([("a", None), ("a", b"")])), Record("t", b"v")])
-        assert decoded(work_of(), given).to_pylist() == given.to_pylist()
+        assert decoded(spec_of(), given).to_pylist() == given.to_pylist()
 
     def test_no_batches_and_no_rows_are_fine(self) -> None:
-        assert list(decode_alone(*map(pickle.dumps, (work_of(Trail()), None, False)))(iter(()))) == []
-        assert list(decode_alone(*map(pickle.dumps, (work_of(Trail()), None, False)))([batch_of([])])) == []
+        assert list(decode_rows(*map(pickle.dumps, (spec_of(Trail()), None, False)))(iter(()))) == []
+        assert list(decode_rows(*map(pickle.dumps, (spec_of(Trail()), None, False)))([batch_of([])])) == []
 
     def test_dropped_rows_take_their_columns_along(self) -> None:
         records = [Record("t", value) for value in (b"a", b"drop", b"b", b"drop")]
-        found = decoded(work_of(Doing()), batch_of(records))
+        found = decoded(spec_of(Doing()), batch_of(records))
         assert found.select(["value", "price", "strict"]).to_pydict() == {
             "value": [b"a", b"b"],
             "price": ["p0", "p2"],
@@ -182,18 +182,18 @@ class TestDecodeAlone:
 
     @pytest.mark.parametrize(("word", "second"), [(b"twice", b"again"), (b"lazily", b"lazily")])
     def test_a_row_that_becomes_two_has_its_columns_twice(self, word: bytes, second: bytes) -> None:
-        found = decoded(work_of(Doing()), batch_of([Record("t", b"a"), Record("t", word), Record("t", b"b")]))
+        found = decoded(spec_of(Doing()), batch_of([Record("t", b"a"), Record("t", word), Record("t", b"b")]))
         assert found["value"].to_pylist() == [b"a", word, second, b"b"]
         assert found["price"].to_pylist() == ["p0", "p1", "p1", "p2"]
         assert found["strict"].type == STRICT
 
     def test_every_batch_of_a_task_has_one_schema(self) -> None:
-        work = work_of(Doing(), failures="route")
+        spec = spec_of(Doing(), failures="route")
         batches = [batch_of([Record("t", word)]) for word in (b"a", b"raise", b"twice", b"key", b"drop")]
-        assert decoded(work, *batches).num_rows == 5
+        assert decoded(spec, *batches).num_rows == 5
 
     def test_goes_on_before_the_batch_is_done_where_values_grow(self) -> None:
-        begin = decode_alone(*map(pickle.dumps, (work_of(Growing()), None, False)))
+        begin = decode_rows(*map(pickle.dumps, (spec_of(Growing()), None, False)))
         sizes = [batch.num_rows for batch in begin([batch_of(orders(5))])]
         assert sizes == [2, 2, 1]
 
@@ -201,7 +201,7 @@ class TestDecodeAlone:
 class TestRefusedRows:
     def test_fail_raises_with_the_position(self) -> None:
         with pytest.raises(InterceptorError, match=r"doing at orders\[0\]@2: raised ValueError") as caught:
-            decoded(work_of(Doing()), batch_of([*orders(2), Record("orders", b"raise")]))
+            decoded(spec_of(Doing()), batch_of([*orders(2), Record("orders", b"raise")]))
         assert "secret" not in str(caught.value)
 
     @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ class TestRefusedRows:
     )
     def test_a_bad_row_fails_alone_and_as_it_came(self, word: bytes, reason: str) -> None:
         records = [Record("orders", value, b"k", Headers([("a", None)])) for value in (b"0", word, b"2")]
-        found = decoded(work_of(Doing(), failures="route"), batch_of(records))
+        found = decoded(spec_of(Doing(), failures="route"), batch_of(records))
         assert sorted(found["price"].to_pylist()) == ["p0", "p1", "p2"]
         (bad,) = [row for row in found.to_pylist() if row["failure"]]
         assert (bad["value"], bad["key"], bad["price"]) == (word, b"k", "p1")
@@ -227,7 +227,7 @@ class TestRefusedRows:
         assert (bad["failure"]["key"], bad["failure"]["value"]) == (b"k", word)
 
     def test_the_letter_has_connects_names(self) -> None:
-        found = decoded(work_of(Doing(), failures="route"), batch_of([Record("orders", b"raise")]))
+        found = decoded(spec_of(Doing(), failures="route"), batch_of([Record("orders", b"raise")]))
         (failure,) = found["failure"].to_pylist()
         headers = {each["key"]: each["value"] for each in failure["headers"]}
         assert failure["topic"] == "orders.dead-letter"
@@ -239,20 +239,20 @@ class TestRefusedRows:
     def test_a_dead_letter_is_not_buried_again(self) -> None:
         letter = batch_of([Record("orders.dead-letter", b"raise")])
         with pytest.raises(InterceptorError, match="leave dead-letter topics out of what is read"):
-            decoded(work_of(Doing(), failures="route"), letter)
+            decoded(spec_of(Doing(), failures="route"), letter)
 
     def test_text_that_is_no_utf_8_fails_alone(self) -> None:
         given = batch_of([Record("orders", b"a"), Record("orders", b"b")])
         topics = pa.array([b"orders", b"\xff"], pa.binary()).view(pa.string())
         given = given.set_column(given.schema.get_field_index("topic"), "topic", topics)
-        found = decoded(work_of(Doing(), failures="route"), given)
+        found = decoded(spec_of(Doing(), failures="route"), given)
         assert [each is None for each in found["failure"].to_pylist()] == [True, False]
 
     def test_the_letter_has_springs_names_where_asked(self) -> None:
-        work = work_of(
+        spec = spec_of(
             Doing(), failures="route", dead_letter_headers="spring", dead_letter_topic="dead", group_id="g"
         )
-        (failure,) = decoded(work, batch_of([Record("orders", b"raise")]))["failure"].to_pylist()
+        (failure,) = decoded(spec, batch_of([Record("orders", b"raise")]))["failure"].to_pylist()
         headers = {each["key"]: each["value"] for each in failure["headers"]}
         assert failure["topic"] == "dead"
         assert headers["kafka_dlt-original-offset"] == bytes(8)
@@ -261,19 +261,19 @@ class TestRefusedRows:
     def test_a_steps_own_dead_letters_come_first(self) -> None:
         step = Compress(on_error="dead_letter", dead_letter_topic="own.{topic}", dead_letter_headers="spring")
         bad = Record("orders", b"not compressed", headers=Headers([("hw.compress", b"zstd;x")]))
-        (failure,) = decoded(work_of(step, failures="route"), batch_of([bad]))["failure"].to_pylist()
+        (failure,) = decoded(spec_of(step, failures="route"), batch_of([bad]))["failure"].to_pylist()
         assert failure["topic"] == "own.orders"
         assert any(each["key"] == "kafka_dlt-original-topic" for each in failure["headers"])
 
     def test_dead_letter_without_routing_fails_the_job(self) -> None:
         bad = Record("orders", b"not compressed", headers=Headers([("hw.compress", b"zstd;x")]))
         with pytest.raises(HeaderwareError, match=r"compress at orders\[0\]@0"):
-            decoded(work_of(Compress(on_error="dead_letter")), batch_of([bad]))
+            decoded(spec_of(Compress(on_error="dead_letter")), batch_of([bad]))
 
     def test_drop_and_skip_are_the_chains_affair(self) -> None:
         bad = Record("orders", b"x", headers=Headers([("hw.compress", b"zstd;x")]))
-        assert decoded_rows(work_of(Compress(on_error="drop")), batch_of([bad])) == 0
-        skipping = work_of(SkippingOne(), failures="route")
+        assert decoded_rows(spec_of(Compress(on_error="drop")), batch_of([bad])) == 0
+        skipping = spec_of(SkippingOne(), failures="route")
         assert decoded(skipping, batch_of([bad]))["failure"].to_pylist()[0]["step"] == "chain"
 
     @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ class TestRefusedRows:
             "headers",
             pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
         )
-        (row,) = decoded(work_of(Doing(), failures="route"), given).to_pylist()
+        (row,) = decoded(spec_of(Doing(), failures="route"), given).to_pylist()
         assert row["headers"] == headers[0]
         assert row["failure"]["topic"] == "orders.dead-letter"
 
@@ -296,14 +296,14 @@ class TestRefusedRows:
         given = given.set_column(
             5, "headers", pa.array(pairs, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
         )
-        found = decoded(work_of(Trail(), failures="route"), given).to_pylist()
+        found = decoded(spec_of(Trail(), failures="route"), given).to_pylist()
         assert [row["failure"] is None for row in found] == [False, True]
         assert "name of header 0" in found[0]["failure"]["reason"]
 
     def test_a_row_without_a_topic_fails_alone(self) -> None:
         given = batch_of([Record("orders", b"v"), Record("orders", b"w")])
         given = given.set_column(2, "topic", pa.array([None, "orders"]))
-        found = decoded(work_of(Trail(), failures="route"), given).to_pylist()
+        found = decoded(spec_of(Trail(), failures="route"), given).to_pylist()
         assert [row["topic"] for row in found] == [None, "orders"]
         assert found[0]["failure"]["topic"] == "unknown.dead-letter"
         assert found[1]["failure"] is None
@@ -318,20 +318,20 @@ class SkippingOne:
         raise ValueError(record.topic)
 
 
-def decoded_rows(work: Work, *batches: pa.RecordBatch) -> int:
-    begin = decode_alone(*map(pickle.dumps, (work, None, False)))
+def decoded_rows(spec: TaskSpec, *batches: pa.RecordBatch) -> int:
+    begin = decode_rows(*map(pickle.dumps, (spec, None, False)))
     return sum(batch.num_rows for batch in begin(iter(batches)))
 
 
 class TestBatchHooks:
     def test_get_whole_arrow_batches(self) -> None:
         Counting.seen.clear()
-        found = decoded(work_of(Counting()), batch_of(orders(700)), batch_of(orders(300)))
+        found = decoded(spec_of(Counting()), batch_of(orders(700)), batch_of(orders(300)))
         assert Counting.seen == [700, 300]
         assert found["value"].to_pylist()[0] == b"0!"
 
     def test_a_wrong_number_of_outcomes_fails_every_row_of_the_batch(self) -> None:
-        found = decoded(work_of(Lying(), failures="route"), batch_of(orders(3)))
+        found = decoded(spec_of(Lying(), failures="route"), batch_of(orders(3)))
         reasons = [failure["reason"] for failure in found["failure"].to_pylist()]
         assert [reason.partition(": ")[0] for reason in reasons] == [
             f"lying at orders[0]@{n}" for n in range(3)
@@ -341,7 +341,7 @@ class TestBatchHooks:
 
 
 class TestSlicesOnTheirWay:
-    WORK = work_of(
+    WORK = spec_of(
         Trail(),
         Slice(),
         failures="route",
@@ -355,7 +355,7 @@ class TestSlicesOnTheirWay:
     def test_go_on_as_they_came_with_a_position(self) -> None:
         pieces = self.sliced()
         given = batch_of([*pieces, Record("t", b"alone")])
-        found = decoded(self.WORK, given, gathers=True).to_pylist()
+        found = decoded(self.WORK, given, reassembles=True).to_pylist()
         assert [row[STATUS] for row in found] == [Status.SLICE] * len(pieces) + [None, Status.POSITION]
         for row, piece in zip(found, pieces, strict=False):
             assert (row["value"], row["key"], row["price"]) == (piece.value, b"k", f"p{row['offset']}")
@@ -363,27 +363,27 @@ class TestSlicesOnTheirWay:
                 piece.headers
             ]
         assert (found[-1]["topic"], found[-1]["partition"], found[-1]["offset"]) == ("t", 0, len(pieces))
-        assert not opened(pickle.dumps(self.WORK)).session.waiting_offsets()
+        assert not open_chain(pickle.dumps(self.WORK)).session.waiting_offsets()
 
     def test_typed_columns_leave_room_for_their_raw_parts(self) -> None:
         schema = with_status(with_columns(OWN, value=StringType(), failure=FAILURE), typed=True)
-        work = work_of(
+        spec = spec_of(
             Serialize(value=Json()), Slice(), failures="route", schema=schema, typed=frozenset({"value"})
         )
         pieces = self.sliced()
-        row, *_ = decoded(work, batch_of(pieces), gathers=True).to_pylist()
+        row, *_ = decoded(spec, batch_of(pieces), reassembles=True).to_pylist()
         assert row["value"] is None
         assert row[RAW] == {"key": b"k", "value": pieces[0].value}
 
     def test_without_a_position_they_fail(self) -> None:
         given = batch_of(self.sliced()[:1])
         given = given.set_column(4, "offset", pa.array([None], pa.int64()))
-        (row,) = decoded(self.WORK, given, gathers=True).to_pylist()
+        (row,) = decoded(self.WORK, given, reassembles=True).to_pylist()
         assert row[STATUS] == Status.FAILED
         assert "without its partition and offset" in row["failure"]["reason"]
 
     def test_say_how_far_each_partition_was_read_over_all_batches(self) -> None:
-        found = decoded(self.WORK, batch_of(orders(3)), batch_of(orders(2), 3), gathers=True).to_pylist()
+        found = decoded(self.WORK, batch_of(orders(3)), batch_of(orders(2), 3), reassembles=True).to_pylist()
         assert [(row["topic"], row["offset"]) for row in found if row[STATUS] == Status.POSITION] == [
             ("orders", 4)
         ]
@@ -400,9 +400,9 @@ class TestIdentitiesOfRows:
         ])  # fmt: skip
 
     def found(self, *steps: object, values: Sequence[bytes]) -> list[tuple[bytes, int | None]]:
-        work = work_of(*steps, Dedup(), failures="route", schema=self.SCHEMA)
+        spec = spec_of(*steps, Dedup(), failures="route", schema=self.SCHEMA)
         given = batch_of([*self.records(*values), Record("t", b"without")])
-        rows = decoded(work, given).to_pylist()
+        rows = decoded(spec, given).to_pylist()
         return [(row["value"], None if row[IDENTITY] is None else row[IDENTITY][-1]) for row in rows]
 
     def test_each_row_has_its_own(self) -> None:
@@ -423,9 +423,9 @@ class TestIdentitiesOfRows:
         assert left == [(b"b", 1), (b"without", None)]
 
     def test_nothing_of_them_stays(self) -> None:
-        work = work_of(Doing(), Dedup(), failures="route", schema=self.SCHEMA)
-        decoded(work, batch_of(self.records(b"raise", b"drop", b"x")))
-        assert not opened(pickle.dumps(work)).identities
+        spec = spec_of(Doing(), Dedup(), failures="route", schema=self.SCHEMA)
+        decoded(spec, batch_of(self.records(b"raise", b"drop", b"x")))
+        assert not open_chain(pickle.dumps(spec)).identities
 
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
@@ -440,8 +440,8 @@ class TestTypedRows:
     def test_objects_become_columns_by_the_schema_that_headers_name(self, tmp_path: Path) -> None:
         steps = self.chain(tmp_path)
         sent = Chain(steps).open().send([Record("t", {"id": number}) for number in range(3)])
-        work = work_of(*steps, schema=with_columns(OWN, value=avro_type(ORDER)), typed=frozenset({"value"}))
-        assert decoded(work, batch_of([*sent, Record("t")]))["value"].to_pylist() == [
+        spec = spec_of(*steps, schema=with_columns(OWN, value=avro_type(ORDER)), typed=frozenset({"value"}))
+        assert decoded(spec, batch_of([*sent, Record("t")]))["value"].to_pylist() == [
             {"id": 0},
             {"id": 1},
             {"id": 2},
@@ -450,7 +450,7 @@ class TestTypedRows:
 
     def test_what_does_not_fit_fails_alone(self) -> None:
         kind = StructType([StructField("id", IntegerType())])
-        work = work_of(
+        spec = spec_of(
             Serialize(value=Json()),
             failures="route",
             schema=with_columns(OWN, value=kind),
@@ -458,7 +458,7 @@ class TestTypedRows:
         )
         values = [b'{"id": 1}', b'{"id": "secret"}', b"no json", b'{"id": 2}']
         found = sorted(
-            decoded(work, batch_of([Record("t", value, b"k") for value in values])).to_pylist(),
+            decoded(spec, batch_of([Record("t", value, b"k") for value in values])).to_pylist(),
             key=lambda row: row["offset"],
         )
         assert [row["value"] for row in found] == [{"id": 1}, None, None, {"id": 2}]
@@ -472,13 +472,13 @@ class TestTypedRows:
         assert "secret" not in found[1]["failure"]["reason"]
 
     def test_without_types_steps_that_serialize_are_left_out(self) -> None:
-        work = work_of(Serialize(value=Json()))
-        assert decoded(work, batch_of([Record("t", b"no json")]))["value"].to_pylist() == [b"no json"]
+        spec = spec_of(Serialize(value=Json()))
+        assert decoded(spec, batch_of([Record("t", b"no json")]))["value"].to_pylist() == [b"no json"]
 
     def test_a_part_without_a_type_stays_bytes(self) -> None:
         schema = with_columns(OWN, value=StructType([StructField("id", IntegerType())]))
-        work = work_of(Serialize(key=Json(), value=Json()), schema=schema, typed=frozenset({"value"}))
-        (row,) = decoded(work, batch_of([Record("t", b'{"id": 1}', b"5")])).to_pylist()
+        spec = spec_of(Serialize(key=Json(), value=Json()), schema=schema, typed=frozenset({"value"}))
+        (row,) = decoded(spec, batch_of([Record("t", b'{"id": 1}', b"5")])).to_pylist()
         assert (row["key"], row["value"]) == (b"5", {"id": 1})
 
 
@@ -489,7 +489,7 @@ class TestSignedRows:
         steps = [Trail(service="a"), Compress(), Sign(keyring=str(keys), key_id="k", require="enforce")]
         sent = Chain(steps).open().send(orders(50))
         sent[17] = sent[17].replace(value=b"forged")
-        found = decoded(work_of(*steps, failures="route"), batch_of(sent)).to_pylist()
+        found = decoded(spec_of(*steps, failures="route"), batch_of(sent)).to_pylist()
         assert [row["offset"] for row in found if row["failure"]] == [17]
         assert {row["failure"]["error"] for row in found if row["failure"]} == {"SignatureError"}
         trails = header_lists(
@@ -510,7 +510,7 @@ class TestSignedRows:
         plain, added, hidden = Chain(steps).open().send(orders(3))
         added = added.with_headers(added.headers.add("x", b"1"))
         hidden = hidden.with_headers(hidden.headers.add("hw.slice", b"1"))
-        found = decoded(work_of(*steps, failures="route"), batch_of([plain, added, hidden])).to_pylist()
+        found = decoded(spec_of(*steps, failures="route"), batch_of([plain, added, hidden])).to_pylist()
         shown = [row["failure"]["error"] if row["failure"] else row["headers"] for row in found]
         expected: dict[str, Any] = {
             "strip": [],

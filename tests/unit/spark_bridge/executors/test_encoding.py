@@ -23,9 +23,9 @@ from headerware.core.record import Record
 from headerware.interceptors import Compact, Compress, Dedup, Identity, Slice, Trail
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.formats.plain import Json, Text
-from headerware.spark_bridge.chain_source import ChainSource, Work
-from headerware.spark_bridge.executors.encoding import Identities, encode
-from headerware.spark_bridge.executors.open_chain import opened
+from headerware.spark_bridge.chain_source import ChainSource, TaskSpec
+from headerware.spark_bridge.executors.encoding import RowIdentities, encode
+from headerware.spark_bridge.executors.open_chain import open_chain
 from headerware.spark_bridge.frames.records import header_lists
 from headerware.spark_bridge.frames.schema import DIGEST, FAILURE, HEADERS, with_columns
 
@@ -50,9 +50,9 @@ def frame(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({**rest, **columns})
 
 
-def work_of(*steps: object, failures: Any = "fail", **settings: Any) -> Work:
+def spec_of(*steps: object, failures: Any = "fail", **settings: Any) -> TaskSpec:
     added = {"failure": FAILURE} if failures == "route" else {}
-    return Work(
+    return TaskSpec(
         source=ChainSource(chain=Chain(steps)),
         side="producer",
         job="job",
@@ -63,12 +63,12 @@ def work_of(*steps: object, failures: Any = "fail", **settings: Any) -> Work:
 
 
 def encoded(
-    work: Work,
+    spec: TaskSpec,
     *batches: pa.RecordBatch,
     carrier: Mapping[str, str] | None = None,
     counts: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    given = [pickle.dumps(each) for each in (work, None, dict(carrier or {}), dict(counts or {}))]
+    given = [pickle.dumps(each) for each in (spec, None, dict(carrier or {}), dict(counts or {}))]
     begin = encode(*given)
     found = list(begin(iter(batches)))
     assert all(batch.schema == found[0].schema for batch in found)
@@ -109,7 +109,7 @@ class Spans:
 class TestEncode:
     def test_text_goes_as_its_bytes(self) -> None:
         found = encoded(
-            work_of(Compress(min_bytes=10_000)), frame(value=["é", None, ""], key=["k", "", None])
+            spec_of(Compress(min_bytes=10_000)), frame(value=["é", None, ""], key=["k", "", None])
         )
         assert found["value"].to_pylist() == ["é".encode(), None, b""]
         assert found["key"].to_pylist() == [b"k", b"", None]
@@ -121,25 +121,25 @@ class TestEncode:
         plain = pa.binary() if kind == pa.string() else pa.large_binary()
         value = pa.array([b"\xff\xfe", None], plain)
         text = pa.Array.from_buffers(kind, 2, value.buffers())
-        assert encoded(work_of(Doing()), frame(value=text))["value"].to_pylist() == [b"\xff\xfe", None]
+        assert encoded(spec_of(Doing()), frame(value=text))["value"].to_pylist() == [b"\xff\xfe", None]
 
     def test_slices_of_a_row_stand_together_with_its_columns(self) -> None:
         large = os.urandom(2_500)
-        found = encoded(work_of(Slice(max_bytes=1_000)), frame(value=[b"a", large, b"b"]))
+        found = encoded(spec_of(Slice(max_bytes=1_000)), frame(value=[b"a", large, b"b"]))
         assert found["own"].to_pylist() == ["own-0", *["own-1"] * (found.num_rows - 2), "own-2"]
         assert b"".join(found["value"].to_pylist()[1:-1]) == large
         assert set(found["partition"].to_pylist()[1:-1]) == {0}
 
     def test_partitions_of_the_users_are_kept(self) -> None:
         given = frame(value=[b"a", b"b"], partition=pa.array([4, None], pa.int32()))
-        assert encoded(work_of(Trail()), given)["partition"].to_pylist() == [4, None]
+        assert encoded(spec_of(Trail()), given)["partition"].to_pylist() == [4, None]
 
     def test_dropped_and_doubled_rows(self) -> None:
-        found = encoded(work_of(Doing()), frame(value=[b"a", b"drop", b"twice"]))
+        found = encoded(spec_of(Doing()), frame(value=[b"a", b"drop", b"twice"]))
         assert found["own"].to_pylist() == ["own-0", "own-2", "own-2"]
 
     def test_the_batchs_trace_is_current(self) -> None:
-        found = encoded(work_of(Spans()), frame(value=[b""]), carrier=CARRIER)
+        found = encoded(spec_of(Spans()), frame(value=[b""]), carrier=CARRIER)
         assert found["value"].to_pylist() == [CARRIER["traceparent"].split("-")[1].encode()]
         assert not get_current_span().get_span_context().is_valid
 
@@ -147,7 +147,7 @@ class TestEncode:
 class TestRefusedRows:
     def test_fail_raises_with_step_and_topic(self) -> None:
         with pytest.raises(InterceptorError, match="doing at t: raised ValueError") as caught:
-            encoded(work_of(Doing()), frame(value=[b"raise"]))
+            encoded(spec_of(Doing()), frame(value=[b"raise"]))
         assert "secret" not in str(caught.value)
 
     @pytest.mark.parametrize("word", [b"raise", b"half", b"object"])
@@ -155,7 +155,7 @@ class TestRefusedRows:
         headers = [[{"key": "a", "value": None}], None, []]
         kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
         given = frame(value=[b"a", word, b"b"], key=["k", "l", "m"], headers=pa.array(headers, kind))
-        found = encoded(work_of(Doing(), failures="route"), given).to_pylist()
+        found = encoded(spec_of(Doing(), failures="route"), given).to_pylist()
         (bad,) = [row for row in found if row["failure"]]
         assert (bad["own"], bad["value"], bad["key"], bad["headers"]) == ("own-1", word, b"l", None)
         assert (bad["failure"]["key"], bad["failure"]["value"]) == (b"l", word)
@@ -163,7 +163,7 @@ class TestRefusedRows:
         assert sorted(row["own"] for row in found) == ["own-0", "own-1", "own-2"]
 
     def test_a_row_without_a_topic_fails_alone(self) -> None:
-        found = encoded(work_of(Trail(), failures="route"), frame(value=[b"a", b"b"], topic=[None, "t"]))
+        found = encoded(spec_of(Trail(), failures="route"), frame(value=[b"a", b"b"], topic=[None, "t"]))
         assert [row["failure"] is None for row in found.to_pylist()] == [False, True]
 
     def test_reserved_headers_are_refused(self) -> None:
@@ -171,7 +171,7 @@ class TestRefusedRows:
             [[{"key": "hw.sig", "value": b"1"}]],
             pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
         )
-        (row,) = encoded(work_of(Trail(), failures="route"), frame(value=[b"a"], headers=headers)).to_pylist()
+        (row,) = encoded(spec_of(Trail(), failures="route"), frame(value=[b"a"], headers=headers)).to_pylist()
         assert (row["failure"]["step"], row["failure"]["error"]) == ("chain", "InterceptorError")
         assert "hw.sig" in row["failure"]["reason"]
 
@@ -180,29 +180,29 @@ class TestTypedRows:
     STRUCT = pa.struct([("id", pa.int32())])
 
     def test_objects_are_serialized(self) -> None:
-        work = work_of(Serialize(value=Json(), key=Text()), typed=frozenset({"key", "value"}))
+        spec = spec_of(Serialize(value=Json(), key=Text()), typed=frozenset({"key", "value"}))
         given = frame(value=pa.array([{"id": 1}, None], self.STRUCT), key=["é", None])
-        found = encoded(work, given)
+        found = encoded(spec, given)
         assert found["value"].to_pylist() == [b'{"id":1}', None]
         assert found["key"].to_pylist() == ["é".encode(), None]
 
     def test_bytes_beside_them_stay(self) -> None:
-        work = work_of(Serialize(value=Json(), key=Json()), typed=frozenset({"value"}))
-        found = encoded(work, frame(value=pa.array([{"id": 1}], self.STRUCT), key=[b"\xff"]))
+        spec = spec_of(Serialize(value=Json(), key=Json()), typed=frozenset({"value"}))
+        found = encoded(spec, frame(value=pa.array([{"id": 1}], self.STRUCT), key=[b"\xff"]))
         assert found["key"].to_pylist() == [b"\xff"]
 
     def test_objects_are_json_in_letters(self) -> None:
         class_of = Serialize(value=Text())
-        work = work_of(class_of, failures="route", typed=frozenset({"value"}))
+        spec = spec_of(class_of, failures="route", typed=frozenset({"value"}))
         given = frame(value=pa.array([{"id": 7}], self.STRUCT), key=pa.array([b"k"], pa.binary()))
-        (row,) = encoded(work, given).to_pylist()
+        (row,) = encoded(spec, given).to_pylist()
         assert (row["value"], row["key"]) == (b'{"id":7}', b"k")
         assert (row["failure"]["value"], row["failure"]["step"]) == (b'{"id":7}', "serialize")
 
     def test_what_no_object_can_be_made_of_fails_alone(self) -> None:
-        work = work_of(Serialize(value=Json()), failures="route", typed=frozenset({"value"}))
+        spec = spec_of(Serialize(value=Json()), failures="route", typed=frozenset({"value"}))
         days = pa.array([0, 2**31 - 1], pa.int32()).cast(pa.date32())
-        found = encoded(work, frame(value=days)).to_pylist()
+        found = encoded(spec, frame(value=days)).to_pylist()
         assert sorted(row["own"] for row in found if row["failure"]) == ["own-1"]
         assert [row["value"] for row in found if not row["failure"]] == [b'"1970-01-01"']
 
@@ -211,8 +211,8 @@ class TestIdentifiedRows:
     def sent(
         self, *steps: object, values: Any, source: pa.Array, counts: Mapping[str, int] | None = None
     ) -> pa.Table:
-        work = work_of(*steps, scope="query", failures="route")
-        return encoded(work, frame(value=values, source=source), counts=counts)
+        spec = spec_of(*steps, scope="query", failures="route")
+        return encoded(spec, frame(value=values, source=source), counts=counts)
 
     def test_a_row_is_its_place(self) -> None:
         found = self.sent(Dedup(), values=[b"a", b"b"], source=places(7, 8))
@@ -243,28 +243,28 @@ class TestIdentifiedRows:
         assert "does not say where it was read from" in bad["failure"]["reason"]
 
     def test_tombstones_and_keys_leave_the_partition_to_kafka(self) -> None:
-        work = work_of(Dedup(), scope="query")
+        spec = spec_of(Dedup(), scope="query")
         given = frame(value=[None, b"a"], key=[None, b"k"], source=places(1, 2))
-        assert encoded(work, given, counts={"t": 8})["partition"].to_pylist() == [None, None]
+        assert encoded(spec, given, counts={"t": 8})["partition"].to_pylist() == [None, None]
 
     def test_where_a_topics_partitions_are_unknown_they_are_left_to_kafka(self) -> None:
-        work = work_of(Dedup(), scope="query")
+        spec = spec_of(Dedup(), scope="query")
         given = frame(value=[b"a"], source=places(1))
-        assert encoded(work, given, counts={"other": 8})["partition"].to_pylist() == [None]
+        assert encoded(spec, given, counts={"other": 8})["partition"].to_pylist() == [None]
 
     def test_one_row_in_two_topics_is_two_records(self) -> None:
         given = frame(value=[b"a", b"a"], topic=["t", "u"], source=places(1, 1))
-        one, two = encoded(work_of(Dedup(), scope="query"), given).to_pylist()
+        one, two = encoded(spec_of(Dedup(), scope="query"), given).to_pylist()
         assert dict_of(one)["hw.id"] != dict_of(two)["hw.id"]
 
     def test_an_offset_that_cannot_be_fails_alone(self) -> None:
-        work = work_of(Dedup(), scope="query", failures="route")
-        found = encoded(work, frame(value=[b"a", b"b"], source=places(-1, 1))).to_pylist()
+        spec = spec_of(Dedup(), scope="query", failures="route")
+        found = encoded(spec, frame(value=[b"a", b"b"], source=places(-1, 1))).to_pylist()
         assert [row["own"] for row in found if row["failure"]] == ["own-0"]
 
     def test_a_step_that_holds_a_row_back_is_refused(self) -> None:
-        work = work_of(Holding(), failures="route")
-        (row,) = encoded(work, frame(value=[b"a"])).to_pylist()
+        spec = spec_of(Holding(), failures="route")
+        (row,) = encoded(spec, frame(value=[b"a"])).to_pylist()
         assert "holds the record back" in row["failure"]["reason"]
 
 
@@ -283,14 +283,14 @@ def dict_of(row: dict[str, Any]) -> dict[str, bytes | None]:
 
 class TestCounts:
     def test_rows_and_bytes_of_both_ends(self) -> None:
-        work = work_of(Doing(), failures="route")
-        session = opened(pickle.dumps(work)).session
+        spec = spec_of(Doing(), failures="route")
+        session = open_chain(pickle.dumps(spec)).session
         before = session.stats()["doing"]["sent"]
         nothing = pickle.dumps({})
-        running = encode(pickle.dumps(work), pickle.dumps(None), nothing, nothing)
+        running = encode(pickle.dumps(spec), pickle.dumps(None), nothing, nothing)
         list(running(iter([frame(value=[b"abc", b"drop", b"raise", None])])))
-        tally = running._tally.counts  # type: ignore[attr-defined]
-        assert tally == {"records_in": 4, "records_out": 2, "bytes_in": 12, "bytes_out": 3, "refused": 1}
+        counter = running._counter.counts  # type: ignore[attr-defined]
+        assert counter == {"records_in": 4, "records_out": 2, "bytes_in": 12, "bytes_out": 3, "refused": 1}
         assert session.stats()["doing"]["sent"] - before == 4
 
 
@@ -305,9 +305,9 @@ def digests(*values: bytes) -> pa.RecordBatch:
     )
 
 
-def found(scope: str, given: pa.RecordBatch, identities: Identities | None = None) -> list[Any]:
+def found(scope: str, given: pa.RecordBatch, identities: RowIdentities | None = None) -> list[Any]:
     records = [Record("t", b"v")] * given.num_rows
-    own = (identities or Identities(scope)).of(given, records)
+    own = (identities or RowIdentities(scope)).of(given, records)
     return [each if isinstance(each, InterceptorError) else (each.local or {})["dedup"] for each in own]
 
 
@@ -344,14 +344,14 @@ class TestDigests:
 
 class TestAlikeRows:
     def test_the_second_is_refused_in_later_batches_too(self) -> None:
-        identities = Identities("q")
+        identities = RowIdentities("q")
         found("q", batch(("in", 0, 7)), identities)
         fresh, alike = found("q", batch(("in", 0, 8), ("in", 0, 7)), identities)
         assert isinstance(fresh, Identity)
         assert (alike.step, alike.topic) == ("dedup", "t")
 
     def test_what_is_remembered_is_bounded(self) -> None:
-        identities = Identities("q")
+        identities = RowIdentities("q")
         given = batch(*(("in", 0, offset) for offset in range(65_537)))
         assert not any(isinstance(each, InterceptorError) for each in found("q", given, identities))
         assert isinstance(found("q", batch(("in", 0, 0)), identities)[0], Identity)

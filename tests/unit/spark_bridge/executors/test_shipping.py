@@ -92,7 +92,7 @@ class TestShipped:
 
     @pytest.mark.parametrize(("missing", "advice"), [("headerware", "addPyFile"), ("msgspec", "--archives")])
     def test_comes_to_a_python_that_lacks_it(self, missing: str, advice: str, tmp_path: Path) -> None:
-        run = shipped("headerware.spark_bridge.executors.decoding:decode_alone", 1, None, 2)
+        run = shipped("headerware.spark_bridge.executors.decoding:decode_rows", 1, None, 2)
         done = subprocess.run(
             [sys.executable, "-c", BARE, str(tmp_path), missing],
             input=cloudpickle.dumps(run),  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.spark_bridge.frames import output
-from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows, bare_rows, resolved
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows, position_rows, resolve_schema
 from headerware.spark_bridge.frames.records import HEADERS, read_records
 from headerware.spark_bridge.frames.schema import FAILURE, STATUS, Status, with_columns
 
@@ -39,8 +39,8 @@ def source(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({**wire, **OWN, **columns})
 
 
-def rows_of(batch: pa.RecordBatch, *more: tuple[str, pa.DataType]) -> Rows:
-    return Rows(batch, pa.schema([*batch.schema, *(pa.field(*field) for field in more)]))
+def rows_of(batch: pa.RecordBatch, *more: tuple[str, pa.DataType]) -> OutputRows:
+    return OutputRows(batch, pa.schema([*batch.schema, *(pa.field(*field) for field in more)]))
 
 
 class TestRows:
@@ -158,16 +158,16 @@ class TestResolved:
     def test_carried_columns_have_the_types_they_came_in(self) -> None:
         schema = pa.schema({"value": pa.binary(), "when": pa.timestamp("us", "UTC"), "failure": pa.string()})
         came = pa.schema({"value": pa.large_binary(), "when": pa.timestamp("us", "Asia/Tokyo")})
-        found = resolved(schema, came, {"value"})
+        found = resolve_schema(schema, came, {"value"})
         assert found.types == [pa.binary(), pa.timestamp("us", "Asia/Tokyo"), pa.string()]
-        assert resolved(found, came, {"value"}) == found
+        assert resolve_schema(found, came, {"value"}) == found
 
 
 class TestBareRows:
     @pytest.mark.parametrize("name", OWN)
     def test_has_nulls_of_the_users_types(self, name: str) -> None:
         schema = source().append_column("offset", pa.array([0, 1, 2])).schema
-        found = bare_rows(schema, [Record("t", offset=9)], {})
+        found = position_rows(schema, [Record("t", offset=9)], {})
         assert found.column(name).null_count == 1
         assert found.column(name).type == OWN[name].type
         assert (found.column("topic")[0].as_py(), found.column("offset")[0].as_py()) == ("t", 9)
