@@ -7,8 +7,7 @@ from typing import Any
 
 from headerware.connect.converters.base import HeaderConverter
 from headerware.connect.converters.charsets import utf_8_as_java
-from headerware.connect.data.schema import BYTES_SCHEMA, STRING_SCHEMA, Schema
-from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.data.schema import BYTES_SCHEMA, NULL, STRING_SCHEMA, Schema, SchemaAndValue
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError, ConnectError
 from headerware.connect.modes import STRICT

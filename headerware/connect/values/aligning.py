@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from headerware.connect.data.logical import TIME_TYPES
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import TIMESTAMP, Schema, Type
 from headerware.connect.data.times import is_time
-from headerware.connect.data.validation import TIMESTAMP
 from headerware.connect.errors import ConnectDataError
 
 _NUMBERS: Final[dict[Type, Callable[[Any], Any]]] = {

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from decimal import Decimal as DecimalNumber
 from typing import Any, Final, NamedTuple, NoReturn
 
-from headerware.connect.data.schema import FLOAT64_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import FLOAT64_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema, SchemaAndValue
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.values.exact_scalars import DECIMAL_SCHEMA, literal_of
 from headerware.connect.values.flat import FlatText

@@ -8,8 +8,7 @@ from decimal import Decimal as DecimalNumber
 from typing import Final
 
 from headerware.connect.data.logical import Date, Time, Timestamp
-from headerware.connect.data.schema import BOOLEAN_SCHEMA, FLOAT64_SCHEMA, INT64_SCHEMA
-from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.data.schema import BOOLEAN_SCHEMA, FLOAT64_SCHEMA, INT64_SCHEMA, NULL, SchemaAndValue
 from headerware.connect.java.text import float64_text
 from headerware.connect.values.shapes import decimal_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import (
     BOOLEAN_SCHEMA,
@@ -18,6 +17,7 @@ from headerware.connect.data.schema import (
     INT64_SCHEMA,
     STRING_SCHEMA,
     Schema,
+    SchemaBuilder,
     Type,
 )
 from headerware.connect.data.struct import Struct

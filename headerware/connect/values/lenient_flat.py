@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headerware.connect.data.schema import STRING_SCHEMA
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import STRING_SCHEMA, SchemaAndValue
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.numbers import BLANKS
 from headerware.connect.values.flat import FlatText

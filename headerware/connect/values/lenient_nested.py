@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headerware.connect.data.equality import alike
-from headerware.connect.data.schema import STRING_SCHEMA, Schema
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import STRING_SCHEMA, Schema, SchemaAndValue
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.values.aligning import aligned
 from headerware.connect.values.shapes import array_of, map_of, widened

@@ -18,8 +18,8 @@ from headerware.connect.data.schema import (
     INT16_SCHEMA,
     INT32_SCHEMA,
     INT64_SCHEMA,
+    SchemaAndValue,
 )
-from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.java.dates.iso import LENIENT
 from headerware.connect.java.numbers import decimal_or_none, float32_of_decimal, to_float64

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from headerware.connect.data.schema import STRING_SCHEMA
-from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.data.schema import NULL, STRING_SCHEMA, SchemaAndValue
 from headerware.connect.java.numbers import BLANKS
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode, require_mode
 from headerware.connect.values.exact import parse_exact

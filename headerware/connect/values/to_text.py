@@ -16,10 +16,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import DATE, TIME, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import DAY_MS, Instant, is_time, to_epoch_ms
-from headerware.connect.data.validation import DATE, TIME
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.dates.iso import date_text, kafka_text, time_text, timestamp_text
 from headerware.connect.java.numbers import is_number

@@ -11,9 +11,8 @@ from typing import Any
 
 from headerware.connect.data.logical import Date, Time
 from headerware.connect.data.numbers import Int32, wrapped_int64
-from headerware.connect.data.schema import Schema
+from headerware.connect.data.schema import DATE, TIME, TIMESTAMP, Schema
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, is_time, to_epoch_ms
-from headerware.connect.data.validation import DATE, TIME, TIMESTAMP
 from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.connect.java.dates.iso import time_of_day_ms
 from headerware.connect.modes import STRICT, Mode

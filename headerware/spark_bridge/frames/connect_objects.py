@@ -13,11 +13,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.connect.data.conforming import plain
 from headerware.connect.data.logical import Date, Time
-from headerware.connect.data.schema import Type
-from headerware.connect.data.schema_and_value import SchemaAndValue
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.schema import SchemaAndValue, Type
+from headerware.connect.data.struct import Struct, plain
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Schema
