@@ -12,7 +12,7 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError, ConnectError
 from headerware.connect.modes import STRICT
 from headerware.connect.values import convert_to_string, parse_string
-from headerware.connect.values.exact import parse_nested
+from headerware.connect.values.parse import parse_nested
 
 
 class SimpleHeaderConverter(HeaderConverter):

@@ -28,8 +28,8 @@ from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT, Mode
 
 if TYPE_CHECKING:
-    from headerware.connect.java.dates.date_format import DateFormat
-    from headerware.connect.java.dates.zones import NamedZone
+    from headerware.connect.java.date_format import DateFormat
+    from headerware.connect.java.zones import NamedZone
 
 STRING: Final = "string"
 UNIX: Final = "unix"
