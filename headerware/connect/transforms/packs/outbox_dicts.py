@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import SchemaAndValue
 from headerware.connect.data.times import Instant, to_epoch_ms
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.fields.requirements import require_map

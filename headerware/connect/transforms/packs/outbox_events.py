@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import SchemaAndValue
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.transforms.packs.outbox_options import Additional

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
 from headerware.connect.fields.requirements import require_struct
-from headerware.connect.java.regex.patterns import java_pattern, replacement
+from headerware.connect.java.regex import java_pattern, replacement
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.packs.outbox_dicts import DictRows

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Field, Schema, Type
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import (
+    LOGICAL_CLASSES,
+    TIMESTAMP,
+    Field,
+    Schema,
+    SchemaAndValue,
+    SchemaBuilder,
+    Type,
+)
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import to_epoch_ms
-from headerware.connect.data.validation import LOGICAL_CLASSES, TIMESTAMP
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.fields.paths import missing_field
 from headerware.connect.fields.requirements import require_struct

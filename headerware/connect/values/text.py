@@ -5,7 +5,7 @@ r"""Write values as text (KIP-145's ``Values.convertToString``).
     lists, maps        [1,"a"]  {"k":"a \"b\""}   structs as maps; strings and bytes within them in quotes
     points in time     2017-05-21   16:31:05.387Z   2017-05-21T16:31:05.387Z
 
-The ``strict`` mode writes a point in time as its schema says, and one without a schema as a timestamp;
+The ``strict`` mode writes a point in time as its schema says, and one without a schema as a timestamp.
 ``kafka_4_3`` guesses from the value.
 """
 
@@ -16,12 +16,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import DATE, TIME, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import DAY_MS, Instant, is_time, to_epoch_ms
-from headerware.connect.data.validation import DATE, TIME
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.java.dates.iso import date_text, kafka_text, time_text, timestamp_text
+from headerware.connect.java.calendar import EPOCH_DAY, gregorian_date_of
 from headerware.connect.java.numbers import is_number
 from headerware.connect.java.text import NUMBER_TEXTS, number_text
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
@@ -33,13 +32,13 @@ def convert_to_string(schema: Schema | None, value: Any, *, mode: Mode = "strict
     """Write a value as text that :func:`parse_string` reads.
 
     Args:
-        schema: what the value is; None for a schemaless one.
+        schema: the schema of the value; None for a schemaless one.
         value: the value; null stays null.
-        mode: which form points in time have.
+        mode: how points in time are written.
 
     Raises:
-        ConnectDataError: the value is of no class that Connect knows, is nested too deeply, or in ``strict``
-            a date is not at midnight or a time not on the first day.
+        ConnectDataError: Connect does not know the class of the value; it is nested too deeply; or, in
+            ``strict``, a date is not at midnight or a time not on the first day.
     """
     if value is None or type(value) is str:
         return value
@@ -71,7 +70,7 @@ def _bare(schema: Schema | None, value: Any, of_time: _TimeText) -> str:
 
 
 def _embedded(schema: Schema | None, value: Any, of_time: _TimeText) -> str:
-    """Write a value within another one."""
+    """Write a value inside another one."""
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -120,7 +119,11 @@ _NESTED: Final[dict[type, Callable[[Schema | None, Any, _TimeText], str]]] = {
 
 
 def _guessed(_schema: Schema | None, value: datetime | Instant) -> str:
-    return kafka_text(to_epoch_ms(value))
+    """Write a time before the second day, a date at midnight, and else a timestamp."""
+    epoch_ms = to_epoch_ms(value)
+    if epoch_ms < DAY_MS:
+        return _time_text(epoch_ms)
+    return _timestamp_text(epoch_ms) if epoch_ms % DAY_MS else _date_text(epoch_ms)
 
 
 def _as_described(schema: Schema | None, value: datetime | Instant) -> str:
@@ -129,14 +132,28 @@ def _as_described(schema: Schema | None, value: datetime | Instant) -> str:
     if name == DATE:
         if epoch_ms % DAY_MS:
             raise ConnectDataError("expected a date, found a point in time that is not at midnight in UTC")
-        return date_text(epoch_ms)
+        return _date_text(epoch_ms)
     if name == TIME:
         if not 0 <= epoch_ms < DAY_MS:
             raise ConnectDataError(
                 "expected a time of day, found a point in time that is not on the first day"
             )
-        return time_text(epoch_ms)
-    return timestamp_text(epoch_ms)
+        return _time_text(epoch_ms)
+    return _timestamp_text(epoch_ms)
+
+
+def _date_text(epoch_ms: int) -> str:
+    year, month, day = gregorian_date_of(epoch_ms // DAY_MS + EPOCH_DAY)
+    return f"{year:04}-{month:02}-{day:02}"
+
+
+def _time_text(epoch_ms: int) -> str:
+    seconds, milliseconds = divmod(epoch_ms % DAY_MS, 1000)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{milliseconds:03}Z"
+
+
+def _timestamp_text(epoch_ms: int) -> str:
+    return f"{_date_text(epoch_ms)}T{_time_text(epoch_ms)}"
 
 
 _TIME_TEXTS: Final[dict[Mode, _TimeText]] = {STRICT: _as_described, KAFKA_4_3: _guessed}

@@ -1,11 +1,10 @@
-"""Say what a value is, where nothing else does (KIP-145's ``Values.inferSchema``)."""
+"""Infer the schema of a value from its class (KIP-145's ``Values.inferSchema``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import (
     BOOLEAN_SCHEMA,
@@ -18,6 +17,7 @@ from headerware.connect.data.schema import (
     INT64_SCHEMA,
     STRING_SCHEMA,
     Schema,
+    SchemaBuilder,
     Type,
 )
 from headerware.connect.data.struct import Struct
@@ -27,19 +27,19 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 def infer_schema(value: Any) -> Schema | None:
-    """Return the schema of a value as its class tells it.
+    """Return the schema that the class of a value says.
 
     Args:
-        value: the value. Of a list or a dict every item counts, by its type alone: the arrays within an
-            array have no element schema, and structs within one no fields, as in Connect.
+        value: the value. All items of a list or a dict count, but only by their types: as in Connect, arrays
+            within an array have no element schema, and structs within an array have no fields.
 
     Returns:
         The schema; None for null, for points in time, decimals and integers beyond 64 bits, for an empty
-        list or dict, and for one whose items are of several types or of none of these.
+        list or dict, and for a list or dict with items of several types or of unknown ones.
 
     Raises:
-        SchemaBuilderError: a list or dict holds nulls only.
-        ConnectDataError: it is nested too deeply.
+        SchemaBuilderError: a list or dict contains nothing but nulls.
+        ConnectDataError: the value is nested too deeply.
     """
     try:
         return _inferred(value)
@@ -85,14 +85,14 @@ def _struct(value: Struct) -> Schema:
 
 
 class _Items:
-    """What the items of a list, or the keys or values of a dict, have in common."""
+    """The type that the items of a list, or the keys or values of a dict, have in common."""
 
     def __init__(self) -> None:
         self._type: Type | None = None
         self._nullable = False
 
     def fits(self, value: Any) -> bool:
-        """Look at one more, and tell whether it is of the same type as those before."""
+        """Add an item, and return whether it is of the same type as those before."""
         if value is None:
             self._nullable = True
             return True
@@ -103,7 +103,7 @@ class _Items:
         return self._type is schema.type
 
     def schema(self) -> Schema:
-        """Return their schema."""
+        """Return the schema of the items."""
         builder = SchemaBuilder(self._type)
         return (builder.optional() if self._nullable else builder).build()
 
@@ -127,5 +127,5 @@ _INFERRED: Final[dict[type, Callable[[Any], Schema | None]]] = {
     dict: _map,
     Struct: _struct,
 }
-# A subclass of int of another meaning, such as BigInteger, is none of 64 bits.
+# No int: its subclasses, such as BigInteger, are not integers of 64 bits.
 _SUBCLASSED: Final = (str, float, bytes, list, tuple, dict, Struct)

@@ -1,4 +1,4 @@
-"""Zones in text: offsets, and the English names of some; of an ambiguous name Java takes its first zone."""
+"""Time zones in texts: offsets, and English names; of an ambiguous name Java takes its first zone."""
 
 from __future__ import annotations
 
@@ -15,29 +15,22 @@ _HOUR: Final = timedelta(hours=1)
 _HOURS: Final = 24
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS: Final = (datetime(1900, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
-"""Java has no local mean times."""
+"""Java has no local mean time before it."""
 _LAST_MS: Final = (datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
 class NamedZone(NamedTuple):
-    """A zone that a name in a text stands for.
-
-    Args:
-        key: the zone's name in the time zone database.
-        names: long and short in standard time, long and short in summer time.
-        saving: what the name says that is added to standard time; None where the zone itself decides.
-    """
+    """A zone that is named in a text."""
 
     key: str
+    """Its name in the time zone database."""
     names: tuple[str, str, str, str]
+    """Long and short in standard time, long and short in summer time."""
     saving: timedelta | None = None
+    """What the name adds to standard time; None if the zone itself decides."""
 
     def to_utc(self, local_ms: int) -> int:
-        """Return the milliseconds since the epoch of a local time.
-
-        Raises:
-            ConnectDataError: there is no time zone database.
-        """
+        """Return the milliseconds since the epoch of a local time."""
         at = _within(local_ms).replace(tzinfo=self._zone())
         offset = at.utcoffset() or timedelta()
         if self.saving is not None:
@@ -45,11 +38,7 @@ class NamedZone(NamedTuple):
         return local_ms - offset // _MILLISECOND
 
     def local(self, epoch_ms: int) -> tuple[int, tuple[str, str, str]]:
-        """Return the local time, and the zone as ``Z`` has it with its short and long names.
-
-        Raises:
-            ConnectDataError: there is no time zone database.
-        """
+        """Return the local time, and the zone as ``Z`` writes it, with its short and long names."""
         at = _within(epoch_ms).astimezone(self._zone())
         offset = at.utcoffset() or timedelta()
         long, short = self.names[2:] if at.dst() else self.names[:2]
@@ -67,19 +56,19 @@ class NamedZone(NamedTuple):
 
 
 def _within(epoch_ms: int) -> datetime:
-    """Give a datetime; before 1900, and for years that none can hold, one with the offset of the nearest."""
+    """Return the nearest datetime from 1900 on that has the same offset."""
     return _EPOCH + timedelta(milliseconds=min(max(epoch_ms, _FIRST_MS), _LAST_MS))
 
 
 def _rows(*rows: str) -> dict[str, NamedZone]:
-    """Return the zones of every name, in the order in which Java looks for them."""
+    """Return the zones by name, in the order in which Java looks for them."""
     zones: dict[str, NamedZone] = {}
     for row in rows:
         key, long, short, summer_long, summer_short, saves = row.split("|")
         names = (long, short, summer_long, summer_short)
-        for at, name in enumerate(names):
-            same = name.lower() == names[(at + 2) % 4].lower()
-            summer = at >= 2
+        for index, name in enumerate(names):
+            same = name.lower() == names[(index + 2) % 4].lower()
+            summer = index >= 2
             saving = None if same or (summer and not saves) else _HOUR if summer else timedelta()
             zones.setdefault(name.lower(), NamedZone(key, names, saving))
     return zones
@@ -121,58 +110,41 @@ _GMT: Final = "gmt"
 
 
 def read_zone(text: str, start: int, at: int) -> tuple[int | NamedZone, int] | None:
-    """Read an offset as ``+0100``, ``GMT`` perhaps with one as ``+1:00``, or the name of a zone.
+    """Read an offset as ``+0100``, ``GMT`` perhaps with an offset as ``+1:00``, or the name of a zone.
 
-    Args:
-        text: the text.
-        start: where the field begins; white space may stand there.
-        at: where its first other character stands.
-
-    Returns:
-        the offset in milliseconds or the zone, and the place behind it; None where there is none.
+    The field begins at ``start``, its first character that is not white space stands at ``at``. Return the
+    offset in milliseconds or the zone, and the index behind it; None if there is none.
     """
     sign = _sign(text, at)
     if sign:
-        return read_offset(text, at + 1, sign, digits=2, colon=False)
+        return _read_offset(text, at + 1, sign, digits=2, colon=False)
     if text[at] in "Gg" and text[start : start + 3].lower() == _GMT:
         sign = _sign(text, start + 3)
         if not sign:
             return 0, start + 3
-        return read_offset(text, start + 4, sign, digits=1, colon=True)
+        return _read_offset(text, start + 4, sign, digits=1, colon=True)
     match = _NAMES.match(text, at)
     return None if match is None else (_ZONES[match[0].lower()], match.end())
 
 
 def read_iso_zone(text: str, at: int, count: int) -> tuple[int, int] | None:
-    """Read ``Z``, or an offset as so many ``X`` have it: ``+01``, ``+0100``, ``+01:00``."""
+    """Read ``Z``, or an offset as one, two or three ``X`` have it: ``+01``, ``+0100``, ``+01:00``."""
     if text[at] == "Z":
         return 0, at + 1
     sign = _sign(text, at)
     if not sign:
         return None
-    return read_offset(text, at + 1, sign, digits=2, colon=count == 3, minutes=count != 1)
+    return _read_offset(text, at + 1, sign, digits=2, colon=count == 3, minutes=count != 1)
 
 
 def _sign(text: str, at: int) -> int:
     return {"+": 1, "-": -1}.get(text[at : at + 1], 0)
 
 
-def read_offset(
+def _read_offset(
     text: str, at: int, sign: int, *, digits: int, colon: bool, minutes: bool = True
 ) -> tuple[int, int] | None:
-    """Read hours and minutes.
-
-    Args:
-        text: the text.
-        at: where the hours begin.
-        sign: 1 east of Greenwich, -1 west of it.
-        digits: the fewest that hours have.
-        colon: whether one stands before the minutes.
-        minutes: whether there are any.
-
-    Returns:
-        the offset in milliseconds, and the place behind it; None where there is none.
-    """
+    """Read hours of at least ``digits`` digits, and minutes; return the milliseconds and the end."""
     match = _OFFSETS[digits, colon, minutes].match(text, at)
     if match is None or int(match[1]) >= _HOURS:
         return None

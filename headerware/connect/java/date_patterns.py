@@ -1,13 +1,27 @@
-"""Write points in time by a pattern, in English and UTC."""
+"""Patterns of dates and times, as ``java.text.SimpleDateFormat`` has them, and how they are written.
+
+A pattern consists of runs of letters and literal text:
+
+G era                 y year               Y year of the week    M, L month           w week in year
+W week in month       D day in year        d day in month        F which such weekday in month
+E weekday             u weekday, Monday 1  a AM, PM              H hour 0-23          k hour 1-24
+K hour 0-11           h hour 1-12          m minute              s second             S millisecond
+z name of the zone    Z +0100              X +01, XX +0100, XXX +01:00
+
+Text between single quotes is literal, two of them are one, and so is whatever is not an ASCII letter. Names
+are in English.
+"""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple
 
-from headerware.connect.java.dates.calendar import (
+from headerware.connect.errors import ArgumentError
+from headerware.connect.java.calendar import (
     CUTOVER_YEAR,
     Moment,
     date_of,
@@ -15,13 +29,66 @@ from headerware.connect.java.dates.calendar import (
     weekday_on_or_before,
 )
 
-if TYPE_CHECKING:
-    from headerware.connect.java.dates.pattern import Piece
+_LETTERS: Final = frozenset("GyYMLwWDdFEuaHkKhmsSzZX")
+_QUOTE: Final = "'"
+_ASCII: Final = frozenset(string.ascii_letters)
+_LONGEST_ISO_ZONE: Final = 3
 
-Parts = datetime | Moment
-"""What fields are read from; a datetime is in UTC, and of the Gregorian calendar whatever its year."""
-Reader = Callable[[Any], Any]
-"""Gives a field of :data:`Parts`."""
+
+class Piece(NamedTuple):
+    """A run of one letter, of this width, or else literal text."""
+
+    letter: str
+    width: int = 0
+    text: str = ""
+
+
+def parse_pattern(pattern: str) -> list[Piece]:
+    """Split a pattern into its pieces; raise ArgumentError if a letter or a quote is wrong."""
+    pieces: list[Piece] = []
+    at, quoted = 0, False
+    while at < len(pattern):
+        character = pattern[at]
+        if character == _QUOTE:
+            if pattern.startswith(_QUOTE, at + 1):
+                _add_text(pieces, _QUOTE)
+                at += 1
+            else:
+                quoted = not quoted
+        elif quoted or character not in _ASCII:
+            _add_text(pieces, character)
+        else:
+            end = at + 1
+            while end < len(pattern) and pattern[end] == character:
+                end += 1
+            pieces.append(_run(character, end - at))
+            at = end - 1
+        at += 1
+    if quoted:
+        raise ArgumentError("a single quote in the pattern is not closed; two of them stand for one")
+    return pieces
+
+
+def _add_text(pieces: list[Piece], text: str) -> None:
+    if pieces and not pieces[-1].letter:
+        pieces[-1] = Piece("", text=pieces[-1].text + text)
+    else:
+        pieces.append(Piece("", text=text))
+
+
+def _run(letter: str, count: int) -> Piece:
+    if letter not in _LETTERS:
+        raise ArgumentError(
+            f"the letter {letter!r} stands for nothing in a pattern; quote it if it is literal text"
+        )
+    if letter == "X" and count > _LONGEST_ISO_ZONE:
+        raise ArgumentError(f"expected X, XX or XXX in a pattern, found {count} of them")
+    return Piece(letter, count)
+
+
+_Parts = datetime | Moment
+"""The point in time to write; a datetime is in UTC, and Gregorian whatever its year."""
+_Getter = Callable[[Any], Any]
 
 MONTHS: Final = (
     "January",
@@ -39,34 +106,34 @@ MONTHS: Final = (
 )
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MOST_DIGITS: Final = 309
-"""Java pads numbers to so many digits, and no more."""
+"""Java pads numbers to no more digits."""
 _LONG: Final = 4
 _NAMED_MONTH: Final = 3
 _SUNDAY: Final = 1
 
 
-def writer(pieces: Sequence[Piece]) -> Callable[[Parts], str]:
+def writer(pieces: Sequence[Piece]) -> Callable[[_Parts], str]:
     """Compile a pattern to a function that writes points in time."""
-    template, readers = "", []
+    template, getters = "", []
     for piece in pieces:
         if not piece.letter:
             template += piece.text.replace("%", "%%")
             continue
-        form, reader = _FIELDS[piece.letter](piece.width)
+        form, getter = _FIELDS[piece.letter](piece.width)
         template += form
-        readers.append(reader)
-    if not readers:
+        getters.append(getter)
+    if not getters:
         text = template % ()
         return lambda _: text
-    return lambda parts: template % tuple([read(parts) for read in readers])
+    return lambda parts: template % tuple([get(parts) for get in getters])
 
 
-def _number(read: Reader) -> Callable[[int], tuple[str, Reader]]:
+def _number(read: _Getter) -> Callable[[int], tuple[str, _Getter]]:
     return lambda count: (f"%0{min(count, _MOST_DIGITS)}d", read)
 
 
-def _year(read: Reader) -> Callable[[int], tuple[str, Reader]]:
-    def compiled(count: int) -> tuple[str, Reader]:
+def _year(read: _Getter) -> Callable[[int], tuple[str, _Getter]]:
+    def compiled(count: int) -> tuple[str, _Getter]:
         if count == 2:
             return "%s", lambda parts: _two_digits(read(parts))
         # The sign of a year before 1 does not count as one of the digits.
@@ -83,11 +150,11 @@ def _padded(number: int, digits: int) -> str:
     return f"{number:0{digits}d}" if number >= 0 else f"-{-number:0{digits}d}"
 
 
-def _text(short: Reader, long: Reader) -> Callable[[int], tuple[str, Reader]]:
+def _text(short: _Getter, long: _Getter) -> Callable[[int], tuple[str, _Getter]]:
     return lambda count: ("%s", long if count >= _LONG else short)
 
 
-def _month(count: int) -> tuple[str, Reader]:
+def _month(count: int) -> tuple[str, _Getter]:
     if count < _NAMED_MONTH:
         return f"%0{count}d", attrgetter("month")
     if count == _NAMED_MONTH:
@@ -95,8 +162,8 @@ def _month(count: int) -> tuple[str, Reader]:
     return "%s", lambda parts: MONTHS[parts.month - 1]
 
 
-def _iso_zone(count: int) -> tuple[str, Reader]:
-    def read(parts: Parts) -> str:
+def _iso_zone(count: int) -> tuple[str, _Getter]:
+    def read(parts: _Parts) -> str:
         offset = _zone(parts)[0]
         if offset == "+0000":
             return "Z"
@@ -108,42 +175,42 @@ def _iso_zone(count: int) -> tuple[str, Reader]:
 _UTC_ZONE: Final = ("+0000", "UTC", "Coordinated Universal Time")
 
 
-def _zone(parts: Parts) -> tuple[str, str, str]:
+def _zone(parts: _Parts) -> tuple[str, str, str]:
     return (parts.zone or _UTC_ZONE) if isinstance(parts, Moment) else _UTC_ZONE
 
 
-def _of_zone(at: int) -> Reader:
+def _of_zone(at: int) -> _Getter:
     return lambda parts: _zone(parts)[at]
 
 
-def _era(parts: Parts) -> str:
+def _era(parts: _Parts) -> str:
     return "BC" if isinstance(parts, Moment) and parts.astronomical_year < 1 else "AD"
 
 
-def _astronomical_year(parts: Parts) -> int:
+def _astronomical_year(parts: _Parts) -> int:
     return parts.astronomical_year if isinstance(parts, Moment) else parts.year
 
 
-def _first_day(parts: Parts, year: int) -> int:
+def _first_day(parts: _Parts, year: int) -> int:
     """Return the day of 1 January of a year."""
     return day_of(year, 1, 1, julian=isinstance(parts, Moment) and year <= CUTOVER_YEAR)
 
 
-def _day_in_year(parts: Parts) -> int:
+def _day_in_year(parts: _Parts) -> int:
     return parts.toordinal() - _first_day(parts, _astronomical_year(parts)) + 1
 
 
-def _week(parts: Parts) -> int:
-    """Return the number of a week: weeks open on Sunday, the first one has 1 January."""
+def _week(parts: _Parts) -> int:
+    """Return the number of a week: weeks begin on Sunday, the first one has 1 January."""
     day, year = parts.toordinal(), _astronomical_year(parts)
-    opening = weekday_on_or_before(day, _SUNDAY)
-    if opening + 6 >= _first_day(parts, year + 1):
+    sunday = weekday_on_or_before(day, _SUNDAY)
+    if sunday + 6 >= _first_day(parts, year + 1):
         return 1
-    return (opening - weekday_on_or_before(_first_day(parts, year), _SUNDAY)) // 7 + 1
+    return (sunday - weekday_on_or_before(_first_day(parts, year), _SUNDAY)) // 7 + 1
 
 
-def _week_year(parts: Parts) -> int:
-    """Return the year that a week counts for."""
+def _week_year(parts: _Parts) -> int:
+    """Return the year that a week belongs to."""
     year = _astronomical_year(parts)
     left = _first_day(parts, year + 1) - parts.toordinal()
     # Before the year 1, Java looks for the weekday of the next 1 January in the other era.
@@ -151,13 +218,13 @@ def _week_year(parts: Parts) -> int:
     return year + (left <= following - weekday_on_or_before(following, _SUNDAY))
 
 
-def _week_in_month(parts: Parts) -> int:
+def _week_in_month(parts: _Parts) -> int:
     day = parts.toordinal()
     first = _first_of_month(parts)
     return (weekday_on_or_before(day, _SUNDAY) - weekday_on_or_before(first, _SUNDAY)) // 7 + 1
 
 
-def _first_of_month(parts: Parts) -> int:
+def _first_of_month(parts: _Parts) -> int:
     """Return the first day of the month; October 1582 lacks ten days."""
     day = parts.toordinal()
     first = day - parts.day + 1
@@ -166,7 +233,7 @@ def _first_of_month(parts: Parts) -> int:
     return first if same else first + 10
 
 
-_FIELDS: Final[dict[str, Callable[[int], tuple[str, Reader]]]] = {
+_FIELDS: Final[dict[str, Callable[[int], tuple[str, _Getter]]]] = {
     "G": _text(_era, _era),
     "y": _year(attrgetter("year")),
     "Y": _year(_week_year),

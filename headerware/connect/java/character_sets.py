@@ -1,6 +1,6 @@
 r"""Sets of characters, as Java's regular expressions combine them: ``[a-z&&[^aeiou]]``, ``\p{Lu}``.
 
-A set is worked out when a pattern is read, and written as one plain class for Python's ``re``.
+A set is computed when a pattern is read, and written as one plain class for Python's ``re``.
 """
 
 from __future__ import annotations
@@ -11,22 +11,17 @@ from functools import cache
 from itertools import chain, groupby, pairwise
 from typing import Final, NamedTuple
 
-Ranges = tuple[tuple[int, int], ...]
 _LAST: Final = sys.maxunicode
 _LAST_CASED: Final = 0x1FFFF
 """No letter behind this one has another case; the ideographs begin there."""
 _SMALL: Final = 64
-"""How many characters of a set are looked at one by one for their other case."""
+"""Up to this size, the characters of a set are looked up one by one for their other case."""
 
 
 class CharSet(NamedTuple):
-    """Hold a set of characters.
+    """A set of characters: ranges of code points, both ends included, in order and apart from one another."""
 
-    Args:
-        ranges: the code points, both ends included, in order and apart from one another.
-    """
-
-    ranges: Ranges
+    ranges: tuple[tuple[int, int], ...]
 
     def __or__(self, other: CharSet) -> CharSet:
         return char_set(*self.ranges, *other.ranges)
@@ -88,7 +83,7 @@ def _written_range(bounds: tuple[int, int]) -> str:
 
 
 def _any_ascii_case(chars: CharSet) -> CharSet:
-    upper, lower = chars & POSIX["Upper"], chars & POSIX["Lower"]
+    upper, lower = chars & _POSIX["Upper"], chars & _POSIX["Lower"]
     return _moved(upper, 32) | _moved(lower, -32)
 
 
@@ -113,7 +108,7 @@ def _any_unicode_case(chars: CharSet) -> CharSet:
 
 @cache
 def _case_variants() -> dict[int, tuple[int, ...]]:
-    """Return the characters that are the same letter in another case: by what Java folds them to."""
+    """Return the variants of each letter in another case, by what Java folds them to."""
     folded: dict[str, list[int]] = {}
     for code in range(_LAST_CASED + 1):
         char = chr(code)
@@ -128,15 +123,13 @@ def _one(changed: str, char: str) -> str:
     return changed if len(changed) == 1 else char
 
 
-LINE_ENDS: Final = of_text("\n\r\x85\u2028\u2029")
-EVERYTHING: Final = char_set((0, _LAST))
-NO_LINE_END: Final = ~LINE_ENDS
+NO_LINE_END: Final = ~of_text("\n\r\x85\u2028\u2029")
 DIGITS: Final = _of_pairs("09")
 WORD: Final = _of_pairs("azAZ09__")
 SPACES: Final = of_text(" \t\n\x0b\f\r")
 HORIZONTAL: Final = of_text(" \t\xa0\u1680\u180e\u202f\u205f\u3000") | _of_pairs("\u2000\u200a")
 VERTICAL: Final = of_text("\n\x0b\f\r\x85\u2028\u2029")
-POSIX: Final[dict[str, CharSet]] = {
+_POSIX: Final[dict[str, CharSet]] = {
     "Lower": _of_pairs("az"),
     "Upper": _of_pairs("AZ"),
     "ASCII": _of_pairs("\x00\x7f"),
@@ -151,7 +144,7 @@ POSIX: Final[dict[str, CharSet]] = {
     "XDigit": _of_pairs("09afAF"),
     "Space": SPACES,
 }
-_OTHER: Final[dict[str, CharSet]] = {"L1": _of_pairs("\x00\xff"), "all": EVERYTHING}
+_OTHER: Final[dict[str, CharSet]] = {"L1": _of_pairs("\x00\xff"), "all": char_set((0, _LAST))}
 _WHITE_SPACE: Final = of_text(" \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | _of_pairs("\t\r\u2000\u200a")
 _BINARY: Final[dict[str, tuple[str, ...]]] = {
     "LETTER": ("L",),
@@ -167,15 +160,13 @@ _CASED: Final = frozenset({"Lu", "Ll", "Lt"})
 
 
 def property_set(name: str, *, any_case: bool) -> CharSet | None:
-    """Return the characters of a property, or None where it is not one of those that are known here.
+    """Return the characters of a property, such as ``Alpha``, ``IsL`` or ``gc=Lu``; None if it is unknown.
 
-    Args:
-        name: what stands between the braces, such as ``Alpha``, ``Lu``, ``IsL``, ``gc=Lu`` or ``IsLetter``.
-        any_case: whether upper and lower case are to count as one, as Java does for cases only.
+    With ``any_case``, the properties of a case have the other cases as well, as in Java.
     """
     if any_case and name in {"Lower", "Upper"}:
-        return POSIX["Alpha"]
-    if found := POSIX.get(name) or _OTHER.get(name):
+        return _POSIX["Alpha"]
+    if found := _POSIX.get(name) or _OTHER.get(name):
         return found
     key, equals, value = name.partition("=")
     if equals:

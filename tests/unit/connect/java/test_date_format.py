@@ -10,8 +10,8 @@ import pytest
 
 from headerware.connect.data.times import Instant, from_epoch_ms, to_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectDataError
-from headerware.connect.java.dates.date_format import DateFormat
-from headerware.connect.java.dates.pattern import Piece, parse_pattern
+from headerware.connect.java.date_format import DateFormat
+from headerware.connect.java.date_patterns import Piece, parse_pattern
 
 ISO = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 MS = 1_483_425_001_864
@@ -158,10 +158,45 @@ class TestLenientReading:
         assert to_epoch_ms(kafka(pattern).parse(text)) == epoch_ms
 
     @pytest.mark.parametrize(
+        ("text", "same_as"),
+        [
+            ("2017-5-21 x", "2017-05-21"),
+            ("2017- 5-\t21", "2017-05-21"),
+            ("2E3-5-21", "2000-05-21"),
+            ("2017--1-21", "2016-11-21"),
+            ("2017-NaN-1", "2016-12-01"),
+            ("٢٠١٧-05-21", "2017-05-21"),
+            ("4294967297-1-1", "0001-01-01"),
+        ],
+    )
+    def test_takes_any_integers(self, text: str, same_as: str) -> None:
+        dates = kafka("yyyy-MM-dd")
+        assert dates.parse(text) == dates.parse(same_as)
+
+    @pytest.mark.parametrize(
+        ("pattern", "text", "epoch_ms"),
+        [
+            ("HH:mm:ss.SSS'Z'", "16:31:05.387Z", 59_465_387),
+            ("HH:mm:ss.SSS'Z'", "-1:0:0.0Z", -3_600_000),
+            ("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "2017-05-21T16:31:05.387Z", 1_495_384_265_387),
+        ],
+    )
+    def test_reads_the_forms_of_connect(self, pattern: str, text: str, epoch_ms: int) -> None:
+        assert to_epoch_ms(kafka(pattern).parse(text)) == epoch_ms
+
+    @pytest.mark.parametrize(
         ("pattern", "text"),
         [
             ("yyyy-MM-dd", ""),
             ("yyyy-MM-dd", "garbage"),
+            ("yyyy-MM-dd", "2017/05/21"),
+            ("yyyy-MM-dd", "+2017-05-21"),
+            ("yyyy-MM-dd", "x2017-05-21"),
+            ("yyyy-MM-dd", "2017-05-"),
+            ("yyyy-MM-dd", "2017-05--"),
+            ("yyyy-MM-dd", "\U0001d7da-1-1"),
+            ("HH:mm:ss.SSS'Z'", "16:31:05.387z"),
+            ("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "2017-05-21 16:31:05.387Z"),
             ("yyyy-MM-dd", "2017-01-"),
             ("yyyy-MM-dd", "2017- 1-\t"),
             ("yyyy-MM-dd", "+2017-01-02"),

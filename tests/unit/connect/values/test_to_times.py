@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headerware.connect.data import INT64_SCHEMA, STRING_SCHEMA, Date, Instant, Schema, Time, Timestamp
+from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.connect.modes import Mode
 from headerware.connect.values import convert_to_date, convert_to_time, convert_to_timestamp
@@ -126,6 +127,8 @@ class TestKafka43:
             (convert_to_date, None, "2017-04-51", DAY),
             (convert_to_time, None, "2017-05-21", DAY),
             (convert_to_time, Time.SCHEMA, MOMENT, MOMENT),
+            (convert_to_time, Timestamp.SCHEMA, from_epoch_ms(-1), from_epoch_ms(86_399_999)),
+            (convert_to_time, Timestamp.SCHEMA, from_epoch_ms(-62_135_769_600_000), FIRST),
             (convert_to_timestamp, Time.SCHEMA, CLOCK, CLOCK),
             (convert_to_timestamp, None, 1e300, Instant((1 << 63) - 1)),
         ],
@@ -134,6 +137,10 @@ class TestKafka43:
         self, convert: Convert, schema: Schema | None, value: Any, expected: Any
     ) -> None:
         assert convert(schema, value, mode="kafka_4_3") == expected
+
+    def test_moves_times_to_the_first_day_of_their_era(self) -> None:
+        with pytest.raises(ConnectDataError, match="a time of day"):
+            convert_to_time(Timestamp.SCHEMA, from_epoch_ms(-62_135_769_600_001), mode="kafka_4_3")
 
     def test_refuses_a_text_of_a_date_with_a_schema(self) -> None:
         with pytest.raises(ConnectDataError):

@@ -1,13 +1,13 @@
-r"""Java's regular expressions, as Python's ``re`` can match them, and what replaces a match.
+r"""Java's regular expressions, matched by Python's ``re`` or by RE2, and the replacement of matches.
 
 The syntax is Java's, so that patterns out of a connector's configuration mean the same here: ASCII classes,
 POSIX and Unicode properties, ``(?<name>...)``, intersections of classes, ``\Q...\E``, possessive
-quantifiers. What Python cannot do is refused when the pattern is read.
+quantifiers. A pattern that Python cannot do is refused when it is read.
 
-Patterns come from whoever configures, texts from anybody, and ``re`` may take exponential time on a text that
-a pattern nearly matches. So it is given only texts so short that all ways to match them can be tried; longer
-ones are given to RE2, which takes linear time. What RE2 cannot do (lookaround, references, possessive counts)
-has a longest text; where none would be short enough, as in ``(?=(a+)+)``, the pattern is refused.
+Patterns come from the configuration, texts from anybody, and ``re`` may take exponential time on a text that
+a pattern nearly matches. So ``re`` gets only texts so short that it can try all ways to match them; longer
+ones go to RE2, which takes linear time. A pattern that RE2 cannot do (lookaround, references, possessive
+counts) has a longest text; if no text is short enough, as for ``(?=(a+)+)``, the pattern is refused.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from typing import Any, Final, Protocol
 
 from headerware.connect.config import Check
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, GroupNumberError
-from headerware.connect.java.regex.characters import NUMERALS, PatternSyntaxError
-from headerware.connect.java.regex.syntax import PatternReader, for_re2
+from headerware.connect.java.regex_syntax import NUMERALS, PatternReader, PatternSyntaxError, for_re2
 from headerware.core.extras import install_command
 
 _QUICK_STEPS: Final = 100_000
-"""How many steps a text may cost where RE2 could take it; to ask RE2 costs as much as some thousands."""
+"""The steps that a text may cost ``re`` if RE2 could take it; a call of RE2 costs some thousands."""
 _MOST_STEPS: Final = 50_000_000
-"""How many it may cost where RE2 cannot: about a second."""
+"""The steps that it may cost if RE2 cannot take it: about a second."""
 _LINE_ENDS: Final = ("\n", "\r", "\x85", "\u2028", "\u2029")
 _LINE_END: Final = re.compile("[\n\r\x85\u2028\u2029]")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -39,13 +38,13 @@ class Match(Protocol):
     """A match, by ``re`` or by RE2."""
 
     def start(self) -> int:
-        """Return where it begins."""
+        """Return the start of the match."""
 
     def end(self) -> int:
-        """Return where it ends."""
+        """Return the end of the match."""
 
     def __getitem__(self, group: int | str, /) -> str | Any:
-        """Return what a group matched, or None."""
+        """Return the text of a group, or None."""
 
 
 class Groups(Protocol):
@@ -61,26 +60,26 @@ class Groups(Protocol):
 
 
 Replacement = Callable[[Any], str]
-"""Gives the text that takes a match's place."""
+"""Returns the text that replaces a match."""
 
 
 class JavaPattern:
     """A pattern that takes bounded time, whatever the text; safe for use by several threads.
 
     Args:
-        exact: the pattern as ``re`` has it.
-        reader: what read it.
-        path: where it stands in the configuration, for errors.
+        exact: the pattern, compiled by ``re``.
+        reader: the reader that has read it.
+        path: its key in the configuration, for errors.
 
     Raises:
-        ConnectConfigError: no text is so short that it would take bounded time.
+        ConnectConfigError: there is no text for which the time would be bounded.
     """
 
     __slots__ = ("_linear", "_longest", "_path", "_quick", "_without", "exact")
 
     def __init__(self, exact: re.Pattern[str], reader: PatternReader, path: str) -> None:
         self.exact: Final = exact
-        """The pattern as Python's own, which takes time without bound."""
+        """The pattern of ``re``, which takes time without bound."""
         self._path: Final = path
         self._quick: Final = _longest_text(reader, _QUICK_STEPS)
         self._longest: Final = _longest_text(reader, _MOST_STEPS)
@@ -103,7 +102,7 @@ class JavaPattern:
         """Return the first match in a text.
 
         Raises:
-            ConnectDataError: the text is too long for this pattern, as for all methods.
+            ConnectDataError: the text is too long for this pattern; all methods raise it.
         """
         return self._for(text).search(text)  # type: ignore[no-any-return]
 
@@ -112,7 +111,7 @@ class JavaPattern:
         return self._for(text).fullmatch(text)  # type: ignore[no-any-return]
 
     def sub(self, replace: Replacement, text: str) -> str:
-        """Return a text with all matches replaced, as Java does: behind an empty match it goes on by one."""
+        """Return a text with all matches replaced as Java does it: after an empty match it goes on by one."""
         engine = self._for(text)
         matches = _by_re(self.exact, text) if engine is self.exact else _by_re2(engine, text)
         parts, at = [], 0
@@ -122,7 +121,7 @@ class JavaPattern:
         return "".join([*parts, text[at:]])
 
     def _for(self, text: str) -> Any:
-        """Return what is to look at a text."""
+        """Return the compiled pattern, of ``re`` or of RE2, that is to match a text."""
         if len(text) <= self._quick or not text:
             return self.exact
         if self._linear is not None and self._means_the_same(text):
@@ -164,7 +163,7 @@ def _by_re2(linear: Any, text: str) -> Iterator[Match]:
 
 
 def _longest_text(reader: PatternReader, steps: int) -> int:
-    """Return how long a text may be that takes so many steps at most; -1 where none is so short."""
+    """Return the length of the longest text that takes this many steps at most; -1 if there is none."""
     if reader.is_nested or reader.choices > steps:
         return -1
     cuts = reader.degree + 1  # where each repetition ends, and where the match begins
@@ -217,7 +216,7 @@ def java_pattern(text: str, *, path: str = "") -> JavaPattern:
 
     Args:
         text: the expression.
-        path: where it stands in the configuration, for the error.
+        path: its key in the configuration, for the error.
 
     Raises:
         ConnectConfigError: Java cannot read it, Python cannot do it, or it takes time without bound.
@@ -255,14 +254,14 @@ PATTERN_WITH_TEXT: Final = Check("non-empty string, valid regex", _refuse_empty_
 
 
 def replacement(pattern: Groups, text: str) -> Replacement:
-    r"""Give what puts a replacement together, in the syntax of Java's ``Matcher.replaceFirst``.
+    r"""Compile a replacement in the syntax of Java's ``Matcher.replaceFirst`` to a function of the match.
 
     Args:
         pattern: the pattern whose groups it may use.
-        text: the replacement: ``$1``, ``${name}``, and a backslash before what is to stand as it is.
+        text: the replacement, with ``$1``, ``${name}``, and a backslash before a literal character.
 
     Raises:
-        GroupNumberError: it uses a group that the pattern does not have.
+        GroupNumberError: the pattern has no such group.
         ArgumentError: it cannot be read.
     """
     parts = _Parts(pattern, text).read()
@@ -273,7 +272,7 @@ def replacement(pattern: Groups, text: str) -> Replacement:
 
 
 class _Parts:
-    """Read a replacement into texts and numbers of groups."""
+    """Split a replacement into texts and numbers of groups."""
 
     def __init__(self, pattern: Groups, text: str) -> None:
         self._pattern: Final = pattern

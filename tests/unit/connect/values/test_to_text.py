@@ -7,6 +7,8 @@ from decimal import Decimal as DecimalNumber
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headerware.connect.data import (
     INT32_SCHEMA,
@@ -23,6 +25,7 @@ from headerware.connect.data import (
     Time,
     Timestamp,
 )
+from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import Mode
 from headerware.connect.values import convert_to_string
@@ -115,6 +118,26 @@ class TestConvertToString:
     def test_writes_points_in_time(self, schema: Schema | None, value: Any, strict: str, kafka: str) -> None:
         assert convert_to_string(schema, value) == strict
         assert convert_to_string(schema, value, mode="kafka_4_3") == kafka
+
+    @pytest.mark.parametrize(
+        ("epoch_ms", "expected"),
+        [
+            (0, "00:00:00.000Z"),
+            (86399999, "23:59:59.999Z"),
+            (-1, "23:59:59.999Z"),
+            (86400000, "1970-01-02"),
+            (1495384265387, "2017-05-21T16:31:05.387Z"),
+            (253402300800000, "10000-01-01"),
+        ],
+    )
+    def test_guesses_the_type_as_kafka_does(self, epoch_ms: int, expected: str) -> None:
+        assert convert_to_string(None, from_epoch_ms(epoch_ms), mode="kafka_4_3") == expected
+
+    @given(st.datetimes(timezones=st.just(UTC)))
+    def test_writes_timestamps_as_iso_8601(self, moment: datetime) -> None:
+        milliseconds = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+        expected = milliseconds.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        assert convert_to_string(Timestamp.SCHEMA, moment) == expected
 
     @pytest.mark.parametrize(("schema", "value"), [(Date.SCHEMA, MOMENT), (Time.SCHEMA, DAY)])
     def test_refuses_points_in_time_that_are_not_what_their_schema_says(

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, GroupNumberError
-from headerware.connect.java.regex import patterns
-from headerware.connect.java.regex.patterns import PATTERN_WITH_TEXT, VALID_PATTERN, java_pattern, replacement
+from headerware.connect.java import regex
+from headerware.connect.java.regex import PATTERN_WITH_TEXT, VALID_PATTERN, java_pattern, replacement
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -221,7 +221,7 @@ class TestTime:
         assert caught.value.path == "regex"
 
     def test_without_bound_asks_for_re2_where_that_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(patterns, "_re2", lambda: None)
+        monkeypatch.setattr(regex, "_re2", lambda: None)
         with pytest.raises(ConnectConfigError, match=r"needs RE2: .*pip install .*\[connect\]"):
             java_pattern("(c+)+")
         compiled = java_pattern("c.*c.*x")
