@@ -14,7 +14,7 @@ from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.packs.edits import struct_of
+from headerware.connect.transforms.edits import struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -10,7 +10,7 @@ from headerware.connect.data.times import Instant, to_epoch_ms
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.fields.requirements import require_map
 from headerware.connect.headers import ConnectHeader
-from headerware.connect.transforms.packs.outbox_events import (
+from headerware.connect.transforms.outbox_events import (
     ID_HEADER,
     PAYLOAD,
     Event,
@@ -21,7 +21,7 @@ from headerware.connect.transforms.packs.outbox_events import (
     text_of,
     warn_of_payload,
 )
-from headerware.connect.transforms.packs.outbox_json import NotExpandableError, parsed
+from headerware.connect.transforms.outbox_json import NotExpandableError, parsed
 
 
 class DictRows:

@@ -24,8 +24,8 @@ from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.packs.edits import struct_of
-from headerware.connect.transforms.packs.headers_to_field import PRIMITIVES
+from headerware.connect.transforms.edits import struct_of
+from headerware.connect.transforms.headers_to_field import PRIMITIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from headerware.connect.fields.rewrites import Change, Edits, rewrite, rewrite_d
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.packs.edits import struct_of, without_missing
+from headerware.connect.transforms.edits import struct_of, without_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,7 +14,7 @@ from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey
 from headerware.connect.errors import ArgumentError, ConnectConfigError
 from headerware.connect.java.regex import java_pattern, replacement
 from headerware.connect.predicates.packs.strict_config import StrictConfig
-from headerware.connect.transforms.packs.renaming import NESTED, Rename
+from headerware.connect.transforms.renaming import NESTED, Rename
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,8 +22,8 @@ from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.packs.edits import struct_of, without_missing
-from headerware.connect.transforms.packs.headers_to_field import OPERATION
+from headerware.connect.transforms.edits import struct_of, without_missing
+from headerware.connect.transforms.headers_to_field import OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

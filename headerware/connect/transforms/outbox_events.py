@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 from headerware.connect.data.schema import SchemaAndValue
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.headers import ConnectHeader
-from headerware.connect.transforms.packs.outbox_options import Additional
+from headerware.connect.transforms.outbox_options import Additional
 
 _log: Final = logging.getLogger("headerware.connect")
 ID_HEADER: Final = "id"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from headerware.connect.config import ConfigDef, ConfigKey, one_of
 from headerware.connect.predicates.packs.strict_config import StrictConfig
-from headerware.connect.transforms.packs.renaming import NESTED, Rename
+from headerware.connect.transforms.renaming import NESTED, Rename
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,11 +17,11 @@ from headerware.connect.fields.requirements import require_struct
 from headerware.connect.java.regex import java_pattern, replacement
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.packs.outbox_dicts import DictRows
-from headerware.connect.transforms.packs.outbox_events import Event, OutboxNames
-from headerware.connect.transforms.packs.outbox_options import OUTBOX, additional
-from headerware.connect.transforms.packs.outbox_rows import StructRows
-from headerware.connect.transforms.packs.topics import legal_topic
+from headerware.connect.transforms.outbox_dicts import DictRows
+from headerware.connect.transforms.outbox_events import Event, OutboxNames
+from headerware.connect.transforms.outbox_options import OUTBOX, additional
+from headerware.connect.transforms.outbox_rows import StructRows
+from headerware.connect.transforms.topics import legal_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

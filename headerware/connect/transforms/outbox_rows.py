@@ -20,8 +20,8 @@ from headerware.connect.errors import ConnectDataError
 from headerware.connect.fields.paths import missing_field
 from headerware.connect.fields.requirements import require_struct
 from headerware.connect.headers import ConnectHeader
-from headerware.connect.transforms.packs.edits import struct_of
-from headerware.connect.transforms.packs.outbox_events import (
+from headerware.connect.transforms.edits import struct_of
+from headerware.connect.transforms.outbox_events import (
     ID_HEADER,
     PAYLOAD,
     Event,
@@ -32,8 +32,8 @@ from headerware.connect.transforms.packs.outbox_events import (
     text_of,
     warn_of_payload,
 )
-from headerware.connect.transforms.packs.outbox_json import NotExpandableError, expanded
-from headerware.connect.transforms.packs.outbox_options import Additional
+from headerware.connect.transforms.outbox_json import NotExpandableError, expanded
+from headerware.connect.transforms.outbox_options import Additional
 
 _SCHEMAS: Final = 256
 _UNITS: Final[dict[str, Callable[[Any], int]]] = {

@@ -21,7 +21,7 @@ from headerware.connect.predicates.packs.conditions import MISSING
 from headerware.connect.predicates.packs.reading import FieldReader
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.packs.topics import legal_topic, legal_topic_option, topic_text
+from headerware.connect.transforms.topics import legal_topic, legal_topic_option, topic_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
