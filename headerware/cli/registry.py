@@ -41,16 +41,13 @@ from headerware.registry import (
 )
 from headerware.registry.differences import Difference, diff
 from headerware.registry.documents import FORMATS
-from headerware.registry.entries import NO_ID, OWN_NETWORK, OWNER, PRIVATE_NETWORK
 from headerware.registry.header_names import printable
-from headerware.registry.plain import to_plain
 from headerware.registry.stores import Store, create_store, open_store
 from headerware.registry.stores.store import BUILT_IN, require_sound
-from headerware.registry.stores.toml import TomlStore
-from headerware.registry.stores.toml.edit import places
-from headerware.registry.stores.toml.text import read_registry
-from headerware.registry.topic_table.clients import UnreachableError
+from headerware.registry.stores.toml import TomlStore, find_tables, read_registry
+from headerware.registry.values import NO_ID, OWN_NETWORK, OWNER, PRIVATE_NETWORK, to_plain
 from headerware.registry.wire.compact_keys import compact_key, id_of_key
+from headerware.topic_table.topic import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -191,8 +188,7 @@ def _open_topic(location: str, *, create: bool) -> TopicStore:
     Raises:
         RegistryError: the location is of another form.
     """
-    from headerware.registry.stores.topic import TopicStore  # noqa: PLC0415 - loaded for topics only
-    from headerware.registry.stores.topic.location import read_location  # noqa: PLC0415 - the same
+    from headerware.registry.stores.topic import TopicStore, read_location  # noqa: PLC0415 - loaded for topics only
 
     conf, topic, snapshot = read_location(location)
     return TopicStore({"log_level": 0, **conf}, topic, snapshot=snapshot, create=create)
@@ -752,7 +748,7 @@ def _places(text: str, source: str) -> dict[str, str]:
     tables = {kind: iter(document.get(kind, ())) for kind in _KEYS}
     return {
         str(next(tables[place.kind]).get(_KEYS[place.kind])): f"{source}:{place.header + 1}"
-        for place in places(text)
+        for place in find_tables(text)
     }
 
 
