@@ -21,7 +21,6 @@ from headerware.core.suggestions import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-GROUP: Final = "headerware.interceptors"
 _OPEN: Final = MappingProxyType({"open": ("context",)})
 _CALLED: Final = MappingProxyType({**HOOKS, **_OPEN, **SERVICE_ARGUMENTS})
 Kind = TypeVar("Kind")
@@ -50,7 +49,7 @@ class Catalogue(Generic[Kind]):
         self.what: Final = what
         self.base: Final = base
         self._built_in: Final = dict(built_in)
-        self._group: Final = group
+        self._group = group
 
     def __call__(self, word: str, *, path: str = "") -> type[Kind]:
         """Load the class that a word stands for.
@@ -73,9 +72,10 @@ class Catalogue(Generic[Kind]):
         """Our own, as ``word: "module:Class"``."""
         return MappingProxyType(self._built_in)
 
-    def add(self, built_in: Mapping[str, str]) -> None:
-        """Add some of our own, as ``word: "module:Class"``."""
+    def add(self, built_in: Mapping[str, str], group: str | None = None) -> None:
+        """Add some of our own, as ``word: "module:Class"``, and say where plug-ins are if nobody has yet."""
         self._built_in.update(built_in)
+        self._group = self._group or group
 
     def names(self) -> tuple[str, ...]:
         """Return all words, those of plug-ins too, in alphabetical order."""
@@ -137,13 +137,8 @@ class InterceptorCatalogue(Catalogue[Interceptor]):
         return found
 
 
-interceptor_type: Final = InterceptorCatalogue(
-    "interceptor type",
-    Interceptor,
-    {},
-    GROUP,
-)
-"""The interceptors, by word: our own, which the package adds, and those of the group of entry points."""
+interceptor_type: Final = InterceptorCatalogue("interceptor type", Interceptor, {})
+"""The interceptors, by word; the package adds our own, and the group of entry points of the others."""
 
 
 def load_symbol(home: str) -> Any:
