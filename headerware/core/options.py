@@ -234,21 +234,6 @@ def _with_files(value: Any, hint: Any, found: Callable[[str], str]) -> Any:
     return value
 
 
-def explained(declared: Declared) -> list[tuple[str, Any, str]]:
-    """Return every option of an interceptor as ``(option, value to show, origin)``, defaults included."""
-    built = build(declared)
-    # Some hide a part of an option, such as the passwords among a connector's lines.
-    shown = getattr(built, "shown", lambda _option, written: written)
-    rows: list[tuple[str, Any, str]] = []
-    for option in built.__struct_fields__:
-        given = declared.settings.get(option)
-        if given is not None:
-            rows.append((option, shown(option, given.shown), given.origin))
-        elif option != "name":
-            rows.append((option, getattr(built, option), "default"))
-    return rows
-
-
 def _below(path: str, option: str) -> str:
     return f"{path}.{option}" if path else option
 
