@@ -40,7 +40,7 @@ _MAX_DEPTH: Final = 32
 _MAX_TABLES: Final = 1_000
 
 Read = Callable[[Path], str]
-"""Gives a file's text; raises OSError or UnicodeDecodeError."""
+"""Returns a file's text; raises OSError or UnicodeDecodeError."""
 
 
 def read_text(path: Path) -> str:
@@ -58,7 +58,7 @@ def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[l
 
     Args:
         path: the file.
-        read: reads a file's text, where it is not the file system that has them.
+        read: returns a file's text; needed if the files are not in the file system.
 
     Raises:
         ConfigError: a file that is missing or no TOML, an include that goes round, an unknown key or
@@ -68,7 +68,7 @@ def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[l
 
 
 class _Reader:
-    """Read one tree of files; stacks are known to all that come after them."""
+    """Read a file and what it includes; a stack is known to all files that are read after it."""
 
     def __init__(self, read: Read) -> None:
         self._read = read

@@ -1,4 +1,4 @@
-"""Find what configuration names by a word: our own stand in tables, others come by entry points.
+"""Find classes by the words of configuration: our own in tables, others by entry points.
 
 A catalogue holds one kind of them: interceptors, serdes, schema stores, Connect's classes. Nothing is
 imported before a configuration names it.
@@ -127,7 +127,7 @@ class Catalogue(Generic[Kind]):
             ) from error
 
 
-class InterceptorCatalogue(Catalogue[Interceptor]):
+class _InterceptorCatalogue(Catalogue[Interceptor]):
     """The interceptors, by word; what has no hooks is refused."""
 
     def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Interceptor]:
@@ -137,7 +137,7 @@ class InterceptorCatalogue(Catalogue[Interceptor]):
         return found
 
 
-interceptor_type: Final = InterceptorCatalogue("interceptor type", Interceptor, {})
+interceptor_type: Final = _InterceptorCatalogue("interceptor type", Interceptor, {})
 """The interceptors, by word; the package adds our own, and the group of entry points of the others."""
 
 
@@ -148,7 +148,7 @@ def load_symbol(home: str) -> Any:
 
 
 def require_hooks(interceptor: object, *, path: str = "") -> None:
-    """Refuse an object or class that can do nothing.
+    """Refuse an object or class without any hook.
 
     Raises:
         PluginError: it has no hook and does not open into anything else, or a hook takes other arguments.
@@ -167,7 +167,7 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
 def require_arguments(
     plugin: object, called: Mapping[str, tuple[str, ...]] = _CALLED, *, path: str = ""
 ) -> None:
-    """Refuse an object whose methods cannot be called as they will be.
+    """Refuse an object whose methods do not take the arguments that they are called with.
 
     Args:
         plugin: the object; a method that it does not have is passed over.

@@ -15,7 +15,7 @@ from headerware.ops.chargeback.shares import EXACT
 from headerware.ops.chargeback.usage import Direction, Usage
 
 GIB: Final = 2**30
-MILLION: Final = 10**6
+_MILLION: Final = 10**6
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +187,6 @@ class _Sums:
         rates = self._rates(row.topic, row.direction)
         by_size = EXACT.divide(EXACT.multiply(rates.per_gib or Decimal(0), Decimal(size)), Decimal(GIB))
         by_count = EXACT.divide(
-            EXACT.multiply(rates.per_million_records or Decimal(0), Decimal(records)), Decimal(MILLION)
+            EXACT.multiply(rates.per_million_records or Decimal(0), Decimal(records)), Decimal(_MILLION)
         )
         return EXACT.add(by_size, by_count)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from headerware.ops.chargeback.usage import Direction
 
-MAX_DECIMALS: Final = 12
+_MAX_DECIMALS: Final = 12
 _MAX_RATE: Final = Decimal(10) ** 15
 _MAX_PLACES: Final = 15
 """Beyond these bounds sums might not be exact (bill.py)."""
@@ -127,8 +127,8 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Refuse what no bill could be written with."""
-        if not 0 <= self.decimals <= MAX_DECIMALS:
-            raise ConfigError(f"expected 0 to {MAX_DECIMALS}, found {self.decimals}", path="decimals")
+        if not 0 <= self.decimals <= _MAX_DECIMALS:
+            raise ConfigError(f"expected 0 to {_MAX_DECIMALS}, found {self.decimals}", path="decimals")
         for path, rates in self._every_rates():
             for name in rates.__struct_fields__:
                 _require_amount(getattr(rates, name), f"{path}.{name}")
