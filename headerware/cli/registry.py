@@ -1,4 +1,4 @@
-"""``headerware registry``: who owns which header ids, and what they stand for.
+"""``headerware registry``: register header ids, look them up, and check registries.
 
 Exit codes: 0 done; 1 the answer is no, or the registry refuses; 2 the command was used wrongly.
 """
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 _STDIN: Final = "-"
 """A location, to read only: TOML that another program gives, such as ``git show``."""
 _LOCATION: Final[dict[str, Any]] = {"envvar": "HEADERWARE_REGISTRY", "default": "registry.toml"}
-"""Where a registry is that nobody names."""
+"""The location of the registry unless another one is named."""
 _TOPIC: Final = "kafka://"
-"""How the location of a topic begins."""
+"""The prefix of the location of a topic."""
 
 _STDIN_NAME: Final = "standard input"
 _MAX_LINES: Final = 3
@@ -69,10 +69,10 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 
 class _RegistryGroup(click.Group):
-    """Show a refusal as one line, however many rules speak against something."""
+    """Show a refusal as one line, however many rules it breaks."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what the registry refuses becomes click's kind of error."""
+        """Run a command; a RegistryError becomes an error of click."""
         try:
             return super().invoke(ctx)
         except RegistryError as error:
@@ -136,11 +136,7 @@ def _day(given: datetime | None) -> str:
 
 
 def _load(location: str) -> Registry:
-    """Read a registry, and warn if it comes from a snapshot because its brokers are away.
-
-    Raises:
-        RegistryError: it is out of reach, or has problems.
-    """
+    """Read a registry, and warn if it comes from a snapshot because its brokers are away."""
     if location == _STDIN:
         reading = read_registry(*_read_toml(location))
         require_sound(reading.problems)
@@ -152,14 +148,7 @@ def _load(location: str) -> Registry:
 
 
 def _read_toml(location: str) -> tuple[str, str]:
-    """Return the text of a registry's TOML, and what it is called in messages.
-
-    Args:
-        location: a path, or ``-`` for standard input.
-
-    Raises:
-        RegistryError: it cannot be read, is empty, or is no text.
-    """
+    """Return the text of a registry's TOML, and what it is called in messages."""
     source = _STDIN_NAME if location == _STDIN else location
     try:
         with click.open_file(location, "rb") as file:
@@ -174,20 +163,12 @@ def _read_toml(location: str) -> tuple[str, str]:
 
 
 def _open_location(location: str) -> Store:
-    """Open the store at a location.
-
-    Raises:
-        RegistryError: there is no such form of location, or nothing there.
-    """
+    """Open the store at a location."""
     return _open_topic(location, create=False) if location.startswith(_TOPIC) else open_store(location)
 
 
 def _open_topic(location: str, *, create: bool) -> TopicStore:
-    """Open a topic's store, whose clients log nothing: what goes wrong is told once.
-
-    Raises:
-        RegistryError: the location is of another form.
-    """
+    """Open the store in a topic; its clients log nothing, because errors are shown once."""
     from headerware.registry.stores.topic import TopicStore, read_location  # noqa: PLC0415 - loaded for topics only
 
     conf, topic, snapshot = read_location(location)
@@ -195,7 +176,7 @@ def _open_topic(location: str, *, create: bool) -> TopicStore:
 
 
 def _as_topic(store: Store, location: str) -> TopicStore | None:
-    """Return a store as a topic's, which knows more; None for any other."""
+    """Return a store as a TopicStore if it is one, else None."""
     return cast("TopicStore", store) if location.startswith(_TOPIC) else None
 
 
@@ -208,7 +189,7 @@ def _warn_of_age(store: Store, location: str) -> None:
 
 
 def _show_table(table: Table) -> None:
-    """Print a table; for another program neither cut to a terminal's width nor filled up with spaces."""
+    """Print a table; without a terminal, lines are neither cut nor padded."""
     console = Console(highlight=False)
     if console.is_terminal:
         console.print(table)
@@ -288,11 +269,7 @@ def list_entries(
 
 
 def _id_meant(text: str, registry: Registry) -> HeaderId:
-    """Return the id that a name, or an id in any of its forms, stands for.
-
-    Raises:
-        RegistryError: it is no id, and no name that is registered.
-    """
+    """Return the id that a name, or an id in any of its forms, stands for."""
     entry = registry.by_name(text)
     if entry is not None:
         return entry.id
@@ -705,11 +682,7 @@ def export(kind: str | None, output: IO[str], location: str, *, as_json: bool) -
 
 
 def _inspect(location: str) -> _Inspected:
-    """Look at a registry, problems and all.
-
-    Raises:
-        RegistryError: it is out of reach.
-    """
+    """Return a registry as it is, with its problems."""
     if location == _STDIN:
         return _inspect_toml(location)
     with _open_location(location) as store:
@@ -731,11 +704,7 @@ def _inspect_toml(location: str) -> _Inspected:
 
 
 def _earlier(location: str) -> Registry:
-    """Return an earlier registry, whether or not it has problems.
-
-    Raises:
-        RegistryError: it is out of reach, or cannot be read to its end.
-    """
+    """Return an earlier registry, whether or not it has problems."""
     seen = _inspect(location)
     if seen.registry is None:
         raise RegistryError("\n".join(map(str, seen.problems)))

@@ -1,4 +1,4 @@
-"""What the page is written with: markup that escapes, figures as text, and the style."""
+"""Write the parts of the page: markup that escapes, figures as text, and the style."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ _VOID: Final = frozenset({"meta"})
 
 
 class Html(str):
-    """Text that is markup already; made by :func:`element` and :func:`joined` only."""
+    """Markup, as opposed to plain text; only :func:`element` and :func:`joined` make it."""
 
     __slots__ = ()
 
 
 def element(tag: str, /, *parts: str | None, **attributes: str | float | None) -> Html:
-    """Return an element.
-
-    Args:
-        tag: its tag.
-        parts: what it holds; plain text is escaped, None is nothing.
-        attributes: by name; ``class_`` is ``class``, underscores inside are hyphens, None is left out.
-    """
+    """Return an element."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
@@ -33,7 +27,7 @@ def element(tag: str, /, *parts: str | None, **attributes: str | float | None) -
 
 
 def joined(*parts: str | None) -> Html:
-    """Return parts one behind the other; plain text is escaped, None is nothing."""
+    """Return parts joined; plain text is escaped, None is left out."""
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts if part))
 
 
@@ -41,7 +35,7 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def bytes_text(size: int) -> str:
-    """Write a size in the largest binary unit that it fills: ``1.50 GiB``."""
+    """Return a size in the largest binary unit that it fills: ``1.50 GiB``."""
     if size < 1024:
         return f"{size} B"
     scaled = [(Decimal(size) / 1024**power, unit) for power, unit in enumerate(_UNITS, start=1)]
@@ -50,19 +44,19 @@ def bytes_text(size: int) -> str:
 
 
 def count_text(count: int, noun: str = "") -> str:
-    """Write a count with separators, and what is counted where that is told: ``1,204 records``."""
+    """Return a count with separators, and with the noun if there is one: ``1,204 records``."""
     if not noun:
         return f"{count:,}"
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def money_text(amount: Decimal, currency: str = "") -> str:
-    """Write an amount that is rounded already."""
+    """Return an amount, which is rounded already, as text."""
     return f"{amount:,f} {currency}".rstrip()
 
 
 def share_text(part: Decimal | int, whole: Decimal | int) -> str:
-    """Write what part of a whole something is, in percent; nothing of nothing is 0%."""
+    """Return the share of a whole in percent; 0% if the whole is 0."""
     if not whole:
         return "0%"
     percent = Decimal(part) * 100 / Decimal(whole)
@@ -72,12 +66,12 @@ def share_text(part: Decimal | int, whole: Decimal | int) -> str:
 
 
 def moment_text(moment: datetime) -> str:
-    """Write a moment in UTC, to the minute."""
+    """Return a moment in UTC, to the minute."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _decimals(value: Decimal) -> int:
-    """Three digits are enough to compare by."""
+    """Return how many decimals make three digits, which are enough to compare by."""
     return 2 if value < 10 else 1 if value < 100 else 0
 
 

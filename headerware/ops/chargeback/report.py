@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TITLE: Final = "Kafka chargeback"
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-"""The page loads nothing and runs nothing, whatever a name may hold."""
+"""The page loads nothing and runs nothing, whatever is in a name."""
 
 
 def write_report(
@@ -122,7 +122,7 @@ def _tile(label: str, figure: str, more: str, kind: str = "") -> Html:
 
 
 def _outgoing(bill: Bill) -> tuple[str, str]:
-    """Return the figure of outgoing traffic, and what is to be said of it."""
+    """Return the figure of outgoing traffic, and a note on it."""
     if bill.unknown and not bill.sources:
         return "unknown", "reads are not known"
     records = count_text(bill.total.records_out, "record")
@@ -164,7 +164,7 @@ def _rankings(bill: Bill) -> list[Html]:
 
 
 def _layouts(bill: Bill) -> list[tuple[_Layout, Mapping[str | None, Traffic] | Mapping[str, Traffic]]]:
-    """Return the tables by rank; where no reads are known at all, each says so of every name."""
+    """Return the tables by rank; if no reads are known at all, each says so for every name."""
     unread = frozenset(each.topic for each in bill.unknown)
     every: frozenset[str] | None = frozenset() if bill.sources or not unread else None
     payers = _Layout(
@@ -186,7 +186,7 @@ def _layouts(bill: Bill) -> list[tuple[_Layout, Mapping[str | None, Traffic] | M
 _NEAR: Final = Decimal("0.8")
 
 _Below = Callable[[Row], Html | None]
-"""What stands below a row's bar, such as its budget."""
+"""Returns what is shown below the bar of a row, such as its budget."""
 
 
 def _nothing_below(row: Row) -> Html | None:  # noqa: ARG001 - it takes what others look at
@@ -195,14 +195,14 @@ def _nothing_below(row: Row) -> Html | None:  # noqa: ARG001 - it takes what oth
 
 
 class _Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table by rank is about.
+    """The contents of a table by rank.
 
     Args:
         caption: what the table is.
         noun: what a name is: ``owner``, ``topic``.
         unread: names whose reads are not known, or only in part; None is every name.
         incoming: whether there is a column of what came in.
-        below: gives what stands below a row's bar.
+        below: returns what is shown below the bar of a row.
     """
 
     caption: str
@@ -213,13 +213,7 @@ class _Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _ranked_table(found: Ranking, layout: _Layout, currency: str) -> Html:
-    """Return a table by rank, and the others behind it, folded.
-
-    Args:
-        found: the rows.
-        layout: what the table is about.
-        currency: what amounts are called.
-    """
+    """Return a table by rank, and a folded table of the others below it."""
     if not found.shown:
         return element("p", f"No {layout.noun} had any traffic.", class_="note")
     longest = max(row.traffic.bytes_in + row.traffic.bytes_out for row in found.shown if row.count == 1)
@@ -232,7 +226,7 @@ def _ranked_table(found: Ranking, layout: _Layout, currency: str) -> Html:
 
 
 def _period_table(found: Periods, currency: str) -> Html:
-    """Return the figures behind the chart, folded; quiet times are left out."""
+    """Return a folded table of the chart's figures, without periods that have no traffic."""
     every = [*filter(None, [found.earlier]), *found.bars, *filter(None, [found.timeless])]
     listed = [period for period in every if period.traffic != Traffic()]
     rows = [
@@ -249,7 +243,7 @@ def _period_table(found: Periods, currency: str) -> Html:
 
 
 def _budget_note(bill: Bill) -> _Below:
-    """Return what tells how much of its budget an owner has spent."""
+    """Return a function that shows how much of its budget an owner has spent."""
 
     def note(row: Row) -> Html | None:
         budget = bill.prices.budgets.get(row.name) if row.name is not None else None
@@ -322,12 +316,7 @@ _BAR_HEIGHT: Final = 10
 
 
 def _traffic_bar(traffic: Traffic, longest: int) -> Html:
-    """Return a bar of what came in and, behind it, what went out.
-
-    Args:
-        traffic: what moved.
-        longest: the bytes that fill the whole width.
-    """
+    """Return a bar of incoming and, behind it, outgoing traffic."""
     incoming = _bar_length(traffic.bytes_in, longest)
     outgoing = _bar_length(traffic.bytes_out, longest)
     told = f"{bytes_text(traffic.bytes_in)} in, {bytes_text(traffic.bytes_out)} out"
@@ -335,12 +324,7 @@ def _traffic_bar(traffic: Traffic, longest: int) -> Html:
 
 
 def _budget_bar(share: Decimal, state: str) -> Html:
-    """Return a bar of how much of a budget is spent.
-
-    Args:
-        share: the part of it, 1 for all.
-        state: the class that gives its colour: ``within``, ``near`` or ``over``.
-    """
+    """Return a bar of how much of a budget is spent."""
     return _svg_bar(
         "bar budget",
         f"{share * 100:.0f}% of the budget",
@@ -370,7 +354,7 @@ def _bar_part(kind: str, begin: int, width: int) -> Html | None:
 
 
 def _bar_length(size: int, longest: int) -> int:
-    """Return a length; the least that is anything is still seen."""
+    """Return the length of a bar; more than nothing is always visible."""
     return max(size * _BAR_WIDTH // longest, 2) if size and longest else 0
 
 
@@ -382,12 +366,7 @@ _LABELS: Final = 4
 
 
 def _chart(found: Periods, currency: str) -> Html:
-    """Return the chart; nothing where there are no bars.
-
-    Args:
-        found: the bars.
-        currency: what amounts are called.
-    """
+    """Return the chart, or a note if there is no traffic."""
     if not found.bars:
         return element("p", "There is no traffic to draw.", class_="note")
     most = max(_bytes_of(bar) for bar in found.bars)
@@ -433,7 +412,7 @@ def _column_part(kind: str, index: int, top: int, height: int) -> Html | None:
 
 
 def _chart_labels(found: Periods, slots: int) -> Html:
-    """Name some of the bars, each where its bar stands."""
+    """Return the labels of some of the bars, each at its bar."""
     count = len(found.bars)
     step = max(1, -(-count // _LABELS))
     named = range(0, count, step)
@@ -461,7 +440,7 @@ _SOURCES: Final = {
 
 
 def _unknown_reads(bill: Bill) -> Html | None:
-    """Tell which reads are not known, and so not charged; nothing where all are."""
+    """List the reads that are not known, and so not charged; None if all are known."""
     if not bill.unknown:
         return None
     topics = len({each.topic for each in bill.unknown})
@@ -483,7 +462,7 @@ def _unknown_reads(bill: Bill) -> Html | None:
 
 
 def _method(bill: Bill) -> Html:
-    """Tell how the figures came about, and which prices were used."""
+    """Explain how the figures were counted, and which prices were used."""
     prices = bill.prices
     read = "; ".join(_SOURCES[source] for source in sorted(bill.sources) if source in _SOURCES)
     points = (

@@ -1,4 +1,4 @@
-"""What the page shows: rows of a table by rank, and hours put together into bars."""
+"""Prepare what the page shows: the rows of a table by rank, and traffic over time as bars."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headerware.ops.chargeback.bill import Traffic
 from headerware.ops.chargeback.shares import shares, total
 
 SHOWN: Final = 20
-"""How many rows a table shows; the others are one row, and listed behind it."""
+"""How many rows a table shows; the others are summed up in one row, and listed below the table."""
 LISTED: Final = 500
-"""How many of the others are listed: names come from anyone, and a page has to open."""
+"""How many of the others are listed: anyone can make names, and the page must stay small enough to open."""
 
 _NOTHING: Final = Traffic()
 
@@ -27,7 +27,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         name: a name, or None for what is unattributed.
         traffic: what moved.
         amount: what it costs, rounded.
-        count: how many names the row stands for, where it stands for several.
+        count: how many names the row stands for.
     """
 
     name: str | None
@@ -49,12 +49,7 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ranking(sums: Mapping[str | None, Traffic] | Mapping[str, Traffic], decimals: int) -> Ranking:
-    """Rank sums by cost, then by bytes, then by name.
-
-    Args:
-        sums: what moved, by name.
-        decimals: what amounts are rounded to.
-    """
+    """Rank sums by cost, then by bytes, then by name."""
     rows = _rows(sums, decimals)
     first, rest = rows[:SHOWN], rows[SHOWN:]
     first += [row for row in rest if row.name is None]
@@ -134,12 +129,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def periods(by_hour: Mapping[datetime | None, Traffic], decimals: int) -> Periods:
-    """Put hours together.
-
-    Args:
-        by_hour: what moved, by hour.
-        decimals: what amounts are rounded to.
-    """
+    """Put hours together into at most :data:`MAX_BARS` bars."""
     hours = [hour for hour in by_hour if hour is not None]
     unit, form, following = _fitting(min(hours), max(hours)) if hours else _UNITS[0]
     grouped: dict[str, list[Traffic]] = _empty(min(hours), max(hours), form, following) if hours else {}
@@ -185,7 +175,7 @@ def _fitting(first: datetime, last: datetime) -> tuple[str, str, _Following | No
 def _empty(
     first: datetime, last: datetime, form: str, following: _Following | None
 ) -> dict[str, list[Traffic]]:
-    """Return every bar from the first to the last, so that quiet times are seen."""
+    """Return all bars from the first to the last, those without traffic too."""
     labels: dict[str, list[Traffic]] = {}
     moment = first
     while following is not None and moment.strftime(form) <= last.strftime(form):
