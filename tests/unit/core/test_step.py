@@ -105,7 +105,7 @@ class TestForeignErrors:
         session = Chain([failing(ValueError(SECRET))]).open()
         outcome = directions(session)[direction](PLACED)
         assert re.fullmatch(
-            r"bad at orders\[3\]@42: raised ValueError at test_failure\.py:\d+ in hook; "
+            r"bad at orders\[3\]@42: raised ValueError at test_step\.py:\d+ in hook; "
             r"the cause says more",
             str(outcome),
         )

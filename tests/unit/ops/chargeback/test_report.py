@@ -10,12 +10,10 @@ import pytest
 
 from headerware.core.errors import ConfigError
 from headerware.ops.chargeback.bill import charge
+from headerware.ops.chargeback.html import bytes_text, count_text, element, money_text, share_text
 from headerware.ops.chargeback.prices import Prices, Rates
 from headerware.ops.chargeback.report import report_html, write_report
-from headerware.ops.chargeback.report.amounts import bytes_text, count_text, money_text, share_text
-from headerware.ops.chargeback.report.markup import element
-from headerware.ops.chargeback.report.periods import MAX_BARS, periods
-from headerware.ops.chargeback.report.ranked import LISTED, SHOWN, ranking
+from headerware.ops.chargeback.report_rows import LISTED, MAX_BARS, SHOWN, periods, ranking
 from headerware.ops.chargeback.usage import Usage
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What is still free in a registry: the next id for an owner, the next block of a size."""
+"""Find what is free in a registry: the next id for an owner, or the next block of a size."""
 
 from __future__ import annotations
 
@@ -21,14 +21,6 @@ def next_id(registry: Registry, owner: str, within: IPv4Network = EVERYWHERE) ->
     """Return the lowest id that an owner may register; retired ones are never free again.
 
     The first id of a block, which is written as the block is, comes last.
-
-    Args:
-        registry: where to look.
-        owner: who is to register it.
-        within: where it is to lie.
-
-    Raises:
-        RegistryError: the owner has no block there, or no free id.
     """
     regions = [_common(block.network, within) for block in _blocks_of(registry, owner, within)]
     if not regions:
@@ -42,17 +34,7 @@ def next_id(registry: Registry, owner: str, within: IPv4Network = EVERYWHERE) ->
 
 
 def next_network(registry: Registry, by: str, prefix: int, within: IPv4Network = EVERYWHERE) -> IPv4Network:
-    """Return the lowest network of a size that somebody may allocate, and in which nothing is as yet.
-
-    Args:
-        registry: where to look.
-        by: who is to allocate it: the registrar, where no block is, or a block's owner in that.
-        prefix: the length of the network's prefix.
-        within: where it is to lie.
-
-    Raises:
-        RegistryError: there is no room, or it is not his to allocate.
-    """
+    """Return the lowest empty network of a size that somebody may allocate."""
     parents: list[Block | None] = [*_blocks_of(registry, by, within)]
     if by == registry.registrar:
         parents.insert(0, None)
@@ -72,12 +54,12 @@ def _blocks_of(registry: Registry, owner: str, within: IPv4Network) -> list[Bloc
 
 
 def _common(one: IPv4Network, other: IPv4Network) -> IPv4Network:
-    """Return what two networks that overlap have in common: one of them lies in the other."""
+    """Return the intersection of two networks that overlap: the smaller one."""
     return max(one, other, key=lambda network: network.prefixlen)
 
 
 def _free_ids(registry: Registry, owner: str, region: IPv4Network) -> Iterator[HeaderId]:
-    """Return the free ids of a region in an owner's block, without those in blocks of others."""
+    """Yield the free ids of a region in an owner's block, without those in blocks of others."""
     at = _first(region)
     while at < _end(region):
         block = registry.block_of(at)
@@ -92,7 +74,7 @@ def _free_ids(registry: Registry, owner: str, region: IPv4Network) -> Iterator[H
 def _free_networks(
     registry: Registry, parent: Block | None, region: IPv4Network, prefix: int
 ) -> Iterator[IPv4Network]:
-    """Return the free networks of a region right below a block, or below none."""
+    """Yield the free networks of a region whose parent is a block, or that have no parent."""
     size = 1 << (32 - prefix)
     at = _first(region)
     while at + size <= _end(region):
@@ -104,7 +86,7 @@ def _free_networks(
 
 
 def _obstacle(registry: Registry, parent: Block | None, network: IPv4Network) -> IPv4Network | None:
-    """Return what is in a network's way: a network behind which to look on, or None."""
+    """Return a network that makes another one unusable, behind which to look on; None if it is free."""
     for reserved in (OWN_NETWORK, PRIVATE_NETWORK):
         if network.overlaps(reserved):
             return reserved

@@ -1,8 +1,8 @@
-"""Hours put together into as many bars as a page can show: by hour, by day, by month, or by year."""
+"""Prepare what the page shows: the rows of a table by rank, and traffic over time as bars."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
@@ -10,8 +10,90 @@ from typing import Final
 import msgspec
 
 from headerware.ops.chargeback.bill import Traffic
-from headerware.ops.chargeback.report.ranked import added
 from headerware.ops.chargeback.shares import shares, total
+
+SHOWN: Final = 20
+"""How many rows a table shows; the others are summed up in one row, and listed below the table."""
+LISTED: Final = 500
+"""How many of the others are listed: anyone can make names, and the page must stay small enough to open."""
+
+_NOTHING: Final = Traffic()
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One row.
+
+    Args:
+        name: a name, or None for what is unattributed.
+        traffic: what moved.
+        amount: what it costs, rounded.
+        count: how many names the row stands for.
+    """
+
+    name: str | None
+    traffic: Traffic
+    amount: Decimal
+    count: int = 1
+
+
+class Ranking(msgspec.Struct, frozen=True, kw_only=True):
+    """A table's rows; the amounts of ``shown`` add up to the total, those of ``others`` to its last row.
+
+    Args:
+        shown: the largest, the unattributed among them, and behind them one row for all others.
+        others: what that row stands for.
+    """
+
+    shown: tuple[Row, ...] = ()
+    others: tuple[Row, ...] = ()
+
+
+def ranking(sums: Mapping[str | None, Traffic] | Mapping[str, Traffic], decimals: int) -> Ranking:
+    """Rank sums by cost, then by bytes, then by name."""
+    rows = _rows(sums, decimals)
+    first, rest = rows[:SHOWN], rows[SHOWN:]
+    first += [row for row in rest if row.name is None]
+    rest = [row for row in rest if row.name is not None]
+    if len(rest) < 2:
+        return Ranking(shown=(*first, *rest))
+    listed = rest[:LISTED]
+    if len(rest) > LISTED:
+        listed.append(_together(rest[LISTED:]))
+    return Ranking(shown=(*first, _together(rest)), others=tuple(listed))
+
+
+def _rows(sums: Mapping[str | None, Traffic] | Mapping[str, Traffic], decimals: int) -> list[Row]:
+    ranked = sorted(
+        sums.items(),
+        key=lambda item: (-item[1].cost, -item[1].bytes_in - item[1].bytes_out, item[0] or ""),
+    )
+    amounts = shares([traffic.cost for _, traffic in ranked], decimals)
+    return [
+        Row(name=name, traffic=traffic, amount=amount)
+        for (name, traffic), amount in zip(ranked, amounts, strict=True)
+    ]
+
+
+def _together(rows: list[Row]) -> Row:
+    return Row(
+        name=None,
+        traffic=added(row.traffic for row in rows),
+        amount=total(row.amount for row in rows),
+        count=len(rows),
+    )
+
+
+def added(traffic: Iterable[Traffic]) -> Traffic:
+    """Add several sums into one."""
+    found = list(traffic)
+    return Traffic(
+        records_in=sum(each.records_in for each in found),
+        bytes_in=sum(each.bytes_in for each in found),
+        records_out=sum(each.records_out for each in found),
+        bytes_out=sum(each.bytes_out for each in found),
+        cost=total(each.cost for each in found),
+    )
+
 
 MAX_BARS: Final = 200
 
@@ -47,12 +129,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def periods(by_hour: Mapping[datetime | None, Traffic], decimals: int) -> Periods:
-    """Put hours together.
-
-    Args:
-        by_hour: what moved, by hour.
-        decimals: what amounts are rounded to.
-    """
+    """Put hours together into at most :data:`MAX_BARS` bars."""
     hours = [hour for hour in by_hour if hour is not None]
     unit, form, following = _fitting(min(hours), max(hours)) if hours else _UNITS[0]
     grouped: dict[str, list[Traffic]] = _empty(min(hours), max(hours), form, following) if hours else {}
@@ -69,7 +146,7 @@ def periods(by_hour: Mapping[datetime | None, Traffic], decimals: int) -> Period
     return Periods(
         unit=unit,
         bars=tuple(bars[-MAX_BARS:]),
-        earlier=_together(bars[:-MAX_BARS]),
+        earlier=_earlier_bars(bars[:-MAX_BARS]),
         timeless=timeless if timeless.traffic != Traffic() else None,
     )
 
@@ -98,7 +175,7 @@ def _fitting(first: datetime, last: datetime) -> tuple[str, str, _Following | No
 def _empty(
     first: datetime, last: datetime, form: str, following: _Following | None
 ) -> dict[str, list[Traffic]]:
-    """Return every bar from the first to the last, so that quiet times are seen."""
+    """Return all bars from the first to the last, those without traffic too."""
     labels: dict[str, list[Traffic]] = {}
     moment = first
     while following is not None and moment.strftime(form) <= last.strftime(form):
@@ -107,7 +184,7 @@ def _empty(
     return labels
 
 
-def _together(bars: list[Period]) -> Period | None:
+def _earlier_bars(bars: list[Period]) -> Period | None:
     if not bars:
         return None
     return Period(

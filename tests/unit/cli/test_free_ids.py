@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headerware.cli.registry_free import next_id, next_network
+from headerware.cli.free_ids import next_id, next_network
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Block, Entry, Register, Registry, built_in, problems, with_built_in
