@@ -21,7 +21,7 @@ DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
 
 class Deliveries:
-    """Turn what became of wire records into what became of the application's.
+    """Turn reports of records on the wire into reports of the application's records.
 
     Args:
         session: told of every outcome, once, before the application is.
@@ -60,9 +60,9 @@ class Deliveries:
             callback(error, restored(message, original, sent))
 
     def failed(self, record: Record, error: BaseException) -> None:
-        """Acknowledge a record that ``produce`` refuses by raising; that gives no report.
+        """Acknowledge a record for which ``produce`` raises; there is no report of it.
 
-        Interceptors go by topics as text, so that what is none is empty.
+        Interceptors match topics as text, so that a topic of another type becomes an empty one.
         """
         if self._acknowledge is not None:
             topic: object = record.topic
@@ -110,7 +110,7 @@ class Deliveries:
 
 
 class JointDelivery:
-    """Gather the reports of all slices of one message into one, after the last, with the first error.
+    """Combine the reports of all slices of one message into one, after the last, with the first error.
 
     Args:
         deliveries: where the one report goes.

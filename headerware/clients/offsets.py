@@ -1,11 +1,14 @@
-"""Offsets: what was delivered, what of it is safe to commit, and the watermark in between.
+"""Offsets: how far each partition may be committed, and what was delivered beyond that.
+
+An offset is held back, in stores, commits and transactions alike, while records before it have not reached
+the application: slices that wait for the rest of their message, and what waits in the inbox.
 
 The metadata of a commit, as text (spec/commit-metadata.md):
 
     hw1:<watermark>:<the application's own metadata>
 
-where the watermark is the decimal offset below which everything was delivered; it is absent where that
-is the committed offset itself. Other text is the application's own.
+The watermark is the decimal offset below which everything was delivered; it is absent if that is the
+committed offset itself. Other text is the application's own.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ PREFIX: Final = "hw1:"
 _DIGITS: Final = 19
 _LAST_OFFSET: Final = 2**63 - 1
 _AS_COMMITTED: Final = frozenset({OFFSET_STORED, OFFSET_INVALID})
-"""Where reading begins at the committed offset; everything else is the application's own choice."""
+"""The offsets at which reading begins at the committed offset; others are the application's own choice."""
 _log: Final = logging.getLogger("headerware")
 
 
@@ -51,7 +54,7 @@ def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
 
 
 def topic_partition_of(partition: TopicPartition) -> TopicPartitionKey:
-    """Return the topic and number of a partition."""
+    """Return the topic and the number of a partition."""
     return partition.topic, partition.partition
 
 
@@ -61,7 +64,7 @@ def at_offset(
     metadata: str | None = None,
     leader_epoch: int | None = None,
 ) -> TopicPartition:
-    """Make a TopicPartition; its constructor refuses None for what is absent."""
+    """Return a TopicPartition; its constructor refuses None for absent values."""
     topic, partition = topic_partition
     given = {"metadata": metadata, "leader_epoch": leader_epoch}
     known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -69,7 +72,7 @@ def at_offset(
 
 
 def with_own_metadata(partition: TopicPartition) -> TopicPartition:
-    """Return a result of confluent-kafka's with the application's own metadata in it."""
+    """Return a committed offset with the application's own metadata only."""
     _, own = unwrapped(partition.metadata)
     if own == partition.metadata or partition.error is not None:
         return partition
@@ -81,8 +84,7 @@ class Offsets:
 
     Args:
         session: knows which records are incomplete.
-        first_waiting: gives the smallest offset of a partition that the application has not taken yet, or
-            None where it has taken everything.
+        first_waiting: returns the smallest offset of a partition that waits in the inbox, or None.
     """
 
     def __init__(self, session: Session, first_waiting: Callable[[TopicPartitionKey], int | None]) -> None:
@@ -104,7 +106,7 @@ class Offsets:
         own: str | None = None,
         leader_epoch: int | None = None,
     ) -> TopicPartition:
-        """Return what to commit for a position."""
+        """Return the offset to commit for a position."""
         waiting = self._first_waiting(topic_partition)
         if waiting is not None and waiting < position:
             position, leader_epoch = waiting, None
@@ -125,7 +127,7 @@ class Offsets:
         own: str | None = None,
         leader_epoch: int | None = None,
     ) -> TopicPartition:
-        """Note that everything before a position is delivered, and give what to store for it."""
+        """Note that everything before a position is delivered, and return the offset to store for it."""
         safe = self.safe(topic_partition, position, own, leader_epoch)
         if not self.reassembles or position < 0:
             return safe
@@ -140,11 +142,11 @@ class Offsets:
         return safe
 
     def refreshed(self) -> list[TopicPartition]:
-        """Return what to store for held partitions, now that something may have expired."""
+        """Return the offsets to store for held partitions, now that something may have expired."""
         return [self.stored(each, *self._positions[each]) for each in list(self._held)]
 
     def watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
-        """Return what only an explicit commit can bring to the broker, and take it for committed.
+        """Return the offsets that only an explicit commit brings to the broker, and take them for committed.
 
         librdkafka commits a stored offset only when it is larger than the committed one, and so misses a
         watermark that rose above the same safe offset.
@@ -156,7 +158,7 @@ class Offsets:
     # What was delivered before
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note partitions whose reading begins where a consumer before this one may have left a watermark."""
+        """Note partitions that begin where an earlier consumer may have left a watermark."""
         for partition in partitions:
             topic_partition = topic_partition_of(partition)
             self.forget([topic_partition])
@@ -164,7 +166,7 @@ class Offsets:
                 self._fresh.add(topic_partition)
 
     def take_fresh(self, topic_partition: TopicPartitionKey) -> bool:
-        """Return whether a partition's committed metadata is still to be read, which the caller now does."""
+        """Return whether a partition's committed metadata is to be read, which the caller does now."""
         if topic_partition not in self._fresh:
             return False
         self._fresh.discard(topic_partition)
@@ -179,7 +181,7 @@ class Offsets:
     ) -> None:
         """Take over the watermark of an earlier consumer, if reading began at its committed offset.
 
-        ``end`` asks for the partition's end. Nobody can have been given a record beyond it, so a watermark
+        ``end`` asks for the partition's end. No record beyond it can have been delivered, so a watermark
         beyond it is false and would keep new records from the application.
         """
         watermark, _ = unwrapped(committed.metadata)
@@ -195,23 +197,23 @@ class Offsets:
         )
 
     def moved(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
-        """Note a seek that begins before what was wanted, so that what lies between is not delivered."""
+        """Note a seek that begins before the wanted offset; what lies between is not delivered."""
         self.forget([topic_partition])
         if begin < wanted:
             self._watermarks[topic_partition] = wanted
 
     def resumed(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
-        """Note that reading goes on before what is wanted, after an interrupt."""
+        """Note that reading goes on before the wanted offset, after an interrupt."""
         if begin < wanted:
             self._watermarks[topic_partition] = max(wanted, self._watermarks.get(topic_partition, 0))
 
     def held(self, topic_partition: TopicPartitionKey, position: int) -> int:
-        """Return where the oldest message began that was not whole, or the position."""
+        """Return the first offset of the oldest incomplete message, or the position."""
         held = self._held.get(topic_partition)
         return position if held is None else min(position, held.offset)
 
     def was_delivered(self, topic_partition: TopicPartitionKey, offset: int) -> bool:
-        """Whether a record at this offset was delivered before; the watermark goes once it is passed."""
+        """Return whether a record was delivered before; forget the watermark once it is passed."""
         watermark = self._watermarks.get(topic_partition)
         if watermark is None:
             return False
@@ -221,7 +223,7 @@ class Offsets:
         return False
 
     def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
-        """Forget partitions that have gone or begin anew."""
+        """Forget partitions that were removed or begin anew."""
         for topic_partition in topic_partitions:
             self._fresh.discard(topic_partition)
             self._watermarks.pop(topic_partition, None)
@@ -230,7 +232,7 @@ class Offsets:
             self._uncommitted.discard(topic_partition)
 
 
-# Offsets of transactions, which a producer commits: they are held back by the consumer that they came from.
+# Offsets of a transaction are committed by a producer; the consumer that they came from holds them back.
 
 
 class _HoldsOffsetsBack(Protocol):
