@@ -46,7 +46,6 @@ from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.messages import MessageHeaders, message_of, record_of, updated_message
 from headerware.clients.offsets import (
     Offsets,
-    TopicPartitionKey,
     at_offset,
     register_consumer,
     topic_partition_of,
@@ -73,6 +72,7 @@ from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
+from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 from headerware.core.verified import LOCAL, Verified
 
@@ -174,7 +174,7 @@ class Consumer(confluent_kafka.Consumer):
             raise
         self._consume_record = session.consume_outcome
         self._reassembles = self._offsets.reassembles
-        self._needs_ticks = session.has("poll") or self._reassembles
+        self._needs_ticks = session.polls or self._reassembles
         self._next_tick = self._next_commit = self._next_keep_alive = 0.0
         self._paused: set[TopicPartitionKey] = set()
         # Partitions that are paused for the moment of a poll.
@@ -955,7 +955,7 @@ def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
     raw["enable.auto.offset.store"] = False
     callback = raw.get("on_commit")
-    if callable(callback) or (callback is None and session.has("on_commit")):
+    if callable(callback) or (callback is None and session.hears_commits):
         raw["on_commit"] = partial(_on_commit, session, callback)
     return raw
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.clients.messages import message_of, updated_message
-from headerware.clients.offsets import TopicPartitionKey
 from headerware.core.errors import HeaderwareError, HeldBackError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.services import TopicPartitionKey
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -20,10 +20,9 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 
+from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 
-TopicPartitionKey = tuple[str, int]
-"""A topic and the number of a partition."""
 PREFIX: Final = "hw1:"
 _DIGITS: Final = 19
 _LAST_OFFSET: Final = 2**63 - 1
@@ -90,7 +89,7 @@ class Offsets:
     def __init__(self, session: Session, first_waiting: Callable[[TopicPartitionKey], int | None]) -> None:
         self._session = session
         self._first_waiting = first_waiting
-        self.reassembles: Final = session.gathers
+        self.reassembles: Final = session.reassembles
         self._fresh: set[TopicPartitionKey] = set()
         self._watermarks: dict[TopicPartitionKey, int] = {}
         self._positions: dict[TopicPartitionKey, tuple[int, str | None]] = {}

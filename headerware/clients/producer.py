@@ -45,11 +45,11 @@ from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
 from headerware.core.edge import normalised, to_wire
 from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError
-from headerware.core.fold import Outcome, flat
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
 
 Sendable = Record | Mapping[str, Any]
 """A Record, or a mapping with any of value, key, headers, partition, timestamp and on_delivery."""

@@ -25,7 +25,7 @@ import confluent_kafka.error as theirs
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients.inbox import Entry
-from headerware.clients.offsets import TopicPartitionKey, topic_partition_of, unwrapped
+from headerware.clients.offsets import topic_partition_of, unwrapped
 from headerware.clients.raw import (
     BAD_MSG,
     KEY_DESERIALIZATION,
@@ -35,6 +35,7 @@ from headerware.clients.raw import (
     VALUE_SERIALIZATION,
 )
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
+from headerware.core.services import TopicPartitionKey
 
 _C: Final[Any] = confluent_kafka.Consumer
 _BETWEEN_COMMITS_S: Final = 0.1
