@@ -40,7 +40,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.error import ConsumeError
 
-from headerware.clients.cluster import cluster_id_port
+from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.messages import MessageHeaders, message_of, record_of, updated_message
@@ -135,7 +135,7 @@ class Consumer(confluent_kafka.Consumer):
         if given is None:
             _c_init(self, *args, **conf)  # raises what confluent-kafka raises
             raise TypeError("expected configuration dict")
-        self._raises = chain is not None
+        self._raises_errors = chain is not None
         self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
@@ -162,7 +162,7 @@ class Consumer(confluent_kafka.Consumer):
         try:
             self._inbox = Inbox(session.consume_outcome)
             self._offsets = Offsets(session, self._inbox.first_offset)
-            self._stores = boolean(conf, "enable.auto.offset.store", default=True)
+            self._stores_offsets = boolean(conf, "enable.auto.offset.store", default=True)
             self._commit_interval_s = (
                 number(conf, "auto.commit.interval.ms", 5_000) / 1000
                 if boolean(conf, "enable.auto.commit", default=True)
@@ -255,7 +255,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _add_partitions(self, partitions: list[TopicPartition]) -> None:
         """Begin to read partitions."""
-        self._offsets.assigned(partitions)
+        self._offsets.note_assigned(partitions)
         self._next_offsets.update({topic_partition_of(each): each.offset for each in partitions})
 
     def _remove_partitions(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
@@ -325,7 +325,7 @@ class Consumer(confluent_kafka.Consumer):
                 self._recall_watermark(record)
             outcome = self._consume_record(record)
             if outcome.__class__ is Record and not self._reassembles and not self._inbox:
-                if self._stores:
+                if self._stores_offsets:
                     self._store_message(message)
                 message = updated_message(message, record, outcome)
                 self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
@@ -426,7 +426,7 @@ class Consumer(confluent_kafka.Consumer):
                 last[before.topic, before.partition or 0] = index - 1
             before = record
         last[before.topic, before.partition or 0] = len(records) - 1
-        if self._stores:
+        if self._stores_offsets:
             # By message, and so before the chain's changes: the topic is that on the wire.
             for index in last.values():
                 self._store_message(fetched[index])
@@ -504,7 +504,7 @@ class Consumer(confluent_kafka.Consumer):
         else:
             self._refused += 1
             self._pass_refused(entry)
-        if self._raises:
+        if self._raises_errors:
             raise _raisable(error)
         cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
         if cause not in self._logged and not self._raises_events:
@@ -515,10 +515,10 @@ class Consumer(confluent_kafka.Consumer):
 
     def _pass_refused(self, entry: Entry) -> None:
         """Have the offset behind a refused record committed."""
-        if not self._stores:
+        if not self._stores_offsets:
             return
         if entry.position is not None:
-            safe = self._offsets.safe(entry.topic_partition, entry.position, None, entry.leader_epoch)
+            safe = self._offsets.safe_offset(entry.topic_partition, entry.position, None, entry.leader_epoch)
             self._commit_refused(safe)
             return
         # Slices that were given up hold nothing back any more.
@@ -608,13 +608,13 @@ class Consumer(confluent_kafka.Consumer):
                 self._store_offset(safe)
         if self._commit_interval_s and now >= self._next_commit:
             self._next_commit = now + self._commit_interval_s
-            if held := self._offsets.watermarked():
+            if held := self._offsets.take_watermarked():
                 self._commit_quietly(held, asynchronous=True)
 
     def _recall_watermark(self, record: Record) -> None:
         """Look, at the first record of a partition, for the watermark of the consumer before this one."""
         topic_partition = (record.topic, record.partition or 0)
-        if not self._offsets.take_fresh(topic_partition):
+        if not self._offsets.take_unread_metadata(topic_partition):
             return
 
         def end() -> int:
@@ -625,7 +625,7 @@ class Consumer(confluent_kafka.Consumer):
 
         try:
             committed = _C.committed(self, [TopicPartition(*topic_partition)], _COMMITTED_TIMEOUT_S)[0]
-            self._offsets.recall(topic_partition, committed, record.offset or 0, end)
+            self._offsets.recall_watermark(topic_partition, committed, record.offset or 0, end)
         except KafkaException as error:
             _log.warning(
                 "no committed offset of %s[%s], or no end, so records may repeat: %s", *topic_partition, error
@@ -660,7 +660,7 @@ class Consumer(confluent_kafka.Consumer):
             _C.seek(self, partition if begin == partition.offset else at_offset(topic_partition, begin))
         self._next_offsets[topic_partition] = begin
         self._inbox.drop({topic_partition})
-        self._offsets.moved(topic_partition, begin, partition.offset)
+        self._offsets.note_seek(topic_partition, begin, partition.offset)
 
     # Offsets
 
@@ -677,13 +677,13 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained or unclear:
             _c_store(self, message, offsets)  # raises what is unclear
             return
-        if self._stores:
+        if self._stores_offsets:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
         if self._fetching_thread:
             self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         wanted = [self._behind(message)] if message is not None else offsets or []
-        _c_store(self, offsets=[self._offsets.stored(*_parts_of(partition)) for partition in wanted])
+        _c_store(self, offsets=[self._offsets.offset_to_store(*_parts_of(partition)) for partition in wanted])
 
     @unless_chained(_c_commit)
     def commit(
@@ -721,7 +721,7 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained:
             return positions
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        return [self._offsets.safe(*_parts_of(partition)) for partition in positions]
+        return [self._offsets.safe_offset(*_parts_of(partition)) for partition in positions]
 
     @unless_chained(_C.consumer_group_metadata)
     def consumer_group_metadata(self) -> Any:
@@ -737,8 +737,8 @@ class Consumer(confluent_kafka.Consumer):
 
     def _store_passed(self, positions: Mapping[TopicPartitionKey, tuple[int, int | None]]) -> None:
         """Store positions that have been passed, one a partition."""
-        for topic_partition, (position, leader_epoch) in positions.items() if self._stores else ():
-            self._store_offset(self._offsets.stored(topic_partition, position, None, leader_epoch))
+        for topic_partition, (position, leader_epoch) in positions.items() if self._stores_offsets else ():
+            self._store_offset(self._offsets.offset_to_store(topic_partition, position, None, leader_epoch))
 
     def _store_offset(self, offset: TopicPartition) -> None:
         try:
@@ -754,7 +754,7 @@ class Consumer(confluent_kafka.Consumer):
             _log.debug("%s is not assigned any more: %s", message.topic(), error)
 
     def _commit_stored(self, *, waits: bool) -> Any:
-        held = self._offsets.watermarked()
+        held = self._offsets.take_watermarked()
         if not held:
             return self._report_committed(_c_commit(self, asynchronous=not waits))
         try:
@@ -778,7 +778,7 @@ class Consumer(confluent_kafka.Consumer):
     def _commit_watermarks(self) -> None:
         """Bring the last watermarks to the broker, if the client commits by itself."""
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        if self._commit_interval_s and (held := self._offsets.watermarked(everything=True)):
+        if self._commit_interval_s and (held := self._offsets.take_watermarked(everything=True)):
             self._commit_quietly(held, asynchronous=False)
 
     def _report_committed(self, partitions: list[TopicPartition] | None) -> list[TopicPartition] | None:
@@ -821,8 +821,9 @@ class Consumer(confluent_kafka.Consumer):
                 taken = self._first_fetched(topic_partition, taken, position, threw_away=threw_away)
             if taken != OFFSET_INVALID and (taken < position or threw_away):
                 self._read_again(topic_partition, taken)
-            if taken >= 0 and self._stores:
-                self._store_offset(self._offsets.stored(topic_partition, self._next_offsets[topic_partition]))
+            if taken >= 0 and self._stores_offsets:
+                next_offset = self._next_offsets[topic_partition]
+                self._store_offset(self._offsets.offset_to_store(topic_partition, next_offset))
         self._fetching_thread = 0
 
     def _entries_of_given(self) -> list[Entry]:
@@ -859,11 +860,11 @@ class Consumer(confluent_kafka.Consumer):
         begin = wanted = taken
         if self._reassembles and taken >= 0:
             safe = self._session.safe_offset(*topic_partition, taken)
-            begin = min(self._offsets.held(topic_partition, taken), safe)
+            begin = min(self._offsets.first_incomplete(topic_partition, taken), safe)
             waiting = self._inbox.first_offset(topic_partition)
             wanted = taken if waiting is None or begin == taken else min(taken, waiting)
         # In this order, for this may be interrupted, too.
-        self._offsets.resumed(topic_partition, begin, wanted)
+        self._offsets.note_resumed(topic_partition, begin, wanted)
         self._next_offsets[topic_partition] = begin
         if begin < taken:
             self._inbox.drop({topic_partition})

@@ -49,7 +49,7 @@ class DeadLetters:
     """
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
-        self._conf = producer_settings(conf)
+        self._conf = _producer_settings(conf)
         self._lock = Lock()
         self._producer: confluent_kafka.Producer | None = None
         self._failed: dict[str, tuple[float, KafkaError]] = {}
@@ -124,7 +124,7 @@ def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
     )
 
 
-def producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
+def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
     """Return a producer's settings, made of a consumer's."""
     settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}

@@ -118,25 +118,25 @@ def _headers_with_local(headers: Headers, record: Record, topic: str) -> Any:
     return known
 
 
-def undelivered(record: Record, error: KafkaError) -> Message:
+def undelivered_message(record: Record, error: KafkaError) -> Message:
     """Return the message of a delivery report for a record that never reached librdkafka."""
     return Message(
         record.topic,
         -1 if record.partition is None else record.partition,
         -1,
-        as_bytes(record.key),
-        as_bytes(record.value),
+        _as_bytes(record.key),
+        _as_bytes(record.value),
         wire_headers(record.headers),
         error,
     )
 
 
-def restored(message: Message, original: Record, sent: Record) -> Message:
+def with_original_parts(message: Message, original: Record, sent: Record) -> Message:
     """Return a delivery report's message with the application's own key, value and headers."""
     message.set_headers(wire_headers(original.headers))
     if sent is not original:
-        message.set_value(as_bytes(original.value))
-        message.set_key(as_bytes(original.key))
+        message.set_value(_as_bytes(original.value))
+        message.set_key(_as_bytes(original.key))
     return message
 
 
@@ -153,6 +153,6 @@ def wire_headers(headers: Headers) -> Any:
     return list(headers) if headers else None
 
 
-def as_bytes(part: Any) -> Any:
+def _as_bytes(part: Any) -> Any:
     """Return text as the bytes that a delivery report shows; anything else as it is."""
     return part.encode() if isinstance(part, str) else part

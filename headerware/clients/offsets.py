@@ -31,14 +31,14 @@ _AS_COMMITTED: Final = frozenset({OFFSET_STORED, OFFSET_INVALID})
 _log: Final = logging.getLogger("headerware")
 
 
-def wrapped(watermark: int | None, own: str | None) -> str | None:
+def encode_metadata(watermark: int | None, own: str | None) -> str | None:
     """Return the metadata to commit; the application's own, unless there is a watermark to keep."""
     if watermark is None and not (own or "").startswith(PREFIX):
         return own
     return f"{PREFIX}{'' if watermark is None else watermark}:{own or ''}"
 
 
-def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
+def decode_metadata(metadata: str | None) -> tuple[int | None, str | None]:
     """Return the watermark and the application's own metadata; foreign text is the latter."""
     if metadata is None or not metadata.startswith(PREFIX):
         return None, metadata
@@ -72,7 +72,7 @@ def at_offset(
 
 def with_own_metadata(partition: TopicPartition) -> TopicPartition:
     """Return a committed offset with the application's own metadata only."""
-    _, own = unwrapped(partition.metadata)
+    _, own = decode_metadata(partition.metadata)
     if own == partition.metadata or partition.error is not None:
         return partition
     return at_offset(topic_partition_of(partition), partition.offset, own, partition.leader_epoch)
@@ -90,7 +90,7 @@ class Offsets:
         self._session = session
         self._first_waiting = first_waiting
         self.reassembles: Final = session.reassembles
-        self._fresh: set[TopicPartitionKey] = set()
+        self._unread_metadata: set[TopicPartitionKey] = set()
         self._watermarks: dict[TopicPartitionKey, int] = {}
         self._positions: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self._held: dict[TopicPartitionKey, TopicPartition] = {}
@@ -98,7 +98,7 @@ class Offsets:
 
     # What may be committed
 
-    def safe(
+    def safe_offset(
         self,
         topic_partition: TopicPartitionKey,
         position: int,
@@ -110,16 +110,16 @@ class Offsets:
         if waiting is not None and waiting < position:
             position, leader_epoch = waiting, None
         if not self.reassembles or position < 0:
-            return at_offset(topic_partition, position, wrapped(None, own), leader_epoch)
+            return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
         safe = self._session.safe_offset(*topic_partition, position)
         delivered = max(position, self._watermarks.get(topic_partition, 0))
         if safe >= delivered:
-            return at_offset(topic_partition, position, wrapped(None, own), leader_epoch)
+            return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
         # The epoch is that of the position, so it says nothing about an earlier offset.
         leader_epoch = leader_epoch if safe == position else None
-        return at_offset(topic_partition, safe, wrapped(delivered, own), leader_epoch)
+        return at_offset(topic_partition, safe, encode_metadata(delivered, own), leader_epoch)
 
-    def stored(
+    def offset_to_store(
         self,
         topic_partition: TopicPartitionKey,
         position: int,
@@ -127,7 +127,7 @@ class Offsets:
         leader_epoch: int | None = None,
     ) -> TopicPartition:
         """Note that everything before a position is delivered, and return the offset to store for it."""
-        safe = self.safe(topic_partition, position, own, leader_epoch)
+        safe = self.safe_offset(topic_partition, position, own, leader_epoch)
         if not self.reassembles or position < 0:
             return safe
         self._positions[topic_partition] = position, own
@@ -142,9 +142,9 @@ class Offsets:
 
     def refreshed(self) -> list[TopicPartition]:
         """Return the offsets to store for held partitions, now that something may have expired."""
-        return [self.stored(each, *self._positions[each]) for each in list(self._held)]
+        return [self.offset_to_store(each, *self._positions[each]) for each in list(self._held)]
 
-    def watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
+    def take_watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
         """Return the offsets that only an explicit commit brings to the broker, and take them for committed.
 
         librdkafka commits a stored offset only when it is larger than the committed one, and so misses a
@@ -156,22 +156,22 @@ class Offsets:
 
     # What was delivered before
 
-    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+    def note_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Note partitions that begin where an earlier consumer may have left a watermark."""
         for partition in partitions:
             topic_partition = topic_partition_of(partition)
             self.forget([topic_partition])
             if self.reassembles and partition.offset in _AS_COMMITTED:
-                self._fresh.add(topic_partition)
+                self._unread_metadata.add(topic_partition)
 
-    def take_fresh(self, topic_partition: TopicPartitionKey) -> bool:
+    def take_unread_metadata(self, topic_partition: TopicPartitionKey) -> bool:
         """Return whether a partition's committed metadata is to be read, which the caller does now."""
-        if topic_partition not in self._fresh:
+        if topic_partition not in self._unread_metadata:
             return False
-        self._fresh.discard(topic_partition)
+        self._unread_metadata.discard(topic_partition)
         return True
 
-    def recall(
+    def recall_watermark(
         self,
         topic_partition: TopicPartitionKey,
         committed: TopicPartition,
@@ -183,7 +183,7 @@ class Offsets:
         ``end`` asks for the partition's end. No record beyond it can have been delivered, so a watermark
         beyond it is false and would keep new records from the application.
         """
-        watermark, _ = unwrapped(committed.metadata)
+        watermark, _ = decode_metadata(committed.metadata)
         if watermark is None or not committed.offset <= offset < watermark:
             return
         if watermark <= (last := end()):
@@ -195,18 +195,18 @@ class Offsets:
             *(watermark, *topic_partition, last),
         )
 
-    def moved(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
+    def note_seek(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
         """Note a seek that begins before the wanted offset; what lies between is not delivered."""
         self.forget([topic_partition])
         if begin < wanted:
             self._watermarks[topic_partition] = wanted
 
-    def resumed(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
+    def note_resumed(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
         """Note that reading goes on before the wanted offset, after an interrupt."""
         if begin < wanted:
             self._watermarks[topic_partition] = max(wanted, self._watermarks.get(topic_partition, 0))
 
-    def held(self, topic_partition: TopicPartitionKey, position: int) -> int:
+    def first_incomplete(self, topic_partition: TopicPartitionKey, position: int) -> int:
         """Return the first offset of the oldest incomplete message, or the position."""
         held = self._held.get(topic_partition)
         return position if held is None else min(position, held.offset)
@@ -224,7 +224,7 @@ class Offsets:
     def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
         """Forget partitions that were removed or begin anew."""
         for topic_partition in topic_partitions:
-            self._fresh.discard(topic_partition)
+            self._unread_metadata.discard(topic_partition)
             self._watermarks.pop(topic_partition, None)
             self._positions.pop(topic_partition, None)
             self._held.pop(topic_partition, None)

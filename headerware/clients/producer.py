@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from headerware.clients.cluster import cluster_id_port
+from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import dead_letter_error
 from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery
 from headerware.clients.messages import wire_headers
@@ -121,7 +121,7 @@ class Producer(confluent_kafka.Producer):
             session.close()
             raise
         self._send = session.send_outcome
-        self._arrived = self._deliveries.arrived
+        self._report = self._deliveries.report
         self._default = default
         self._reports_all = self._deliveries.acknowledges
         self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
@@ -206,14 +206,14 @@ class Producer(confluent_kafka.Producer):
                 user = _first_callback(callback, on_delivery)
         except Exception as error:
             pass_on_interrupt(error)
-            self._deliveries.failed(Record(topic, value, key), error)
+            self._deliveries.acknowledge_failure(Record(topic, value, key), error)
             raise
         record = Record(topic, value, key, given, None if partition == -1 else partition, timestamp or None)
         sent = self._send(record)
         if sent.__class__ is not Record:
             self._answer(record, sent, user)
             return
-        report = partial(self._arrived, record, sent, user) if user is not None or self._reports_all else None
+        report = partial(self._report, record, sent, user) if user is not None or self._reports_all else None
         try:
             if sent is record:
                 # Not the caller's own headers: confluent-kafka would take an id for the text of its number.
@@ -223,7 +223,7 @@ class Producer(confluent_kafka.Producer):
                 self._produce_wire_record(sent, report)
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
-            self._deliveries.failed(sent, error)
+            self._deliveries.acknowledge_failure(sent, error)
             raise
 
     def produce_many(
@@ -288,7 +288,7 @@ class Producer(confluent_kafka.Producer):
                 user = _first_callback(own, on_delivery, self._default)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
-                self._deliveries.failed(Record(topic), error)
+                self._deliveries.acknowledge_failure(Record(topic), error)
                 errors[index] = error
                 continue
             going.append((index, record, user))
@@ -330,21 +330,21 @@ class Producer(confluent_kafka.Producer):
             self._answer(record, outcome, user)
             return
         report = (
-            partial(self._arrived, record, outcome, user) if self._reports_all or user is not None else None
+            partial(self._report, record, outcome, user) if self._reports_all or user is not None else None
         )
         try:
             self._produce_wire_record(outcome, report)
         except Exception as error:
             pass_on_interrupt(error)  # as above
-            self._deliveries.failed(outcome, error)
+            self._deliveries.acknowledge_failure(outcome, error)
             raise
 
     def _answer(self, record: Record, outcome: Any, user: DeliveryCallback | None) -> None:
         """Report a dropped record, raise an error, or send several records for one."""
         if outcome is DROP:
-            self._deliveries.dropped(record, user)
+            self._deliveries.queue_dropped(record, user)
         elif isinstance(outcome, HeaderwareError):
-            self._deliveries.failed(getattr(outcome, "last_record", None) or record, outcome)
+            self._deliveries.acknowledge_failure(getattr(outcome, "last_record", None) or record, outcome)
             raise as_client_error(outcome, "send")
         else:
             self._fan_out(record, outcome, user)
@@ -386,10 +386,10 @@ class Producer(confluent_kafka.Producer):
             sent = self._queue_pieces(iter(pieces), joint)
         except BaseException as error:
             joint.cancel()
-            self._deliveries.failed(joint.sent, error)
+            self._deliveries.acknowledge_failure(joint.sent, error)
             raise
         if not sent:
-            self._deliveries.dropped(record, user)
+            self._deliveries.queue_dropped(record, user)
 
     def _queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
         """Queue piece after piece; only two are held at a time."""
@@ -400,7 +400,7 @@ class Producer(confluent_kafka.Producer):
             following = next(pieces, None)
             count += 1
             if count == 1:
-                joint.began(piece)
+                joint.note_first(piece)
             if following is None:
                 joint.expected = count
             self._queue_piece(piece, joint, deadline)
