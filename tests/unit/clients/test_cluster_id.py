@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from headerware.clients.cluster import cluster_id_port
+from headerware.clients.cluster_id import cluster_id_port
 
 
 class Old:

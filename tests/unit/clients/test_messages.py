@@ -29,7 +29,7 @@ class Noop:
 
 
 @pytest.fixture
-def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+def put_values(connection: dict[str, Any], topic: str) -> Callable[..., None]:
     """Return a function that sends values, each with a header of a given name, through librdkafka itself."""
     lib: Any = _librdkafka()
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
@@ -72,16 +72,16 @@ class TestUnreadableHeaders:
         assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 3
 
     def test_refuse_one_record_of_a_batch(
-        self, make_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str
     ) -> None:
-        lay((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
+        put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
         consumer = make_consumer(Noop(), topic=topic)
         self.check(consumer, topic, outcomes(consumer, lambda: consumer.consume(3, 0.3), 3))
 
     def test_are_an_error_event_where_the_chain_is_configured(
-        self, connection: dict[str, Any], lay: Callable[..., None], topic: str
+        self, connection: dict[str, Any], put_values: Callable[..., None], topic: str
     ) -> None:
-        lay((b"a", b"fine"), (b"b", b"\xff\xfe"))
+        put_values((b"a", b"fine"), (b"b", b"\xff\xfe"))
         conf = {**connection, "group.id": topic, "auto.offset.reset": "earliest"}
         with Consumer({**conf, "interceptors": "trail"}) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
@@ -93,8 +93,8 @@ class TestUnreadableHeaders:
         assert f"{topic}[0]@1: a header's name is no UTF-8" in str(second.error())
 
     def test_refuse_one_record_of_those_that_are_polled(
-        self, make_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str
     ) -> None:
-        lay((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
+        put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
         consumer = make_consumer(Noop(), topic=topic)
         self.check(consumer, topic, outcomes(consumer, lambda: [consumer.poll(0.3)], 3))

@@ -7,15 +7,16 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from headerware.clients import Consumer, Producer
+from headerware.clients import Consumer, Producer, offsets
 from headerware.clients.dead_letters import DeadLetters
-from headerware.clients.offsets import held_back, unwrapped, wrapped
+from headerware.clients.offsets import decode_metadata, encode_metadata, held_back, register_consumer
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import DeadLetterError, InterceptorError, ReassemblyError
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.record import Record
 from headerware.interceptors.slice import Slice
+from tests.unit.clients.conftest import take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +28,9 @@ SLICED = b"x" * 1_500
 
 
 @pytest.fixture
-def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
-    """Return a function that lays wire records: ``lay("A1", "b", "A2")`` puts slices around b."""
-    cut: dict[str, list[Record]] = {}
+def put_slices(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+    """Return a function that produces wire records: ``put_slices("A1", "b", "A2")`` puts slices around b."""
+    split: dict[str, list[Record]] = {}
 
     def put(*names: str) -> None:
         with Producer(connection, chain=Chain()) as producer:
@@ -37,12 +38,12 @@ def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
                 if name.islower():
                     producer.produce(topic, name.encode(), partition=0)
                     continue
-                if name[0] not in cut:
+                if name[0] not in split:
                     step = Slice(max_bytes=1_000).open(Context(pick_partition=lambda _: 0))
-                    cut[name[0]] = pieces_of(
+                    split[name[0]] = pieces_of(
                         step.on_send(Record(topic, SLICED + name[0].encode(), partition=0))
                     )
-                piece = cut[name[0]][int(name[1]) - 1]
+                piece = split[name[0]][int(name[1]) - 1]
                 producer.produce(topic, piece.value, piece.key, 0, headers=list(piece.headers))
 
     return put
@@ -54,18 +55,6 @@ def pieces_of(outcome: Any) -> list[Record]:
 
 def names(messages: list[Message]) -> list[str]:
     return [(message.value() or b"")[-1:].decode() for message in messages]
-
-
-def take(consumer: Consumer, count: int) -> list[Message]:
-    found: list[Message] = []
-    deadline = time.monotonic() + 10
-    while len(found) < count:
-        assert time.monotonic() < deadline, names(found)
-        message = consumer.poll(0.2)
-        if message is not None:
-            assert message.error() is None
-            found.append(message)
-    return found
 
 
 def nothing_more(consumer: Consumer) -> bool:
@@ -100,15 +89,15 @@ def open_consumer(connection: dict[str, Any], topic: str) -> Any:
         consumer.close()
 
 
-class TestClamping:
+class TestHoldingBack:
     def test_commits_the_first_slice_of_what_is_incomplete_and_the_watermark(
         self,
         connection: dict[str, Any],
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
     ) -> None:
-        lay("a", "B1", "c", "d")
+        put_slices("a", "B1", "c", "d")
         consumer = open_consumer(enable_auto_commit=False)
         assert names(take(consumer, 3)) == ["a", "c", "d"]
         consumer.commit(asynchronous=False)
@@ -120,10 +109,10 @@ class TestClamping:
         self,
         connection: dict[str, Any],
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
     ) -> None:
-        lay("A1", "b")
+        put_slices("A1", "b")
         consumer = open_consumer(enable_auto_commit=False, enable_auto_offset_store=False)
         (message,) = take(consumer, 1)
         done = consumer.commit(message, asynchronous=False)
@@ -139,13 +128,13 @@ class TestClamping:
         self,
         connection: dict[str, Any],
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
     ) -> None:
-        lay("a", "B1", "c")
+        put_slices("a", "B1", "c")
         consumer = open_consumer(auto_commit_interval_ms=50)
         take(consumer, 2)
-        lay("d")
+        put_slices("d")
         take(consumer, 1)
         deadline = time.monotonic() + 10
         while on_broker(connection, topic, topic) != (1, "hw1:4:"):
@@ -156,10 +145,10 @@ class TestClamping:
         self,
         connection: dict[str, Any],
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
     ) -> None:
-        lay("a", "B1", "c")
+        put_slices("a", "B1", "c")
         consumer = open_consumer()
         take(consumer, 2)
         consumer.close()
@@ -169,10 +158,10 @@ class TestClamping:
         self,
         connection: dict[str, Any],
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
     ) -> None:
-        lay("a", "B1", "c", "B2", "D1")
+        put_slices("a", "B1", "c", "B2", "D1")
         consumer = open_consumer(enable_auto_commit=False)
         found: list[Message] = []
         deadline = time.monotonic() + 10
@@ -184,9 +173,9 @@ class TestClamping:
         assert on_broker(connection, topic, topic) == (4, "hw1:5:")
 
     def test_releases_what_has_expired(
-        self, connection: dict[str, Any], lay: Callable[..., None], topic: str
+        self, connection: dict[str, Any], put_slices: Callable[..., None], topic: str
     ) -> None:
-        lay("A1", "b")
+        put_slices("A1", "b")
         consumer = Consumer(
             {**connection, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False},
             chain=Chain([Slice(max_bytes=1_000, expire_ms=300)]),
@@ -207,9 +196,9 @@ class TestClamping:
         consumer.close()
 
     def test_holds_a_transactions_offsets_back(
-        self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
     ) -> None:
-        lay("a", "B1", "c")
+        put_slices("a", "B1", "c")
         consumer = open_consumer()
         take(consumer, 2)
         metadata = consumer.consumer_group_metadata()
@@ -221,13 +210,13 @@ class TestClamping:
 
 class TestRestart:
     def test_delivers_nothing_again(
-        self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
     ) -> None:
-        lay("a", "B1", "c", "D1", "D2")
+        put_slices("a", "B1", "c", "D1", "D2")
         first = open_consumer()
         assert names(take(first, 3)) == ["a", "c", "D"]
         first.close()
-        lay("B2", "e")
+        put_slices("B2", "e")
         second = open_consumer()
         assert names(take(second, 2)) == ["B", "e"]
         assert nothing_more(second)
@@ -237,10 +226,10 @@ class TestRestart:
         self,
         connection: dict[str, Any],
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
     ) -> None:
-        lay("A1", "b", "c")
+        put_slices("A1", "b", "c")
         first = open_consumer()
         take(first, 2)
         first.close()
@@ -248,17 +237,17 @@ class TestRestart:
         assert nothing_more(second)
         second.close()
         assert on_broker(connection, topic, topic) == (0, "hw1:3:")
-        lay("A2", "d")
+        put_slices("A2", "d")
         assert names(take(open_consumer(), 2)) == ["A", "d"]
 
     def test_keeps_the_watermark_when_it_stops_before_it(
         self,
         connection: dict[str, Any],
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
     ) -> None:
-        lay("A1", "b", "c", "d")
+        put_slices("A1", "b", "c", "d")
         first = open_consumer()
         take(first, 3)
         first.close()
@@ -274,12 +263,12 @@ class TestRestart:
     def test_does_not_believe_a_watermark_beyond_the_partitions_end(
         self,
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
         caplog: pytest.LogCaptureFixture,
         beyond: int,
     ) -> None:
-        lay("a", "b", "c")
+        put_slices("a", "b", "c")
         first = open_consumer()
         # As anyone in the group may commit it.
         forged = TopicPartition(topic, 0, 1, metadata=f"hw1:{3 + beyond}:")
@@ -287,7 +276,7 @@ class TestRestart:
         first.close()
         second = open_consumer()
         assert names(take(second, 2)) == ["b", "c"]
-        lay("d")
+        put_slices("d")
         assert names(take(second, 1)) == ["d"]
         assert second.stats()["client"]["repeated"] == 0
         assert f"{3 + beyond} of {topic}[0] is beyond the partition's end 3" in caplog.text
@@ -295,12 +284,12 @@ class TestRestart:
     def test_repeats_records_where_the_partitions_end_is_not_to_be_had(
         self,
         open_consumer: Callable[..., Consumer],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
         caplog: pytest.LogCaptureFixture,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        lay("A1", "b")
+        put_slices("A1", "b")
         first = open_consumer()
         take(first, 1)
         first.close()
@@ -309,9 +298,9 @@ class TestRestart:
         assert "records may repeat" in caplog.text
 
     def test_delivers_all_where_the_application_says_from_where(
-        self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
     ) -> None:
-        lay("A1", "b")
+        put_slices("A1", "b")
         first = open_consumer()
         take(first, 1)
         first.close()
@@ -329,10 +318,10 @@ class TestDeadLetters:
                 raise InterceptorError("no")
             return record
 
-    def test_of_a_glued_message_hold_everything_back_until_they_are_stored(
+    def test_of_a_reassembled_message_hold_everything_back_until_they_are_stored(
         self,
         connection: dict[str, Any],
-        lay: Callable[..., None],
+        put_slices: Callable[..., None],
         topic: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -347,7 +336,7 @@ class TestDeadLetters:
 
         monkeypatch.setattr(DeadLetters, "publish", outage)
         available = False
-        lay("a", "B1", "c", "B2", "d")
+        put_slices("a", "B1", "c", "B2", "d")
         conf = {**connection, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
         with Consumer(
             conf, chain=Chain([self.Picky(on_error="dead_letter"), Slice(max_bytes=1_000)])
@@ -368,9 +357,9 @@ class TestDeadLetters:
 
 class TestSeek:
     def test_begins_at_the_first_slice_of_a_message_that_was_delivered(
-        self, open_consumer: Callable[..., Consumer], lay: Callable[..., None], topic: str
+        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
     ) -> None:
-        lay("A1", "b", "A2", "d")
+        put_slices("A1", "b", "A2", "d")
         consumer = open_consumer()
         found = take(consumer, 3)
         assert names(found) == ["b", "A", "d"]
@@ -382,10 +371,37 @@ class TestMetadata:
     @pytest.mark.parametrize("own", [None, "mine", "hw1:", "hw1:5:x", "a:b", "ü"])
     @pytest.mark.parametrize("watermark", [None, 0, 2**63 - 1])
     def test_comes_back_as_it_was(self, own: str | None, watermark: int | None) -> None:
-        assert unwrapped(wrapped(watermark, own)) == (watermark, own)
+        assert decode_metadata(encode_metadata(watermark, own)) == (watermark, own)
 
     @pytest.mark.parametrize(
         "foreign", ["hw1", "hw1:5", "hw1:-5:x", "hw1:x:y", "hw1:٣:", "hw2:5:x", "hw1:" + "9" * 20 + ":"]
     )
     def test_leaves_foreign_text_alone(self, foreign: str) -> None:
-        assert unwrapped(foreign) == (None, foreign)
+        assert decode_metadata(foreign) == (None, foreign)
+
+
+class HoldsBack:
+    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+        return [TopicPartition(each.topic, each.partition, each.offset - 1) for each in positions]
+
+
+def offset_after(metadata: bytes) -> int:
+    return held_back(metadata, [TopicPartition("orders", 0, 9)])[0].offset
+
+
+class TestRegister:
+    def test_finds_the_consumer_that_gave_the_metadata_out(self) -> None:
+        consumer = HoldsBack()
+        register_consumer(b"generation-1", consumer)
+        assert offset_after(b"generation-1") == 8
+        assert offset_after(b"of nobody") == 9
+
+    def test_forgets_a_consumers_earlier_generations(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(offsets, "_consumers", {})
+        consumer, other = HoldsBack(), HoldsBack()
+        register_consumer(b"generation-0", other)
+        for generation in range(100):
+            register_consumer(b"generation-%d" % generation, consumer)
+        assert set(offsets._consumers) == {b"generation-0", b"generation-99"}
+        assert offset_after(b"generation-99") == 8
+        assert offset_after(b"generation-0") == 8
