@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _PART_OF: Final[dict[str, Part]] = {name: part for part, name in TEXT_HEADERS.items()}
 _MAX_SCHEMAS: Final = 512
-_MAX_SCHEMAS_BYTES: Final = 8 << 20
+_MAX_BYTES: Final = 8 << 20
 _new_headers: Final = tuple.__new__
 
 
@@ -111,13 +111,13 @@ class _SchemaStep:
         self._marks: Final[BoundedCache[Pair, Pair]] = BoundedCache(
             _MAX_SCHEMAS,
             self._mark,
-            max_cost=_MAX_SCHEMAS_BYTES,
+            max_cost=_MAX_BYTES,
             cost=lambda text, _mark: len(text[1] or b""),
         )
         self._texts: Final[BoundedCache[HeaderValue, Pair]] = BoundedCache(
             _MAX_SCHEMAS,
             self._text,
-            max_cost=_MAX_SCHEMAS_BYTES,
+            max_cost=_MAX_BYTES,
             cost=lambda _mark, text: len(text[1] or b""),
         )
 
