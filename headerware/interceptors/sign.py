@@ -127,6 +127,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: ClassVar[Role] = Role.PROTECT
     place: ClassVar[Place | None] = Place.SIGN
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    verifies: ClassVar[bool] = True
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     key_id: str | None = None

@@ -61,6 +61,8 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.SLICE
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    atomic: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
 
     max_bytes: Annotated[int, Meta(ge=1_000, le=1_000_000_000)] | None = None
     max_message_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
