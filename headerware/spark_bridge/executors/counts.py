@@ -111,7 +111,7 @@ class TaskCounter:
 
     def count_out(self, rows: OutputRows) -> None:
         """Count the rows of a finished batch, without those that were refused or wait."""
-        records, size_bytes = rows.done()
+        records, size_bytes = rows.totals()
         self.counts["records_out"] += records
         self.counts["bytes_out"] += size_bytes
 

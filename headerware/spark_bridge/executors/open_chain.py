@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _MAX_OPEN_CHAINS: Final = 16
 _DEAD_LETTER_LOOP: Final = (
-    "and it is a dead letter already, which is not buried again: leave dead-letter topics out of what is read"
+    "and it is a dead letter already, for which no other is written: leave dead-letter topics out of what is "
+    "read"
 )
 _NO_TOPIC: Final = "unknown"
 """The topic that a dead letter names for a row without one."""
