@@ -6,9 +6,9 @@ import pickle
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import HeaderwareError, InterceptorError
-from headerware.core.fold import Outcome, flat
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
 from headerware.spark_bridge.executors.counts import TaskCounter
 from headerware.spark_bridge.executors.open_chain import OpenChain, open_chain
 from headerware.spark_bridge.executors.task import NO_POSITION, WAITING, Task
@@ -75,7 +75,7 @@ class DecodeTask(Task):
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._session
-        if session.has("on_consume_batch"):
+        if session.takes_batches("consume"):
             return session.consume_outcomes(records)
         return map(session.consume_outcome, records)  # one by one, so that finished rows can go on
 

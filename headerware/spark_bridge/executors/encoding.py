@@ -14,10 +14,10 @@ from opentelemetry.context import attach, detach
 from opentelemetry.propagate import extract
 
 from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
-from headerware.core.fold import Outcome, flat
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
 from headerware.interceptors import Identity
 from headerware.spark_bridge.executors.counts import TaskCounter
 from headerware.spark_bridge.executors.decoding import decode_rows
@@ -123,7 +123,7 @@ class EncodeTask(Task):
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._session
-        if session.has("on_send_batch"):
+        if session.takes_batches("send"):
             return session.send_outcomes(records)
         return map(session.send_outcome, records)  # one by one, so that what is finished can go on
 

@@ -38,11 +38,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from headerware.connect.data.conforming import plain
 from headerware.connect.data.logical import Date, Time
-from headerware.connect.data.schema import Type
-from headerware.connect.data.schema_and_value import SchemaAndValue
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.schema import SchemaAndValue, Type
+from headerware.connect.data.struct import Struct, plain
 from headerware.core.errors import ConfigError
 from headerware.spark_bridge.frames.typed_layout import (
     MAX_DEPTH,
