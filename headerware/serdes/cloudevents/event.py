@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from headerware.core.errors import SerdeError
-from headerware.serdes.content.types import parse_content_type
+from headerware.serdes.content_types import parse_content_type
 
 SPECVERSION: Final = "1.0"
 REQUIRED: Final = ("specversion", "id", "source", "type")

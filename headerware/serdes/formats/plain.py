@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError
-from headerware.serdes.content.headers import ContentTypeHeader, require_content_type
-from headerware.serdes.content.types import CODECS, parse_content_type
+from headerware.serdes.content_types import (
+    CODECS,
+    ContentTypeHeader,
+    parse_content_type,
+    require_content_type,
+)
 from headerware.serdes.formats.msgpack_keys import has_array_keys
 from headerware.serdes.formats.own_numbers import number, number_if_any
 from headerware.serdes.formats.refusals import REFUSALS, cannot_read, cannot_write

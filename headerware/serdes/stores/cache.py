@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headerware.core.errors import InterceptorError, SerdeError, UnknownSchemaError
 from headerware.serdes.shared import Shared
-from headerware.serdes.stores.store import Fingerprint, NumberedStore, Schema, SchemaStore, Store
+from headerware.serdes.stores.store import NumberedStore, SchemaStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
+    from headerware.serdes.avro.schema import Fingerprint, Schema
 
 Answer = TypeVar("Answer")
 

@@ -22,8 +22,8 @@ from headerware.core.errors import SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
 from headerware.serdes.avro.limits import STORED
-from headerware.serdes.avro.schema import AvroSchema
-from headerware.serdes.stores.store import DIGEST_BYTES, Fingerprint, Schema, Store
+from headerware.serdes.avro.schema import DIGEST_BYTES, AvroSchema, Fingerprint, Schema
+from headerware.serdes.stores.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

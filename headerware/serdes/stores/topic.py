@@ -16,9 +16,9 @@ import msgspec
 from headerware.core.errors import RegistryError, SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
 from headerware.serdes.avro.limits import STORED
-from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
 from headerware.serdes.confluent.settings import flat
-from headerware.serdes.stores.store import Fingerprint, Schema, Store
+from headerware.serdes.stores.store import Store
 from headerware.topic_table.rows import Rows
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
 

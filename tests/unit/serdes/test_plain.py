@@ -22,7 +22,7 @@ from headerware.core.options import from_option
 from headerware.serdes.formats import cbor_codec
 from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Plain, Text
 from headerware.serdes.plugins import serde_type
-from headerware.serdes.polyglot.serde import Polyglot
+from headerware.serdes.polyglot import Polyglot
 from headerware.serdes.serde import Deserializer, SerdeContext, Serializer
 
 NONE = Headers()

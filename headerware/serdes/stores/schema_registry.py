@@ -15,12 +15,14 @@ import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError, UnknownSchemaError
 from headerware.serdes.confluent.client import shared_client
-from headerware.serdes.stores.store import Fingerprint, Schema, Store
+from headerware.serdes.stores.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    from headerware.serdes.avro.schema import Fingerprint, Schema
 
 _NOT_FOUND: Final = 404
 
