@@ -51,7 +51,7 @@ class SharedClient:
 
     def close(self) -> None:
         """Give up one use of it."""
-        if not self._stays and _clients.leave(self):
+        if not self._stays and _clients.release(self):
             exit_: Any = self.client.__exit__  # which closes it; close() came after 2.13
             exit_(None, None, None)
 
@@ -76,7 +76,7 @@ def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
         ConfigError: the client is not installed, or refuses its settings.
     """
     settings = {**flat(registry, path="registry"), "url": url}
-    return _clients.join(settings, lambda: SharedClient(settings))
+    return _clients.acquire(settings, lambda: SharedClient(settings))
 
 
 def registry_module(name: str) -> Any:

@@ -300,7 +300,7 @@ def open_shared(store: Any) -> CachedStore:
     Raises:
         SerdeError: the store cannot be opened.
     """
-    return _stores.join(store, lambda: _opened(store))
+    return _stores.acquire(store, lambda: _opened(store))
 
 
 def _opened(store: Any) -> CachedStore:
@@ -308,12 +308,12 @@ def _opened(store: Any) -> CachedStore:
     opened: SchemaStore = store.open() if owned else store
     settings = store if owned else Store()
 
-    def leave() -> None:
-        if _stores.leave(cached) and owned:
+    def release() -> None:
+        if _stores.release(cached) and owned:
             opened.close()
 
     patience = Patience(settings.unknown_for_s)
-    cached = CachedStore(opened, max_schemas=settings.max_schemas, patience=patience, on_close=leave)
+    cached = CachedStore(opened, max_schemas=settings.max_schemas, patience=patience, on_close=release)
     return cached
 
 
