@@ -67,6 +67,7 @@ class Compact(Interceptor, frozen=True, kw_only=True):
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.COMPACT
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    compacts: ClassVar[bool] = True
 
     form: Literal["packed", "keys"] = "packed"
     registry: Annotated[str, path_unless(_is_no_path)] | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark import cloudpickle
 
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, MissingPartError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
@@ -16,7 +16,6 @@ from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.executors.stateful import PACKS, PLACED_PACKS, Reassembly
 from headerware.spark_bridge.executors.work import Failures
 from headerware.spark_bridge.frames.schema import with_status
-from headerware.testing.errors import MissingPartError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

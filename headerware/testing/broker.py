@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # its stub shows it here only
 
-from headerware.testing.errors import BrokerError
+from headerware.testing.errors import BrokerError, MissingPartError
 from headerware.testing.jars import BROKER_JARS, find_jars
 from headerware.testing.java import find_java, write_logging_file
 from headerware.testing.kraft import (
@@ -115,7 +115,7 @@ class KafkaBroker:
             try:
                 self._launch(ports)
                 self._wait_until_ready(ports[0])
-            except BrokerError:
+            except (BrokerError, MissingPartError):
                 self.kill()
                 retry = self._ports is None and _PORT_TAKEN in self.logs() and attempt < _ATTEMPTS
                 if not retry:
@@ -275,7 +275,7 @@ def main(port: int | None, data_dir: Path | None, pairs: tuple[str, ...]) -> Non
         sys.exit(1)
     except KeyboardInterrupt:
         click.echo("stopped")
-    except BrokerError as error:
+    except (BrokerError, MissingPartError) as error:
         click.echo(str(error), err=True)
         sys.exit(1)
 

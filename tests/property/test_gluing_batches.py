@@ -127,7 +127,7 @@ def seen(row: Row) -> tuple[Any, ...]:
 
 class TestGluingInBatches:
     @given(log=logs(), data=st.data())
-    @settings(max_examples=60)
+    @settings(max_examples=settings().max_examples * 3 // 5)
     def test_all_cuts_give_the_messages_once_and_replays_the_same(
         self, log: tuple[list[Row], list[tuple[int, Record]]], data: st.DataObject
     ) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spar
 
 from headerware import Chain, Consumer, Headers, Producer, load_chain
 from headerware.interceptors import Compress, Sign, Trail, read_trail
-from headerware.interceptors.slice_wire import SliceHeader
+from headerware.interceptors.slice.header import SliceHeader
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge import decode, encode, kafka_source

@@ -96,7 +96,7 @@ class FolderStore:
                 if schema.fingerprint in self._texts:
                     return
                 self._folder.mkdir(parents=True, exist_ok=True)
-                # As readable as the folder, and written whole: two processes may write the same schema at once.
+                # As readable as the folder; two processes may write the same schema at once.
                 mode = self._folder.stat().st_mode & 0o644
                 replace_file(self._folder / _file_name(schema), schema.text.encode() + b"\n", mode=mode)
             except OSError as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headerware.interceptors.slice_wire import HEADER as SLICE_HEADER
-from headerware.interceptors.slice_wire import HEADER_BYTES as SLICE_HEADER_BYTES
+from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
+from headerware.interceptors.slice.header import HEADER_BYTES as SLICE_HEADER_BYTES
 from headerware.interceptors.trail_entries import TRAIL_HEADER
 from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OPENING, OWNER_HEADER, TIMELESS
 from headerware.ops.chargeback.sizes import HEADER_BYTES, RECORD_BYTES

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
-from headerware.interceptors.slice_wire import HEADER as SLICE_HEADER
-from headerware.interceptors.slice_wire import SliceHeader
+from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
+from headerware.interceptors.slice.header import SliceHeader
 from headerware.interceptors.trail_entries import TRAIL_HEADER
 from headerware.ops.chargeback.names import (
     MAX_OWNER_BYTES,

@@ -6,9 +6,9 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from headerware.core.errors import HeaderwareError, InterceptorError
-from headerware.core.fold import Outcome, flat
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
 from headerware.spark_bridge.executors.slices import NO_POSITION, WAITING, is_slice
@@ -77,7 +77,7 @@ class Decoding(Task):
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._session
-        if session.has("on_consume_batch"):
+        if session.takes_batches("consume"):
             return session.consume_outcomes(records)
         return map(session.consume_outcome, records)  # one by one, so that what is finished can go on
 

@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 
 from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
-from headerware.core.fold import Outcome, flat
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
 from headerware.interceptors import Identity
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
@@ -108,7 +108,7 @@ class Encoding(Task):
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._session
-        if session.has("on_send_batch"):
+        if session.takes_batches("send"):
             return session.send_outcomes(records)
         return map(session.send_outcome, records)  # one by one, so that what is finished can go on
 

@@ -15,9 +15,9 @@ import msgspec
 import pyarrow as pa
 
 from headerware.core.errors import HeaderwareError, InterceptorError, ReassemblyError
-from headerware.core.fold import Outcome, flat
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
 from headerware.spark_bridge.executors.opened import Opened, opened
 from headerware.spark_bridge.executors.progress import Tally
 from headerware.spark_bridge.executors.slices import NO_POSITION

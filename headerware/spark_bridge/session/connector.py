@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headerware.core.errors import MissingPartError
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.session.connector_jars import advice
-from headerware.testing.errors import MissingPartError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

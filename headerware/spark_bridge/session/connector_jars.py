@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.errors import MissingPartError
 from headerware.spark_bridge.session.requirements import numbers
-from headerware.testing.errors import MissingPartError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from headerware.core.errors import MissingPartError
 from headerware.core.extras import install_command
-from headerware.testing.errors import MissingPartError
 
 
 class Requirement(msgspec.Struct, frozen=True):

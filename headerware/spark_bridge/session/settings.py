@@ -13,9 +13,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, MissingPartError
 from headerware.core.extras import install_command
-from headerware.testing.errors import MissingPartError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

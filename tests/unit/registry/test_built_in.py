@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import headerware
-from headerware.core.edge import ENCODINGS, LINEAGE
 from headerware.core.header_ids import HeaderId
+from headerware.interceptors.built_in import HEADERS
 from headerware.registry import built_in, problems, with_built_in, without_built_in
 from headerware.registry.header_names import look
 
@@ -51,7 +51,7 @@ class TestBuiltIn:
         assert all(entry.foreign and entry.id in range(257, 512) for entry in others)
 
     def test_all_transport_headers_but_the_packed_block_have_ids(self) -> None:
-        ours = {name for name in (*ENCODINGS, *LINEAGE) if name.startswith("hw.")}
+        ours = {name for name in (*HEADERS.encodings, *HEADERS.lineage) if name.startswith("hw.")}
         assert ours - {entry.name for entry in built_in().entries} == {"hw.ids"}
 
     def test_has_no_problems(self) -> None:

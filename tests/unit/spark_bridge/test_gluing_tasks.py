@@ -14,9 +14,9 @@ from headerware.core.errors import ReassemblyError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors import Dedup, Sign, Slice, Trail
-from headerware.interceptors.dedup_wire import layout_of
+from headerware.interceptors.dedup.identity import layout_of
 from headerware.interceptors.serialize import Serialize
-from headerware.interceptors.slice_wire import HEADER
+from headerware.interceptors.slice.header import HEADER
 from headerware.interceptors.trail_entries import read_trail
 from headerware.keyring import Keyring, encode_keyring, with_new_key
 from headerware.serdes.formats.plain import Json

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from headerware.clients.codes import UNKNOWN_TOPIC
+from headerware.clients.raw import UNKNOWN_TOPIC
 from headerware.core.record import Record
 
 _SCATTERED: Final[Mapping[str, tuple[bool, bool, bool]]] = {

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 HEADER: Final = "hw.id"
 SOURCE_BYTES: Final = 16
-DIGEST_BYTES: Final = 16
+_DIGEST_BYTES: Final = 16
 MARK_AT: Final = 2 + SOURCE_BYTES
 NUMBERED: Final = b"\x01\x01"
 DERIVED: Final = b"\x01\x02"
-LENGTHS: Final = {NUMBERED: MARK_AT + 8, DERIVED: MARK_AT + DIGEST_BYTES}
+_LENGTHS: Final = {NUMBERED: MARK_AT + 8, DERIVED: MARK_AT + _DIGEST_BYTES}
 """How long an identity is, by its first two bytes."""
 
 _VERSION: Final = 1
 _SCOPE: Final = b"hw.id scope\x00"
 _CONTENT: Final = b"hw.id content\x00"
-_LETTER: Final = b"hw.id letter\x00"
+_DEAD_LETTER: Final = b"hw.id letter\x00"
 _MAX_SEQUENCE: Final = 2**64 - 1
 _REASONS: Final = (CONNECT, SPRING)
 _ORIGINS: Final = frozenset(
@@ -52,15 +52,15 @@ _pack_length: Final = struct.Struct(">I").pack
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Say which record this is, whoever sends it, and however often.
+    """The identity of a record, the same however often it is sent.
 
     A record that carries one in ``record.local["dedup"]`` is sent with it. :meth:`numbered` and
     :meth:`derived` make the two kinds.
 
     Args:
         source: 16 bytes: the producer, or the scope within which digests differ.
-        sequence: the record's number by that producer, 0 to 2**64 - 1; None where there is a digest.
-        digest: 16 bytes that come from what the record says; None where there is a sequence.
+        sequence: the record's number by that producer, 0 to 2**64 - 1; None if there is a digest.
+        digest: 16 bytes made from the record's content; None if there is a sequence.
 
     Raises:
         WireFormatError: a part of another length or range, both, or neither.
@@ -71,13 +71,13 @@ class Identity(msgspec.Struct, frozen=True):
     digest: bytes | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what has no place on the wire."""
+        """Refuse what cannot be encoded."""
         if (self.sequence is None) == (self.digest is None):
             raise WireFormatError("an identity has either a sequence or a digest")
         if len(self.source) != SOURCE_BYTES:
             raise WireFormatError(f"a source has {SOURCE_BYTES} bytes, not {len(self.source)}")
-        if self.digest is not None and len(self.digest) != DIGEST_BYTES:
-            raise WireFormatError(f"a digest has {DIGEST_BYTES} bytes, not {len(self.digest)}")
+        if self.digest is not None and len(self.digest) != _DIGEST_BYTES:
+            raise WireFormatError(f"a digest has {_DIGEST_BYTES} bytes, not {len(self.digest)}")
         if self.sequence is not None and not 0 <= self.sequence <= _MAX_SEQUENCE:
             raise WireFormatError("a sequence is 0 to 2**64 - 1")
 
@@ -96,11 +96,11 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def derived(cls, scope: Iterable[str], parts: Iterable[bytes]) -> Identity:
-        """Make an identity from what is known of a record, the same wherever it is made.
+        """Make an identity from the content of a record, the same wherever it is made.
 
         Args:
-            scope: what keeps these records apart from others that may have the same parts.
-            parts: what names the record within the scope, in order.
+            scope: what sets these records apart from others that may have the same parts.
+            parts: what identifies the record within the scope, in order.
         """
         return cls(scope_of(scope), digest=content_digest(parts))
 
@@ -126,65 +126,66 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def layout_of(value: bytes | None) -> bytes:
-    """Return the bytes that a header's value stands for: what a record is known by.
+    """Return the layout that a header's value encodes, after a check of its version and length.
 
     Raises:
         WireFormatError: it is no identity of version 1.
     """
     layout = decode_text(value, HEADER)
-    if LENGTHS.get(layout[:2]) != len(layout):
-        raise WireFormatError(_refusal(layout))
+    if _LENGTHS.get(layout[:2]) != len(layout):
+        raise WireFormatError(_why_not(layout))
     return layout
 
 
 def scope_of(texts: Iterable[str]) -> bytes:
-    """Return the 16 bytes that stand for a scope."""
+    """Return the digest of a scope."""
     return _digest(_SCOPE, [text.encode() for text in texts])
 
 
 def content_digest(parts: Iterable[bytes]) -> bytes:
-    """Return the 16 bytes that stand for what a record says."""
+    """Return the digest of what identifies a record within its scope."""
     return _digest(_CONTENT, parts)
 
 
 def identity_of(record: Record) -> bytes:
-    """Return what a record with ``hw.id`` is known by: the layout in its header, but for dead letters.
+    """Return the identity of a record with ``hw.id``: its layout, and for a dead letter also its origin.
 
-    A dead letter is the record as it came, with the reason behind it. It is another thing than the record
-    that was refused: put back, it must not count as that one's copy. So it is known by topic and origin, too.
+    A dead letter is the record as it came, followed by headers with the reason. It must not count as a copy
+    of the record that was refused, neither in the dead-letter topic nor when it is put back. So a digest of
+    its topic and origin is part of its identity.
 
     Raises:
         InterceptorError: a header that is there more than once, or cannot be read.
     """
     headers = record.headers
-    places = [index for index, pair in enumerate(headers) if pair[0] == HEADER]
-    if len(places) != 1:
-        raise InterceptorError(f"expected one {HEADER} header, found {len(places)}")
+    indexes = [index for index, pair in enumerate(headers) if pair[0] == HEADER]
+    if len(indexes) != 1:
+        raise InterceptorError(f"expected one {HEADER} header, found {len(indexes)}")
     try:
-        layout = layout_of(headers[places[0]][1])
+        layout = layout_of(headers[indexes[0]][1])
     except WireFormatError as error:
         raise InterceptorError(f"its {HEADER} cannot be read: {error}") from error
-    reasons = [pair for pair in headers[places[0] + 1 :] if pair[0].startswith(_REASONS)]
-    return layout + _letter(record.topic, reasons) if reasons else layout
+    reasons = [pair for pair in headers[indexes[0] + 1 :] if pair[0].startswith(_REASONS)]
+    return layout + _dead_letter_digest(record.topic, reasons) if reasons else layout
 
 
-def _letter(topic: str, reasons: Sequence[Pair]) -> bytes:
-    """Tell letters of one record apart by where they stand and where they come from."""
+def _dead_letter_digest(topic: str, reasons: Sequence[Pair]) -> bytes:
+    """Return what sets the dead letters of one record apart: their topic, and the position they come from."""
     origin = [part for name, value in reasons if name in _ORIGINS for part in (name.encode(), value or b"")]
-    return _digest(_LETTER, [topic.encode(), *origin])
+    return _digest(_DEAD_LETTER, [topic.encode(), *origin])
 
 
 def _digest(domain: bytes, parts: Iterable[bytes]) -> bytes:
     hashed = sha256(domain)
     for part in parts:
         hashed.update(_pack_length(len(part)) + part)
-    return hashed.digest()[:DIGEST_BYTES]
+    return hashed.digest()[:_DIGEST_BYTES]
 
 
-def _refusal(layout: bytes) -> str:
+def _why_not(layout: bytes) -> str:
     if layout[0] != _VERSION:
         return f"expected version {_VERSION}, found {layout[0]}"
-    expected = LENGTHS.get(layout[:2])
+    expected = _LENGTHS.get(layout[:2])
     if expected is None:
         return f"expected kind 1 or 2, found {layout[1] if len(layout) > 1 else 'nothing'}"
     return f"expected {expected} bytes, found {len(layout)}"

@@ -9,8 +9,8 @@ import pytest
 from headerware import Chain, ConfigError
 from headerware.core.client_chain import client_chain
 from headerware.core.config import is_ours
-from headerware.core.connector_lines import connector_source
 from headerware.interceptors import Serialize, Transforms
+from headerware.interceptors.connector_lines import connector_source
 from headerware.serdes import Json
 
 if TYPE_CHECKING:

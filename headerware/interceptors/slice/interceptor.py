@@ -1,8 +1,4 @@
-"""Slice: cut messages that are too large for one record, and glue them on the other side.
-
-A record that fits passes untouched. One that does not becomes several, cut lazily: all have its key,
-timestamp, topic and partition, the first has its headers, and each has ``hw.slice`` (slice_wire.py, and
-spec/slice.md). On consume the slices wait until their message is whole (slice_glue.py).
+"""The interceptor ``slice``: its options, and the splitting of large records on send.
 
 Not for compacted topics: slices of one message share its key, so compaction would leave only the last.
 """
@@ -18,8 +14,8 @@ from msgspec import Meta
 from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
-from headerware.interceptors.slice_glue import Glue, Limits
-from headerware.interceptors.slice_wire import COUNT_LIMIT, HEADER, HEADER_BYTES, ID_BYTES, SliceHeader
+from headerware.interceptors.slice.header import HEADER, HEADER_BYTES, ID_BYTES, MAX_SLICES, SliceHeader
+from headerware.interceptors.slice.reassembly import Reassembler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,30 +23,32 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.record import Record
 
-DEFAULT_MAX_BYTES: Final = 900_000
+_DEFAULT_MAX_BYTES: Final = 900_000
 
-# A record batch of one: 61 bytes of batch header; then length, timestamp delta, offset delta, the lengths
-# of key and value and the count of headers as the longest varints that they can be, and the attributes.
+# A record batch with one record: 61 bytes of batch header; then, as the longest varints that they can be,
+# length, timestamp delta, offset delta, the lengths of key and value and the count of headers; and the
+# attributes.
 _FRAME_BYTES: Final = 61 + 5 + 10 + 5 + 5 + 5 + 5 + 1
 _HEADER_FRAME_BYTES: Final = 10
 _SLICE_HEADER_BYTES: Final = _HEADER_FRAME_BYTES + len(HEADER) + HEADER_BYTES
-_UTF8_LIMIT: Final = 4
+_UTF8_MAX_BYTES: Final = 4
 
 
 class Slice(Interceptor, frozen=True, kw_only=True):
-    """Cut large messages into slices on send, and glue them on consume.
+    """Split large messages into slices on send, and reassemble them on consume.
 
-    Slices of different partitions never mix. A set that contradicts itself is refused at once and
-    dropped; one that stays incomplete is given up, with a ``ReassemblyError`` from ``poll``. Whole
-    sets that come twice are delivered twice, as unsliced records are: that is for ``dedup`` to see.
+    Slices of different partitions never mix. A message whose slices contradict one another is refused at
+    once; one that stays incomplete is given up, with a ``ReassemblyError`` from ``poll``. A message that
+    comes twice is delivered twice, as any record is: ``dedup`` drops copies.
 
     Args:
-        max_bytes: the largest record on the wire, in bytes, with key, headers and framing, and with what
-            the steps to the right add. None means 900,000, or less where the client takes less. The
-            steps to the right may add up to half of it.
-        max_message_bytes: the largest message that is cut or glued, in bytes.
+        max_bytes: the size in bytes above which a record is split, and the largest slice: the record on the
+            wire, with key, headers and framing, and with what the steps to the right add, which may be up
+            to half of it. None is 900,000, or the client's largest message where that is less.
+        max_message_bytes: the largest message that is split or reassembled, in bytes.
         max_pending_bytes: how many bytes incomplete messages may hold together.
-        max_pending_messages: how many messages may be incomplete at a time; the oldest gives way.
+        max_pending_messages: how many messages may be incomplete at a time; the oldest is given up for a
+            newer one.
         expire_ms: how long an incomplete message waits for its next slice, in milliseconds.
         max_gap: how many offsets an incomplete message waits for its next slice.
 
@@ -63,6 +61,8 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.SLICE
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    atomic: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
 
     max_bytes: Annotated[int, Meta(ge=1_000, le=1_000_000_000)] | None = None
     max_message_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
@@ -72,36 +72,30 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     max_gap: Annotated[int, Meta(ge=1)] = 20_000
 
     def __post_init__(self) -> None:
-        """Compare the options with one another."""
+        """Refuse options that contradict one another."""
         if self.max_pending_bytes < self.max_message_bytes:
             raise ConfigError(
                 f"is {self.max_pending_bytes}, less than max_message_bytes ({self.max_message_bytes}), so "
-                f"that the largest message could never be glued",
+                f"that the largest message could never be reassembled",
                 path="max_pending_bytes",
             )
 
     def open(self, context: Context) -> SliceStep:
-        """Return the session's cutter and its pool of incomplete messages.
+        """Return the hooks of one session.
 
         Raises:
             ConfigError: ``max_bytes`` is larger than what the client takes.
         """
-        limits = Limits(
-            max_message_bytes=self.max_message_bytes,
-            max_pending_bytes=self.max_pending_bytes,
-            max_pending_messages=self.max_pending_messages,
-            expire_ms=self.expire_ms,
-            max_gap=self.max_gap,
-        )
-        return SliceStep(Cutter(self, _limit(self.max_bytes, context), context), Glue(limits, context))
+        splitter = Splitter(self, _limit(self.max_bytes, context), context)
+        return SliceStep(splitter, Reassembler(self, context))
 
 
 class SliceStep:
-    """Both directions of one session: a cutter and a glue that share nothing but the statistics."""
+    """The hooks of one session; its two directions share nothing but the statistics."""
 
     __slots__ = (
-        "_cutter",
-        "_glue",
+        "_reassembler",
+        "_splitter",
         "close",
         "on_consume",
         "on_send",
@@ -114,35 +108,43 @@ class SliceStep:
         "waiting_offsets",
     )
 
-    def __init__(self, cutter: Cutter, glue: Glue) -> None:
-        self._cutter = cutter
-        self._glue = glue
-        self.on_send: Final = cutter.on_send
-        self.on_consume: Final = glue.on_consume
-        self.poll: Final = glue.poll
-        self.revoke: Final = glue.revoke
-        self.seek: Final = glue.seek
-        self.safe_offset: Final = glue.safe_offset
-        self.safe_offsets: Final = glue.safe_offsets
-        self.waiting_offsets: Final = glue.waiting_offsets
-        self.reached: Final = glue.reached
-        self.close: Final = glue.close
+    def __init__(self, splitter: Splitter, reassembler: Reassembler) -> None:
+        self._splitter = splitter
+        self._reassembler = reassembler
+        self.on_send: Final = splitter.on_send
+        self.on_consume: Final = reassembler.on_consume
+        self.poll: Final = reassembler.poll
+        self.revoke: Final = reassembler.revoke
+        self.seek: Final = reassembler.seek
+        self.safe_offset: Final = reassembler.safe_offset
+        self.safe_offsets: Final = reassembler.safe_offsets
+        self.waiting_offsets: Final = reassembler.waiting_offsets
+        self.reached: Final = reassembler.reached
+        self.close: Final = reassembler.close
 
     def stats(self) -> dict[str, int]:
         """Return the counters of both directions."""
-        return {**self._cutter.stats(), **self._glue.stats()}
+        return {**self._splitter.stats(), **self._reassembler.stats()}
 
 
-class Cutter:
-    """Cut what does not fit into one record. Safe for several threads at once.
+class Splitter:
+    """Split what does not fit into one record; safe for several threads at once.
 
     Args:
         options: the interceptor.
         max_bytes: the largest record on the wire.
-        context: the session's; it picks partitions and knows what steps to the right add.
+        context: the session's; it picks partitions, and knows what the steps to the right add.
     """
 
-    __slots__ = ("_context", "_light", "_lock", "_max_bytes", "_max_message_bytes", "_sliced", "_slices")
+    __slots__ = (
+        "_context",
+        "_fits_bytes",
+        "_lock",
+        "_max_bytes",
+        "_max_message_bytes",
+        "_sliced",
+        "_slices",
+    )
 
     def __init__(self, options: Slice, max_bytes: int, context: Context) -> None:
         self._max_bytes = max_bytes
@@ -151,12 +153,12 @@ class Cutter:
         self._lock = Lock()
         self._sliced = 0
         self._slices = 0
-        # What is this light takes less than half of the limit, and the steps to the right have the other
-        # half. A character of a name counts as one byte in on_send.
-        self._light = (max_bytes // 2 - _FRAME_BYTES) // _UTF8_LIMIT
+        # A record up to this size takes less than half of the limit, and the steps to the right may take the
+        # other half. In on_send a character of a name counts as one byte, but it can take four.
+        self._fits_bytes = (max_bytes // 2 - _FRAME_BYTES) // _UTF8_MAX_BYTES
 
     def on_send(self, record: Record) -> Record | FanOut:
-        """Return the record itself where it fits, else its slices.
+        """Return the record itself if it fits, or else its slices.
 
         Raises:
             InterceptorError: the value is larger than ``max_message_bytes``, or key and headers leave no
@@ -166,29 +168,29 @@ class Cutter:
             headers = record.headers
             size = len(record.value) + 10 * len(headers)
             for name, value in headers:
-                size += len(name) + len(value)  # type: ignore[arg-type]  # null is answered below
+                size += len(name) + len(value)  # type: ignore[arg-type]  # null raises TypeError
             key = record.key
             if key:
                 size += len(key)
-            if size <= self._light:
+            if size <= self._fits_bytes:
                 return record
-        except TypeError:  # asking each value whether it is null would cost every record
+        except TypeError:  # faster than asking each value whether it is null
             if record.value is None:
                 return record
-        return self._weighed(record)
+        return self._split_if_large(record)
 
     def stats(self) -> dict[str, int]:
-        """Count the messages that were cut, and their slices."""
+        """Count the messages that were split, and their slices."""
         return {"sliced": self._sliced, "slices": self._slices}
 
-    def _weighed(self, record: Record) -> Record | FanOut:
+    def _split_if_large(self, record: Record) -> Record | FanOut:
         frame = _frame_bytes(record.key, record.headers)
         if frame + len(record.value) <= self._max_bytes - self._context.overhead_bytes(record):
             return record
-        # A slice is never cut again; one comes back here as the dead letter of a set that was refused.
-        return record if record.headers.all(HEADER) else self._cut(record, frame)
+        # A slice is never split again; it comes here as the dead letter of a message that was refused.
+        return record if record.headers.all(HEADER) else self._split(record, frame)
 
-    def _cut(self, record: Record, frame: int) -> FanOut:
+    def _split(self, record: Record, frame: int) -> FanOut:
         total = len(record.value)
         first = frame + _SLICE_HEADER_BYTES
         beside = self._context.overhead_bytes(
@@ -201,8 +203,8 @@ class Cutter:
             self._sliced += 1
             self._slices += count
         whole = SliceHeader(os.urandom(ID_BYTES), 0, count, total, room)
-        pieces = _Pieces(self._placed(record), whole)
-        return FanOut(count, pieces.cut, size_bytes=total + first + (count - 1) * later + count * beside)
+        pieces = _Pieces(self._with_partition(record), whole)
+        return FanOut(count, pieces.split, size_bytes=total + first + (count - 1) * later + count * beside)
 
     def _count(self, total: int, room: int, frame: int, beside: int) -> int:
         if total > self._max_message_bytes:
@@ -215,15 +217,15 @@ class Cutter:
                 f"{taken}, which leaves no room for a value: max_bytes is {self._max_bytes}"
             )
         count = -(-total // room)
-        if count > COUNT_LIMIT:
+        if count > MAX_SLICES:
             raise InterceptorError(
                 f"{taken}, so that {total} bytes would need {count} slices of {room}; "
-                f"at most {COUNT_LIMIT} are permitted (max_bytes is {self._max_bytes})"
+                f"at most {MAX_SLICES} are permitted (max_bytes is {self._max_bytes})"
             )
         return count
 
-    def _placed(self, record: Record) -> Record:
-        """Return all slices one partition where the key does not decide it."""
+    def _with_partition(self, record: Record) -> Record:
+        """Choose one partition for all slices, unless the key decides it."""
         if record.partition is not None:
             return record
         partition = self._context.pick_partition(record)
@@ -231,7 +233,7 @@ class Cutter:
 
 
 class _Pieces:
-    """A message and how it is cut; each pass over it cuts again."""
+    """A message and how it is split; each pass over it splits it again."""
 
     __slots__ = ("_record", "_whole")
 
@@ -239,8 +241,8 @@ class _Pieces:
         self._record = record
         self._whole = whole
 
-    def cut(self) -> Iterator[Record]:
-        """Make the slices one at a time, so that only one copy is alive."""
+    def split(self) -> Iterator[Record]:
+        """Make the slices one at a time, so that only one copy is in memory."""
         record, whole = self._record, self._whole
         headers: Iterable[Pair] = record.headers
         step = whole.slice_bytes
@@ -252,17 +254,17 @@ class _Pieces:
 
 
 def _limit(max_bytes: int | None, context: Context) -> int:
-    """Return the largest record, which may not be larger than the client's largest message."""
+    """Return the size above which records are split; the client must take messages of that size."""
     client = None if context.side == "consumer" else context.max_message_bytes
     if client is None:
-        return DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
+        return _DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
     if max_bytes is not None and max_bytes > client:
         raise ConfigError(
             f"is {max_bytes}, more than the client's message.max.bytes ({client}), so that slices would be "
             f"refused as too large",
             path="max_bytes",
         )
-    return min(DEFAULT_MAX_BYTES, client) if max_bytes is None else max_bytes
+    return min(_DEFAULT_MAX_BYTES, client) if max_bytes is None else max_bytes
 
 
 def _frame_bytes(key: bytes | None, headers: Headers) -> int:

@@ -25,19 +25,19 @@ from headerware.core.header_text import decode_text, encode_text, text_bytes
 HEADER: Final = "hw.slice"
 VERSION: Final = 1
 ID_BYTES: Final = 16
-COUNT_LIMIT: Final = 100_000
-"""The most slices that a message may have; more could not be meant."""
+MAX_SLICES: Final = 100_000
+"""The most slices that a message may have."""
 
 _LAYOUT: Final = struct.Struct(">B16sIIQI")
 HEADER_BYTES: Final = text_bytes(_LAYOUT.size)
 
 
 class SliceHeader(msgspec.Struct, frozen=True):
-    """Say which part of which message a slice is.
+    """The value of ``hw.slice``: which part of which message a slice is.
 
     Args:
         message_id: 16 bytes, the same in all slices of one message and in no other message.
-        index: the slice's place, from 0.
+        index: the slice's number, from 0.
         count: how many slices there are.
         total_bytes: the length of the whole value.
         slice_bytes: the length of every slice's value but the last.
@@ -57,16 +57,16 @@ class SliceHeader(msgspec.Struct, frozen=True):
         return self.slice_bytes
 
     @property
-    def terms(self) -> str:
-        """What must be the same in all slices of a message, in words."""
+    def whole_in_words(self) -> str:
+        """What the header states of the whole message, in words; the same in all its slices."""
         return f"{self.count} slices, {self.total_bytes} bytes in slices of {self.slice_bytes}"
 
     def problem(self) -> str | None:
-        """Say what cannot be true of these numbers, or give None."""
+        """Return what cannot be true of these numbers, or None."""
         if self.total_bytes < 1 or self.slice_bytes < 1:
             return f"slices of {self.slice_bytes} bytes for {self.total_bytes} in all; neither may be 0"
-        if not 1 <= self.count <= COUNT_LIMIT:
-            return f"a count of {self.count} slices; expected 1 to {COUNT_LIMIT}"
+        if not 1 <= self.count <= MAX_SLICES:
+            return f"a count of {self.count} slices; expected 1 to {MAX_SLICES}"
         expected = -(-self.total_bytes // self.slice_bytes)
         if self.count != expected:
             return (
@@ -76,7 +76,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
         return f"index {self.index} of {self.count} slices" if self.index >= self.count else None
 
     def same_message(self, other: SliceHeader) -> bool:
-        """Return whether another slice tells the same of the whole message."""
+        """Return whether another slice states the same of the whole message."""
         return (
             self.count == other.count
             and self.total_bytes == other.total_bytes
@@ -90,7 +90,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
         Raises:
             WireFormatError: numbers that :meth:`problem` objects to, or that do not fit their fields.
         """
-        _require_sense(self)
+        _require_possible(self)
         if len(self.message_id) != ID_BYTES:
             raise WireFormatError(f"a message id of {len(self.message_id)} bytes; expected {ID_BYTES}")
         try:
@@ -106,18 +106,18 @@ class SliceHeader(msgspec.Struct, frozen=True):
         """Read and check a header's value.
 
         Raises:
-            WireFormatError: no base64, another length or version, or numbers that contradict one another.
+            WireFormatError: not base64, another length or version, or numbers that contradict one another.
         """
         header = cls.unpack(value)
-        _require_sense(header)
+        _require_possible(header)
         return header
 
     @classmethod
     def unpack(cls, value: bytes | None) -> SliceHeader:
-        """Read a header's value without comparing its numbers, so that its message can be told.
+        """Read a header's value without comparing its numbers: a wrong one still says which message it is of.
 
         Raises:
-            WireFormatError: no base64, or another length or version.
+            WireFormatError: not base64, or another length or version.
         """
         layout = decode_text(value, HEADER)
         if layout[0] != VERSION:
@@ -128,7 +128,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
         return cls(message_id, index, count, total_bytes, slice_bytes)
 
 
-def _require_sense(header: SliceHeader) -> None:
+def _require_possible(header: SliceHeader) -> None:
     problem = header.problem()
     if problem is not None:
         raise WireFormatError(f"hw.slice states {problem}")

@@ -1,7 +1,7 @@
-"""Identities that were seen, in a SQLite file: for the consumers of a machine, and across restarts.
+"""The identities that were seen, and the position where each stood first: in memory, or in a SQLite file.
 
-A record is remembered, and that committed, before it is delivered. A process that is killed in between
-reads it again from the same place, which is no copy; so nothing is lost at any moment of a kill.
+The same identity at the same position (topic, partition and offset) is a record read again, as after a seek
+or a restart; at any other position it is a copy. A record without an offset is never a record read again.
 """
 
 from __future__ import annotations
@@ -9,30 +9,109 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from collections import OrderedDict
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import ConfigError
 from headerware.core.sqlite_schema import foreign_parts
+from headerware.interceptors.dedup.identity import MARK_AT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headerware.core.record import Record
 
+MAX_PRODUCERS: Final = 10_000
+
+_Generations = list[dict[bytes, int]]
+"""Two dicts from marks to positions: what came lately, and what came before that."""
+
+
+class MemoryWindows:
+    """Remember identities in memory: a bounded number of each source, and in all.
+
+    A source is a producer, or the scope of digests. Each has a window of its own, so that none pushes out
+    another's; the one that was not heard of for longest goes first, as a whole. A copy of a record that has
+    left its window passes. Not safe for use by several threads at once.
+
+    Args:
+        window: how many identities of one source are remembered at least; it is at most twice as many.
+        max_identities: how many are remembered in all.
+    """
+
+    __slots__ = ("_generations", "_held", "_latest", "_max_identities", "_sources", "_window")
+
+    def __init__(self, window: int, max_identities: int) -> None:
+        self._window = window
+        self._max_identities = max_identities
+        self._sources: OrderedDict[bytes, _Generations] = OrderedDict()
+        self._held = 0
+        self._latest = b""
+        self._generations: _Generations = [{}, {}]
+
+    def __len__(self) -> int:
+        """Count the identities that are remembered."""
+        return self._held
+
+    def is_duplicate(self, identity: bytes, record: Record) -> bool:
+        """Remember a record, or return True if it has come before from another position."""
+        source = identity[:MARK_AT]
+        recent, earlier = self._generations if source == self._latest else self._switch_to(source)
+        mark = identity[MARK_AT:]
+        offset = record.offset
+        # A position is kept as its hash: if two have the same one, a copy passes, and nothing is lost.
+        position = hash((record.topic, record.partition, offset))
+        seen = recent.get(mark)
+        if seen is None:
+            seen = earlier.get(mark)
+            if seen is None:
+                recent[mark] = position
+                self._held += 1
+                if len(recent) >= self._window or self._held > self._max_identities:
+                    self._make_room()
+                return False
+        return seen != position or offset is None
+
+    def _switch_to(self, source: bytes) -> _Generations:
+        sources = self._sources
+        generations = sources.get(source)
+        if generations is None:
+            generations = sources[source] = [{}, {}]
+            if len(sources) > MAX_PRODUCERS:
+                self._forget_oldest()
+        else:
+            sources.move_to_end(source)
+        self._latest, self._generations = source, generations
+        return generations
+
+    def _make_room(self) -> None:
+        # Generations rather than one queue: dropping the oldest of a dict one by one takes ever longer.
+        recent, earlier = self._generations
+        if len(recent) >= self._window:
+            self._held -= len(earlier)
+            self._generations[:] = {}, recent
+        while self._held > self._max_identities and len(self._sources) > 1:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, forgotten = self._sources.popitem(last=False)
+        self._held -= sum(map(len, forgotten))
+
+
 _log: Final = logging.getLogger("headerware.interceptors.dedup")
 
-SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x68776474  # "hwdt"
 _WAIT_S: Final = 5.0
 """How long to wait for other writers; each holds the file for milliseconds."""
-_ASK_S: Final = 0.02
-"""How long SQLite waits by itself: it asks ever less often, and would starve among busy writers."""
+_BUSY_TIMEOUT_S: Final = 0.02
+"""How long SQLite waits by itself: it tries ever less often, and would starve among busy writers."""
 _PAUSE_MS: Final = 1_000
-"""How long a store that has failed is left alone, so that not every record waits for it."""
+"""How long a store that has failed is not asked, so that not every record waits for it."""
 _PRUNE_EVERY: Final = 64
-_PLACE_BYTES: Final = 8
+_POSITION_BYTES: Final = 8
 _KEY_BYTES: Final = 16
 
 _CREATE: Final = """
@@ -44,8 +123,8 @@ _REMEMBER: Final = "INSERT OR IGNORE INTO seen (identity, place, seen_ms) VALUES
 _RECALL: Final = """
 SELECT CASE WHEN typeof(place) = 'blob' AND length(place) = ? THEN place END FROM seen WHERE identity = ?
 """
-# Only the oldest are ever deleted, so that the newest number tells how many there are. Where clocks disagree
-# it tells too many, and a little more is forgotten.
+# Only the oldest rows are ever deleted, so that the newest number says how many rows there are. If clocks
+# disagree it says too many, and a little more is forgotten.
 _PRUNE: Final = """
 DELETE FROM seen WHERE number IN (SELECT number FROM seen ORDER BY number LIMIT ?)
 AND (seen_ms < ? OR number <= (SELECT max(number) FROM seen) - ?)
@@ -53,16 +132,18 @@ AND (seen_ms < ? OR number <= (SELECT max(number) FROM seen) - ?)
 
 
 class SqliteWindow:
-    """Remember where each identity stood first, in a file that several processes may share.
+    """Remember identities in a SQLite file, which the processes of a machine share and a restart keeps.
 
-    What cannot be written or read at the moment is delivered and counted. Not safe for use by several
-    threads at once, and not to be carried over a fork.
+    A record is remembered, and that is committed, before it is delivered. A process that is killed in between
+    reads it again from the same position, which is no copy; so no kill loses a record. While the file cannot
+    be read or written, records are delivered and counted. Not safe for use by several threads at once, and
+    not to be carried over a fork.
 
     Args:
-        path: the file; it is made where there is none.
-        group: the consumer group; each remembers for itself.
-        retain_ms: how long to remember, in milliseconds.
-        max_identities: how many to remember, for all groups together.
+        path: the file, which is made if there is none.
+        group: the consumer group; each remembers on its own.
+        retain_ms: how long an identity is remembered, in milliseconds.
+        max_identities: how many are remembered, for all groups together.
         now_ms: the clock, in milliseconds since the epoch.
 
     Raises:
@@ -94,20 +175,15 @@ class SqliteWindow:
         self._unpruned = self._resume_ms = 0
         self._warned = False
         self.failures: int = 0
-        self._connection = _opened(path)
+        self._connection = _open(path)
         self._schema_version = -1
 
     def is_duplicate(self, identity: bytes, record: Record) -> bool:
-        """Remember a record, or tell that it has come before from another place.
-
-        Args:
-            identity: what the record is known by.
-            record: the record, for its place. One without an offset is never a record read again.
-        """
+        """Remember a record, or return True if it has come before from another position."""
         return self.are_duplicates([(identity, record)])[0]
 
     def are_duplicates(self, wanted: Sequence[tuple[bytes, Record]]) -> list[bool]:
-        """Do the same for several records, in order, in one transaction."""
+        """Do the same for several identities and records, in order, in one transaction."""
         now = self._now_ms()
         if not wanted or now < self._resume_ms <= now + _PAUSE_MS:
             return [False] * len(wanted)
@@ -129,15 +205,15 @@ class SqliteWindow:
             found = []
             for identity, record in wanted:
                 key = sha256(group + identity).digest()[:_KEY_BYTES]
-                place = _place(record)
-                if connection.execute(_REMEMBER, (key, place, now)).rowcount:
+                position = _position_digest(record)
+                if connection.execute(_REMEMBER, (key, position, now)).rowcount:
                     found.append(False)
                     self._unpruned += 1
                 else:
-                    [before] = connection.execute(_RECALL, (_PLACE_BYTES, key)).fetchone() or [None]
-                    if before is None:  # nothing that we wrote; no record is to be dropped for it
+                    [before] = connection.execute(_RECALL, (_POSITION_BYTES, key)).fetchone() or [None]
+                    if before is None:  # we did not write it; no record is dropped for it
                         raise sqlite3.DatabaseError("it holds rows that are none of ours")  # noqa: TRY301
-                    found.append(before != place or record.offset is None)
+                    found.append(before != position or record.offset is None)
             self._prune(now)
             connection.execute("COMMIT")
         except BaseException:
@@ -147,7 +223,7 @@ class SqliteWindow:
         return found
 
     def _require_own_schema(self) -> None:
-        """Refuse tables that somebody has changed since they were looked at."""
+        """Refuse tables that somebody has changed since they were last checked."""
         version = _schema_version(self._connection)
         if version == self._schema_version:
             return
@@ -156,7 +232,7 @@ class SqliteWindow:
         self._schema_version = version
 
     def _prune(self, now: int) -> None:
-        """Forget the oldest, at most twice as many as have come: a little at a time, never all at once."""
+        """Forget the oldest: at most twice as many as have come, so that no single call takes long."""
         if self._unpruned >= _PRUNE_EVERY:
             bounds = (2 * self._unpruned, now - self._retain_ms, self._max_identities)
             self._connection.execute(_PRUNE, bounds)
@@ -175,18 +251,18 @@ class SqliteWindow:
             )
 
 
-def _place(record: Record) -> bytes:
+def _position_digest(record: Record) -> bytes:
     where = f"{record.partition}@{record.offset} {record.topic}".encode()
-    return blake2b(where, digest_size=_PLACE_BYTES).digest()
+    return blake2b(where, digest_size=_POSITION_BYTES).digest()
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _open(path: str) -> sqlite3.Connection:
     deadline = time.monotonic() + _WAIT_S
     while True:
         try:
-            return _connected(path)
+            return _connect(path)
         except sqlite3.Error as error:
-            # Processes that make a file at the same time get in one another's way without waiting.
+            # SQLite does not wait where several processes make the same file.
             if _is_busy(error) and time.monotonic() < deadline:
                 time.sleep(0.01)
                 continue
@@ -196,7 +272,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 def _begin(connection: sqlite3.Connection) -> None:
-    """Take the write lock, so that what is looked up still holds when it is written."""
+    """Take the write lock, so that what is looked up is still true when it is written."""
     deadline = time.monotonic() + _WAIT_S
     while True:
         try:
@@ -212,9 +288,9 @@ def _is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
-def _connected(path: str) -> sqlite3.Connection:
+def _connect(path: str) -> sqlite3.Connection:
     # The session has one caller at a time, but that need not be the thread that opened it.
-    connection = sqlite3.connect(path, timeout=_ASK_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")  # the file may be anybody's
         _begin(connection)
@@ -223,7 +299,7 @@ def _connected(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         # A kill loses nothing that was committed; after a power cut copies may pass.
         connection.execute("PRAGMA synchronous = NORMAL")
-        _require_whole(connection, path)
+        _require_undamaged(connection, path)
     except BaseException:
         connection.close()
         raise
@@ -235,7 +311,7 @@ def _schema_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def _require_whole(connection: sqlite3.Connection, path: str) -> None:
+def _require_undamaged(connection: sqlite3.Connection, path: str) -> None:
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
         raise ConfigError(f"{path!r} is damaged: {found}; move it away, and a new one is made", path="store")
@@ -246,9 +322,9 @@ def _check_kind(connection: sqlite3.Connection, path: str) -> None:
     kind, version = (
         connection.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")
     )
-    if kind == _APPLICATION_ID and version != SCHEMA_VERSION:
+    if kind == _APPLICATION_ID and version != _SCHEMA_VERSION:
         raise ConfigError(
-            f"{path!r} has version {version}, but this Headerware reads {SCHEMA_VERSION}", path="store"
+            f"{path!r} has version {version}, but this Headerware reads {_SCHEMA_VERSION}", path="store"
         )
     if kind != _APPLICATION_ID:
         if kind or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
@@ -261,5 +337,5 @@ def _check_kind(connection: sqlite3.Connection, path: str) -> None:
             f"somebody changed it: move it away, and a new one is made",
             path="store",
         )
-    # Also where it is there already, for only writing tells whether a file can be written.
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    # Also if it is set already: only writing shows whether the file can be written.
+    connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")

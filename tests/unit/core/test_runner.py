@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from headerware import DROP, Chain, Headers, InterceptorError, Record, Stage
-from headerware.core import fold
+from headerware.core import runner
 from headerware.core.context import Context
-from headerware.core.fold import flat
 from headerware.core.hooks import FanOut
+from headerware.core.runner import flat
 from headerware.core.topics import TopicPatterns
 
 
@@ -227,13 +227,13 @@ class TestTopics:
         assert str(error) == "move at orders: changed the topic; only transforms at the object stage may"
 
 
-class TestPlans:
+class TestHooksOfTopics:
     def test_are_bounded_and_counts_survive(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fold, "_PLANS_LIMIT", 10)
+        monkeypatch.setattr(runner, "_TOPICS_LIMIT", 10)
         session = Chain([mark("a"), mark("b", topics=("t1*",))]).open()
         for number in range(35):
             session.send([Record(f"t{number}", b"")])
-        assert len(session._send._plans) <= 10
+        assert len(session._send._by_topic) <= 10
         assert session.stats()["a"]["sent"] == 35
         assert session.stats()["b"]["sent"] == 11
 
@@ -241,11 +241,11 @@ class TestPlans:
         session = Chain([mark("a")]).open()
         outcomes = session.consume_outcomes([Record(f"t{number}", b"") for number in range(1_205)])
         assert all(isinstance(outcome, Record) and outcome.value == b"a" for outcome in outcomes)
-        assert len(session._consume._plans) <= 1_000
+        assert len(session._consume._by_topic) <= 1_000
         assert session.stats()["a"]["consumed"] == 1_205
 
     def test_a_batch_across_the_bound_is_whole(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fold, "_PLANS_LIMIT", 3)
+        monkeypatch.setattr(runner, "_TOPICS_LIMIT", 3)
         batched = Hooks(name="b", on_send_batch=list)
         session = Chain([batched]).open()
         records = [Record(f"t{number}", b"") for number in range(10)]
@@ -289,7 +289,7 @@ class TestCountsOfManyTopics:
             def on_send(self, record: Record) -> Record:
                 return record
 
-        monkeypatch.setattr(fold, "_PLANS_LIMIT", 5)
+        monkeypatch.setattr(runner, "_TOPICS_LIMIT", 5)
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
         session = Chain([Pass()]).open(Context())
