@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from headerware.serdes.confluent.serde import ConfluentAvro, ConfluentJson, ConfluentProtobuf
     from headerware.serdes.connect import Connect
     from headerware.serdes.content_types import ContentType, parse_content_type
-    from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Text
+    from headerware.serdes.formats.cbor import Cbor
+    from headerware.serdes.formats.msgpack import MessagePack
+    from headerware.serdes.formats.plain import Bytes, Json, Text
     from headerware.serdes.formats.primitives import Double, Float, Integer, Long, Short, String, Uuid
     from headerware.serdes.formats.protobuf import Protobuf
     from headerware.serdes.polyglot import Polyglot
@@ -63,7 +65,7 @@ __all__ = [
 _HOMES: Final = {
     "Avro": "avro.serde",
     "Bytes": "formats.plain",
-    "Cbor": "formats.plain",
+    "Cbor": "formats.cbor",
     "CloudEvent": "cloudevents.event",
     "CloudEvents": "cloudevents.serde",
     "ConfluentAvro": "confluent.serde",
@@ -80,7 +82,7 @@ _HOMES: Final = {
     "Integer": "formats.primitives",
     "Json": "formats.plain",
     "Long": "formats.primitives",
-    "MessagePack": "formats.plain",
+    "MessagePack": "formats.msgpack",
     "Polyglot": "polyglot",
     "Protobuf": "formats.protobuf",
     "RegistrySchemas": "stores.schema_registry",

@@ -17,7 +17,7 @@ serde_type: Final[Catalogue[Serde]] = Catalogue(
     {
         "avro": "headerware.serdes.avro.serde:Avro",
         "bytes": "headerware.serdes.formats.plain:Bytes",
-        "cbor": "headerware.serdes.formats.plain:Cbor",
+        "cbor": "headerware.serdes.formats.cbor:Cbor",
         "cloudevents": "headerware.serdes.cloudevents.serde:CloudEvents",
         "confluent-avro": "headerware.serdes.confluent.serde:ConfluentAvro",
         "confluent-json": "headerware.serdes.confluent.serde:ConfluentJson",
@@ -28,7 +28,7 @@ serde_type: Final[Catalogue[Serde]] = Catalogue(
         "integer": "headerware.serdes.formats.primitives:Integer",
         "json": "headerware.serdes.formats.plain:Json",
         "long": "headerware.serdes.formats.primitives:Long",
-        "msgpack": "headerware.serdes.formats.plain:MessagePack",
+        "msgpack": "headerware.serdes.formats.msgpack:MessagePack",
         "polyglot": "headerware.serdes.polyglot:Polyglot",
         "protobuf": "headerware.serdes.formats.protobuf:Protobuf",
         "short": "headerware.serdes.formats.primitives:Short",

@@ -30,8 +30,9 @@ from headerware.serdes.content_types import (
     require_content_type,
     spellings,
 )
-from headerware.serdes.formats.cbor_codec import cbor_is_there
-from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Plain, Text
+from headerware.serdes.formats.cbor import Cbor, cbor_is_there
+from headerware.serdes.formats.msgpack import MessagePack
+from headerware.serdes.formats.plain import Bytes, Json, Plain, Text
 from headerware.serdes.plugins import first_unsignable, open_serde, require_serde, serde_type
 from headerware.serdes.serde import Serde, SerdeContext
 
