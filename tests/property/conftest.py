@@ -20,5 +20,5 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "medium"))
 collect_ignore = (
     []
     if find_spec("pyspark") and find_spec("pyarrow")
-    else ["test_gluing_batches.py", "test_typed_columns.py"]
+    else ["test_reassembly_batches.py", "test_typed_columns.py"]
 )
