@@ -81,7 +81,7 @@ class ContentType(msgspec.Struct, frozen=True):
     Args:
         essence: type and subtype, in lower case, such as ``application/json``.
         parameters: the parameters by their names in lower case, with values as they were written.
-        format: the format that it stands for, such as ``json``; None where that is not known.
+        format: the format that it stands for, such as ``json``; None if it is not known.
         charset: the ``charset`` parameter, in lower case, or None.
     """
 
@@ -186,7 +186,7 @@ def _format_of(essence: str) -> str | None:
 
 
 class ContentTypeContext(SerdeContext, frozen=True, kw_only=True):
-    """What a serde that holds other serdes tells them of their surroundings.
+    """The context that a serde passes to the serdes within it.
 
     Args:
         header: the name of the header that holds the content type.
@@ -273,7 +273,7 @@ class ContentTypeHeader:
         return headers.keep(lambda name: name not in names).append((self.name, own))
 
     def stated(self, headers: Headers) -> bytes | None:
-        """Return the content type that headers state; None where there is none, or a null."""
+        """Return the content type that headers state, or None if there is none, or a null."""
         return last_stated(headers, self.names)
 
     def codec(self, headers: Headers) -> str:

@@ -131,7 +131,7 @@ class Polyglot(Serde, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed; None where it can."""
+        """Why it cannot be used where records are signed, or None if it can."""
         return first_unsignable([*self.types.values(), self.default])
 
     def open(self, context: SerdeContext) -> PolyglotFunctions:

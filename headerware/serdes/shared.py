@@ -1,4 +1,4 @@
-"""What is opened once for equal settings, however many serdes of a process use it."""
+"""Things that are opened once for equal settings, and closed with their last user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Thing = TypeVar("Thing")
 
 
 class _Use(Generic[Thing]):
-    """Something opened, by which settings, and how many use it."""
+    """An open thing, its settings, and the number of its users."""
 
     __slots__ = ("settings", "thing", "users")
 

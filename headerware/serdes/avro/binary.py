@@ -1,4 +1,4 @@
-"""Avro's binary encoding by fastavro, with its limits kept and its errors told without a payload.
+"""Avro's binary encoding by fastavro, within limits, and with errors that quote no payload.
 
 Dicts are written as they are. Dataclasses, msgspec Structs, attrs classes, enumerations and sets, at the top
 or inside of dicts and lists, become builtin types as msgspec converts them; bytes, datetimes, dates, times,
@@ -199,7 +199,7 @@ def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) ->
 
 
 def _problems(found: ValidationError) -> list[str]:
-    """Tell each place once; a union's branches are told together."""
+    """Describe each field once, with all branches of a union."""
     expected: dict[tuple[str, str], list[str]] = {}
     for problem in found.errors:
         if hasattr(problem, "schema"):

@@ -72,7 +72,7 @@ class Limits(NamedTuple):
 
 
 STORED: Final = Limits(16 << 20, max_depth=300, max_values=sys.maxsize, max_named_types=sys.maxsize)
-"""What stores take: what any serde may; who reads a record by a schema keeps to his own limits."""
+"""What stores take: as much as any serde may. A reader of records keeps to its own limits."""
 
 
 class Shape(NamedTuple):
@@ -324,7 +324,7 @@ class _Walk:
         step(self, node, depth)
 
     def number(self, _node: Any = None, _depth: int = 0) -> int:
-        """Pass a zigzag number, and give it."""
+        """Pass a zigzag number, and return it."""
         value = shift = 0
         payload, place = self._payload, self._place
         for byte in payload[place : place + _MAX_VARINT_BYTES]:

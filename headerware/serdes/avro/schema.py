@@ -43,7 +43,7 @@ _JSON_BEGINS: Final = ("{", "[", '"')
 _MAX_FIXED_BYTES: Final = (1 << 31) - 1
 _defaults_lock: Final = Lock()
 _PARSED_MARKS: Final = ("__fastavro_parsed", "__named_schemas")
-"""Whoever sets these tells fastavro that there is nothing left to check, and what the named types are."""
+"""These tell fastavro that there is nothing left to check, and what the named types are."""
 _MAX_NAMES_CHARS: Final = 32 << 20
 """By policy; a schema of the largest size by default, with a namespace of 100 characters, stays below."""
 _CACHED_SCHEMAS: Final = 256
@@ -304,7 +304,7 @@ def _check_size(plain: Any, limits: Limits) -> None:
 
 
 def _namespace_chars(node: Any) -> int:
-    """Tell how long the namespace is, at most, that a type sets."""
+    """Return how long the namespace that a type sets is, at most."""
     if not isinstance(node, dict):
         return 0
     name, namespace = node.get("name"), node.get("namespace")

@@ -158,7 +158,7 @@ class Avro(Serde, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed; None where it can."""
+        """Why it cannot be used where records are signed, or None if it can."""
         return weakness(self.fingerprint) if self.way == "fingerprint" else None
 
     def open(self, context: SerdeContext) -> OpenedAvro:
@@ -180,7 +180,7 @@ class OpenedAvro:
     Args:
         options: the serde's options.
         context: the part.
-        store: the shared store, or None; given up with :meth:`close`.
+        store: the shared store, or None; :meth:`close` releases it.
     """
 
     def __init__(self, options: Avro, context: SerdeContext, store: CachedStore | None) -> None:
@@ -193,7 +193,7 @@ class OpenedAvro:
         """Reads a payload; see :class:`headerware.serdes.serde.Deserializer`."""
 
     def close(self) -> None:
-        """Give up the store; calling it again does nothing."""
+        """Release the store; calling it again does nothing."""
         store, self._store = self._store, None
         if store is not None:
             store.close()
@@ -214,7 +214,7 @@ class _Framing(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What is known of a type of objects; ``framing`` is None where it depends on the topic."""
+    """How objects of a type are written; ``framing`` is None if it depends on the topic."""
 
     schema: AvroSchema
     write: Callable[[Any], bytes]

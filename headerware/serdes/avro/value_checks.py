@@ -1,4 +1,4 @@
-"""Find what fastavro would write without a word, and as something else.
+"""Checks of values before they are written: fastavro would write some as something else, without an error.
 
 It cuts 5.5 to 5 where the schema says int, writes nothing for a value where the schema says null, takes
 any object for a boolean and a record's text "1.5" for a double, writes an int of 40 bits that no other
@@ -31,7 +31,7 @@ class LossyValueError(ValueError):
 
 
 def value_check(tree: Any, named: Mapping[str, Any]) -> Check | None:
-    """Make the check of a schema's values, or None where nothing can be lost.
+    """Return the check of a schema's values, or None if nothing can be lost.
 
     Args:
         tree: the schema with full names.
@@ -173,7 +173,7 @@ def _has_unseen(node: Any) -> bool:
 
 
 def _beside_null(branches: list[Any]) -> Any:
-    """Return the one branch of a union beside null, or None where there are several."""
+    """Return the one branch of a union beside null, or None if there are several."""
     others = [branch for branch in branches if branch != "null"]
     return others[0] if len(others) == 1 else None
 

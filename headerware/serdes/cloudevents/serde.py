@@ -94,7 +94,7 @@ class CloudEvents(Serde, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed; None where it can."""
+        """Why it cannot be used where records are signed, or None if it can."""
         return first_unsignable([self.data])
 
     def open(self, context: SerdeContext) -> CloudEventsFunctions:
@@ -289,7 +289,7 @@ def _write_event(event: CloudEvent, payload: bytes | None, content_type: bytes |
 
 
 def _read_event(payload: bytes, codec: str) -> tuple[dict[str, Any], _JsonData | bytes | None]:
-    """Read an event, and give its attributes and its data.
+    """Read an event, and return its attributes and its data.
 
     Args:
         payload: the JSON object.

@@ -133,7 +133,7 @@ def as_confluent(error: SerdeError, part: Part) -> ConfluentSerdeError:
 def _through(
     function: Callable[..., Any], part: Part, given: Any, ctx: SerializationContext | None
 ) -> tuple[Any, Headers, Headers]:
-    """Call one of our functions with confluent-kafka's context; give its result, and both headers."""
+    """Call one of our functions with confluent-kafka's context; return its result, and both headers."""
     try:
         _require_part(part, ctx)
         before = Headers(None if ctx is None else ctx.headers)
@@ -155,7 +155,7 @@ def _require_part(part: Part, ctx: SerializationContext | None) -> None:
 
 
 def _put_back(ctx: SerializationContext | None, headers: Headers) -> bool:
-    """Change the caller's headers in place; whether that could be done."""
+    """Change the caller's headers in place; return whether that could be done."""
     theirs: Any = None if ctx is None else ctx.headers
     if isinstance(theirs, list):
         theirs[:] = headers

@@ -52,7 +52,7 @@ def encode_guid(guid: bytes) -> bytes:
 
 
 def prefix_of(payload: bytes) -> int | None:
-    """Return the id that stands in front of a payload, or None where there is no prefix."""
+    """Return the id in front of a payload, or None if there is no prefix."""
     if len(payload) < PREFIX_BYTES or payload[0] != _ID_MAGIC:
         return None
     return int.from_bytes(payload[1:PREFIX_BYTES], "big")

@@ -51,7 +51,7 @@ _MAX_TEXT: Final = 400
 
 
 def from_confluent(function: Callable[..., Any], context: SerdeContext) -> ConfluentFunction:
-    """Make a serializer or deserializer of confluent-kafka's work as one of ours.
+    """Return a serializer or deserializer of confluent-kafka's as one of ours.
 
     Args:
         function: called as ``function(obj, ctx)``; as ``function(obj)`` where it takes no second argument,
@@ -113,7 +113,7 @@ class ConfluentFunction:
         return self._called("deserialize", topic, headers, payload)
 
     def _called(self, method: _Method, topic: str, headers: Headers, given: Any) -> tuple[Any, Headers]:
-        """Call the function, and give its result with the headers as it left them."""
+        """Call the function, and return its result with the headers as it left them."""
         own: list[Any] = []
         try:
             if self._takes_context:

@@ -222,7 +222,7 @@ class OpenConfluent:
 
     Args:
         context: for which part of the records they are.
-        serializer: confluent-kafka's, or None where nothing is to be written.
+        serializer: confluent-kafka's, or None if nothing is to be written.
         deserializer: likewise.
         min_bytes: how long the deserializer wants a payload to be.
         on_close: called once, by ``close``.
@@ -280,7 +280,7 @@ class OpenConfluent:
         return self._reader.deserialize(topic, framed, payload)[0], rest
 
     def close(self) -> None:
-        """Give up the registry's client; calling it again does nothing."""
+        """Release the registry's client; calling it again does nothing."""
         close, self._on_close = self._on_close, None
         if close is not None:
             close()

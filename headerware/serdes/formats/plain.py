@@ -55,7 +55,7 @@ class Plain(Serde, frozen=True, kw_only=True):
         return self.default_content_type if self.content_type is None else self.content_type
 
     def keeps(self, *formats: str | None) -> frozenset[str | None]:
-        """Give the formats that an application's own content type may stand for: none, if options say one."""
+        """Return the formats for which an application's own content type stays: none, if options set one."""
         return frozenset(formats if self.content_type is None else ())
 
 

@@ -76,7 +76,7 @@ class RegistryStore:
     """The schemas of a Schema Registry, by fingerprint, id and GUID; safe for use by several threads at once.
 
     Args:
-        client: confluent-kafka's client; it belongs to who made it.
+        client: confluent-kafka's client; the caller closes it.
         subject: the subject of a deposit, as in :class:`RegistrySchemas`.
         on_close: called by the first ``close()``.
     """
@@ -126,7 +126,7 @@ class RegistryStore:
         return found.schema_id, uuid.UUID(found.guid).bytes if found.guid else b""
 
     def close(self) -> None:
-        """Give up the client; calling it again does nothing."""
+        """Release the client; calling it again does nothing."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()

@@ -22,7 +22,7 @@ class SchemaStore(Protocol):
     """Keeps schemas; safe for use by several threads at once."""
 
     def get(self, fingerprint: Fingerprint) -> str:
-        """Fetch a schema's text. Who asks checks that it has the fingerprint.
+        """Fetch a schema's text. The caller checks that it has the fingerprint.
 
         Raises:
             UnknownSchemaError: the store was reached, and does not have it.
@@ -39,7 +39,7 @@ class SchemaStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what the store holds; calling it again does nothing."""
+        """Release what the store holds; calling it again does nothing."""
         ...
 
 
@@ -66,7 +66,7 @@ class NumberedStore(Protocol):
         ...
 
     def register(self, subject: str, text: str) -> tuple[int, bytes]:
-        """Register a schema under a subject, and give its id and its GUID (empty where it has none).
+        """Register a schema under a subject, and return its id and its GUID (empty if it has none).
 
         Raises:
             SerdeError: the store cannot be reached, or refuses the schema.

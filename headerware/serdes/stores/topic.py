@@ -1,4 +1,4 @@
-"""A compacted topic as a schema store: it needs no service but the brokers that are there anyway.
+"""A compacted topic as a schema store: it needs no service but the brokers.
 
 A record's key is the algorithm's byte and the digest, its value the schema's text (spec/schema.md). Two who
 deposit the same schema at once may write it twice; both records say the same, and compaction keeps one.
