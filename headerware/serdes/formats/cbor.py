@@ -7,14 +7,16 @@ from decimal import Decimal
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from uuid import UUID
 
 import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.extras import install_command
-from headerware.serdes.formats.own_numbers import number
+from headerware.serdes.content_types import ContentTypeHeader
+from headerware.serdes.formats.plain import Plain, PlainFunctions, plain_number
+from headerware.serdes.serde import SerdeContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,36 @@ _MAX_NUMBER_BYTES: Final = 1024
 _NATIVE: Final = (bytes, bytearray, memoryview, datetime, date, Decimal, UUID)
 
 
+class Cbor(Plain, frozen=True, kw_only=True):
+    """CBOR (RFC 8949), to and from plain objects; Structs and dataclasses are written, too.
+
+    Tags are read where they stand for a date, a UUID, a set or a number of at most 1024 bytes; others,
+    references among them, are refused.
+
+    Args:
+        keys: which keys of maps are read: ``text`` (and bytes), or ``any`` from senders that are trusted,
+            for keys of other types can be made to collide, which takes quadratic time.
+        content_type: the content type to state in place of ``application/cbor``; empty for none.
+
+    :meth:`open` raises ConfigError where cbor2 is missing; it comes with the extra ``cbor``.
+    """
+
+    type: ClassVar[str] = "cbor"
+    default_content_type: ClassVar[str] = "application/cbor"
+
+    keys: Literal["text", "any"] = "text"
+
+    def open(self, context: SerdeContext) -> PlainFunctions:
+        """Return the functions for one client.
+
+        Raises:
+            ConfigError: cbor2 is missing, or too old.
+        """
+        header = ContentTypeHeader(context, self.stated(), self.keeps("cbor"))
+        encode = _encoder(canonical=context.part == "key")
+        return PlainFunctions("CBOR", header, encode, _decoder(any_keys=self.keys == "any"))
+
+
 def cbor_is_there() -> bool:
     """Return whether a cbor2 is installed that has the limits; it is not loaded for that."""
     try:
@@ -42,7 +74,7 @@ def cbor_is_there() -> bool:
     return found >= _OLDEST
 
 
-def encoder(*, canonical: bool) -> Callable[[Any], bytes]:
+def _encoder(*, canonical: bool) -> Callable[[Any], bytes]:
     """Return the function that writes an object.
 
     Args:
@@ -57,7 +89,7 @@ def encoder(*, canonical: bool) -> Callable[[Any], bytes]:
 
     def encode(value: Any) -> bytes:
         # cbor2 itself ends the process on an object that is nested too deeply; msgspec raises.
-        plain = msgspec.to_builtins(value, builtin_types=_NATIVE, order=order, enc_hook=number)
+        plain = msgspec.to_builtins(value, builtin_types=_NATIVE, order=order, enc_hook=plain_number)
         try:
             payload: bytes = dumps(plain)
         except refusal as error:
@@ -67,7 +99,7 @@ def encoder(*, canonical: bool) -> Callable[[Any], bytes]:
     return encode
 
 
-def decoder(*, any_keys: bool) -> Callable[[bytes], Any]:
+def _decoder(*, any_keys: bool) -> Callable[[bytes], Any]:
     """Return the function that reads a payload.
 
     Args:

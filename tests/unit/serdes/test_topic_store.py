@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headerware.core.errors import SerdeError, UnknownSchemaError
 from headerware.serdes.avro.limits import Limits
-from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.schema import ALGORITHM_BYTES, Algorithm, AvroSchema, Fingerprint, Schema
 from headerware.serdes.stores.cache import CachedStore
-from headerware.serdes.stores.store import ALGORITHM_BYTES, Algorithm, Fingerprint, Schema, store_type
+from headerware.serdes.stores.store import store_type
 from headerware.serdes.stores.topic import TopicSchemas, TopicSchemaStore
 from headerware.testing import EmbeddedCluster
 

@@ -1,4 +1,4 @@
-"""MessagePack whose keys could be made to collide: arrays as keys of large maps.
+"""MessagePack, and the check of keys that could be made to collide: arrays as keys of large maps.
 
 An array becomes a tuple, whose hash anyone can compute; a map of some ten thousand such keys with one hash
 takes minutes. Text and bytes have secret hashes, and numbers do not collide in such numbers. Only payloads
@@ -8,7 +8,17 @@ with a large map are walked through, before they are decoded.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+import msgspec
+
+from headerware.core.errors import SerdeError
+from headerware.serdes.content_types import ContentTypeHeader
+from headerware.serdes.formats.plain import Plain, PlainFunctions, order_for, plain_number
+from headerware.serdes.serde import SerdeContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LARGE: Final = 64
 """From how many entries a map is large: below, collisions cost no more than the decoding."""
@@ -16,6 +26,38 @@ _LARGE: Final = 64
 _MAP_16: Final = b"\xde"
 _MAP_32: Final = b"\xdf"
 _LARGE_MAP: Final = re.compile(rb"\xde(?:\x00[\x40-\xff]|[\x01-\xff])|\xdf", re.DOTALL)
+
+
+class MessagePack(Plain, frozen=True, kw_only=True):
+    """MessagePack, to and from plain objects; Structs, dataclasses, dates and UUIDs are written, too.
+
+    Maps of 64 entries or more are not read with arrays as keys, which can be made to collide.
+
+    Args:
+        content_type: the content type to state in place of ``application/msgpack``; empty for none.
+    """
+
+    type: ClassVar[str] = "msgpack"
+    default_content_type: ClassVar[str] = "application/msgpack"
+
+    def open(self, context: SerdeContext) -> PlainFunctions:
+        """Return the functions for one client."""
+        header = ContentTypeHeader(context, self.stated(), self.keeps("msgpack"))
+        encode = msgspec.msgpack.Encoder(order=order_for(context), enc_hook=plain_number).encode
+        return PlainFunctions(
+            "MessagePack", header, encode, _without_array_keys(msgspec.msgpack.Decoder().decode)
+        )
+
+
+def _without_array_keys(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def decode_without(payload: bytes) -> Any:
+        if has_array_keys(payload):
+            raise SerdeError(
+                "expected MessagePack with text or numbers as keys of its large maps, found an array"
+            )
+        return decode(payload)
+
+    return decode_without
 
 
 class _Form(NamedTuple):

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from headerware import Headers, SerdeError
-from headerware.serdes.formats.msgpack_keys import _LARGE, has_array_keys
-from headerware.serdes.formats.plain import MessagePack
+from headerware.serdes.formats.msgpack import _LARGE, MessagePack, has_array_keys
 from headerware.serdes.serde import SerdeContext
 
 encode = msgspec.msgpack.encode

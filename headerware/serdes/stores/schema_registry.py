@@ -15,12 +15,14 @@ import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError, UnknownSchemaError
 from headerware.serdes.confluent.client import shared_client
-from headerware.serdes.stores.store import Fingerprint, Schema, Store
+from headerware.serdes.stores.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    from headerware.serdes.avro.schema import Fingerprint, Schema
 
 _NOT_FOUND: Final = 404
 
@@ -74,7 +76,7 @@ class RegistryStore:
     """The schemas of a Schema Registry, by fingerprint, id and GUID; safe for use by several threads at once.
 
     Args:
-        client: confluent-kafka's client; it belongs to who made it.
+        client: confluent-kafka's client; the caller closes it.
         subject: the subject of a deposit, as in :class:`RegistrySchemas`.
         on_close: called by the first ``close()``.
     """
@@ -124,7 +126,7 @@ class RegistryStore:
         return found.schema_id, uuid.UUID(found.guid).bytes if found.guid else b""
 
     def close(self) -> None:
-        """Give up the client; calling it again does nothing."""
+        """Release the client; calling it again does nothing."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()

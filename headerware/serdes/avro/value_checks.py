@@ -1,4 +1,4 @@
-"""Find what fastavro would write without a word, and as something else.
+"""Checks of values before they are written: fastavro would write some as something else, without an error.
 
 It cuts 5.5 to 5 where the schema says int, writes nothing for a value where the schema says null, takes
 any object for a boolean and a record's text "1.5" for a double, writes an int of 40 bits that no other
@@ -26,12 +26,12 @@ _BRANCH: Final = 2
 """How long a tuple is that names a union's branch: the name and the value."""
 
 
-class LossError(ValueError):
+class LossyValueError(ValueError):
     """A value that would be written as another."""
 
 
-def loss_check(tree: Any, named: Mapping[str, Any]) -> Check | None:
-    """Make the check of a schema's values, or None where nothing can be lost.
+def value_check(tree: Any, named: Mapping[str, Any]) -> Check | None:
+    """Return the check of a schema's values, or None if nothing can be lost.
 
     Args:
         tree: the schema with full names.
@@ -93,7 +93,7 @@ class _Checks:
 
         def check_map(value: Any) -> None:
             if value.__class__ is not dict and not isinstance(value, Mapping):
-                raise LossError
+                raise LossyValueError
             if inner is not None:
                 for item in value.values():
                     inner(item)
@@ -113,7 +113,7 @@ class _Checks:
         def check(value: Any) -> None:
             if value.__class__ is not dict:
                 if not isinstance(value, Mapping):
-                    raise LossError
+                    raise LossyValueError
                 value = dict(value)
             try:
                 for (
@@ -173,7 +173,7 @@ def _has_unseen(node: Any) -> bool:
 
 
 def _beside_null(branches: list[Any]) -> Any:
-    """Return the one branch of a union beside null, or None where there are several."""
+    """Return the one branch of a union beside null, or None if there are several."""
     others = [branch for branch in branches if branch != "null"]
     return others[0] if len(others) == 1 else None
 
@@ -231,7 +231,7 @@ def _floating(kind: str) -> Check:
 
 def _null(value: Any) -> None:
     if value is not None:
-        raise LossError
+        raise LossyValueError
 
 
 def _boolean(value: Any) -> None:
@@ -241,7 +241,7 @@ def _boolean(value: Any) -> None:
 
 def _date(value: Any) -> None:
     if isinstance(value, dt.datetime) and value.time() != _MIDNIGHT:
-        raise LossError("a datetime has a time of day, which a date would lose")
+        raise LossyValueError("a datetime has a time of day, which a date would lose")
 
 
 def _uuid(value: Any) -> None:
@@ -249,19 +249,19 @@ def _uuid(value: Any) -> None:
         try:
             uuid.UUID(value)
         except ValueError:
-            raise LossError("a text for a UUID is none, and no reader would take it") from None
+            raise LossyValueError("a text for a UUID is none, and no reader would take it") from None
 
 
 def _refuse_no_array(value: Any) -> None:
     """Refuse what fastavro would take for an array of its letters or keys, or what ends with one look."""
     if isinstance(value, str | Mapping) or not hasattr(value, "__len__"):
-        raise LossError
+        raise LossyValueError
 
 
 def _ask(value: Any, kind: str) -> None:
     """Let fastavro's own validation decide on what is not plainly right: numpy's integers, enumerations."""
     if not validate(value, kind, raise_errors=False):
-        raise LossError
+        raise LossyValueError
 
 
 _SCALARS: Final[dict[str, Check]] = {
