@@ -45,30 +45,30 @@ if TYPE_CHECKING:
     from headerware.connect.transforms.base import PartTransform, Plan, Transform
     from headerware.connect.transforms.cast import Cast
     from headerware.connect.transforms.catalogue import transform_type
+    from headerware.connect.transforms.change_case import ChangeCase
+    from headerware.connect.transforms.content_router import ContentRouter
     from headerware.connect.transforms.drop_headers import DropHeaders
     from headerware.connect.transforms.extract_field import ExtractField
+    from headerware.connect.transforms.field_to_headers import FieldToHeaders
     from headerware.connect.transforms.filter import Filter
+    from headerware.connect.transforms.filter_by_expression import FilterByExpression
+    from headerware.connect.transforms.filter_by_field import FilterByField
+    from headerware.connect.transforms.filter_by_header import FilterByHeader
     from headerware.connect.transforms.flatten import Flatten
+    from headerware.connect.transforms.hash import Hash
     from headerware.connect.transforms.header_from import HeaderFrom
     from headerware.connect.transforms.header_to import HeaderTo
+    from headerware.connect.transforms.headers_to_field import HeadersToField
     from headerware.connect.transforms.hoist_field import HoistField
     from headerware.connect.transforms.insert_field import InsertField
     from headerware.connect.transforms.insert_header import InsertHeader
+    from headerware.connect.transforms.key_to_value import KeyToValue
     from headerware.connect.transforms.mask_field import MaskField
-    from headerware.connect.transforms.packs.change_case import ChangeCase
-    from headerware.connect.transforms.packs.content_router import ContentRouter
-    from headerware.connect.transforms.packs.field_to_headers import FieldToHeaders
-    from headerware.connect.transforms.packs.filter_by_expression import FilterByExpression
-    from headerware.connect.transforms.packs.filter_by_field import FilterByField
-    from headerware.connect.transforms.packs.filter_by_header import FilterByHeader
-    from headerware.connect.transforms.packs.hashing import Hash
-    from headerware.connect.transforms.packs.headers_to_field import HeadersToField
-    from headerware.connect.transforms.packs.key_to_value import KeyToValue
-    from headerware.connect.transforms.packs.outbox_router import OutboxRouter
-    from headerware.connect.transforms.packs.pattern_rename import PatternRename
-    from headerware.connect.transforms.packs.set_field import SetField
+    from headerware.connect.transforms.outbox_router import OutboxRouter
+    from headerware.connect.transforms.pattern_rename import PatternRename
     from headerware.connect.transforms.regex_router import RegexRouter
     from headerware.connect.transforms.replace_field import ReplaceField
+    from headerware.connect.transforms.set_field import SetField
     from headerware.connect.transforms.set_schema_metadata import SetSchemaMetadata
     from headerware.connect.transforms.timestamp_converter import TimestampConverter
     from headerware.connect.transforms.timestamp_router import TimestampRouter
@@ -163,7 +163,7 @@ _HOMES: Final = {
     "BooleanConverter": "converters.boolean",
     "ByteArrayConverter": "converters.byte_array",
     "Cast": "transforms.cast",
-    "ChangeCase": "transforms.packs.change_case",
+    "ChangeCase": "transforms.change_case",
     "Check": "config",
     "ConfigDef": "config",
     "ConfigKey": "config",
@@ -173,7 +173,7 @@ _HOMES: Final = {
     "ConnectHeader": "headers",
     "ConnectHeaders": "headers",
     "ConnectRecord": "records",
-    "ContentRouter": "transforms.packs.content_router",
+    "ContentRouter": "transforms.content_router",
     "ConversionError": "errors",
     "Converter": "converters.base",
     "DoubleConverter": "converters.numbers",
@@ -182,32 +182,32 @@ _HOMES: Final = {
     "ExtractField": "transforms.extract_field",
     "Field": "data",
     "FieldMatches": "predicates.packs.field_matches",
-    "FieldToHeaders": "transforms.packs.field_to_headers",
+    "FieldToHeaders": "transforms.field_to_headers",
     "Filter": "transforms.filter",
-    "FilterByExpression": "transforms.packs.filter_by_expression",
-    "FilterByField": "transforms.packs.filter_by_field",
-    "FilterByHeader": "transforms.packs.filter_by_header",
+    "FilterByExpression": "transforms.filter_by_expression",
+    "FilterByField": "transforms.filter_by_field",
+    "FilterByHeader": "transforms.filter_by_header",
     "Flatten": "transforms.flatten",
     "FloatConverter": "converters.numbers",
     "HasHeaderKey": "predicates.has_header_key",
-    "Hash": "transforms.packs.hashing",
+    "Hash": "transforms.hash",
     "HeaderConverter": "converters.base",
     "HeaderFrom": "transforms.header_from",
     "HeaderMatches": "predicates.packs.header_matches",
     "HeaderTo": "transforms.header_to",
-    "HeadersToField": "transforms.packs.headers_to_field",
+    "HeadersToField": "transforms.headers_to_field",
     "HoistField": "transforms.hoist_field",
     "InsertField": "transforms.insert_field",
     "InsertHeader": "transforms.insert_header",
     "IntegerConverter": "converters.numbers",
     "JsonConverter": "converters.json.converter",
-    "KeyToValue": "transforms.packs.key_to_value",
+    "KeyToValue": "transforms.key_to_value",
     "LongConverter": "converters.numbers",
     "MaskField": "transforms.mask_field",
     "Mode": "modes",
-    "OutboxRouter": "transforms.packs.outbox_router",
+    "OutboxRouter": "transforms.outbox_router",
     "PartTransform": "transforms.base",
-    "PatternRename": "transforms.packs.pattern_rename",
+    "PatternRename": "transforms.pattern_rename",
     "Pipeline": "pipeline",
     "Plan": "transforms.base",
     "Predicate": "predicates.base",
@@ -217,7 +217,7 @@ _HOMES: Final = {
     "Schema": "data",
     "SchemaAndValue": "data",
     "SchemaBuilder": "data",
-    "SetField": "transforms.packs.set_field",
+    "SetField": "transforms.set_field",
     "SetSchemaMetadata": "transforms.set_schema_metadata",
     "ShortConverter": "converters.numbers",
     "SimpleHeaderConverter": "converters.simple",
