@@ -12,14 +12,12 @@ from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.connect.modes import Mode
 from headerware.connect.values import convert_to_list, convert_to_map, convert_to_struct
 
-MODES: list[Mode] = ["strict", "kafka_4_3"]
 STRUCT_SCHEMA = SchemaBuilder.struct().field("id", INT32_SCHEMA).build()
 Convert = Callable[..., Any]
 ALL = [convert_to_list, convert_to_map, convert_to_struct]
 
 
 class TestBothModes:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("convert", "value"),
         [(convert_to_list, [1]), (convert_to_map, {"a": 1}), (convert_to_struct, Struct(STRUCT_SCHEMA))],
@@ -27,11 +25,9 @@ class TestBothModes:
     def test_leave_what_is_one(self, convert: Convert, value: Any, mode: Mode) -> None:
         assert convert(STRING_SCHEMA, value, mode=mode) is value
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_make_lists_of_tuples(self, mode: Mode) -> None:
         assert convert_to_list(None, (1, 2), mode=mode) == [1, 2]
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("convert", "given", "expected"),
         [
@@ -48,7 +44,6 @@ class TestBothModes:
             given, expected = '[1,"a"]', [1, "a"]
         assert convert(None, given, mode=mode) == expected
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("convert", ALL)
     @pytest.mark.parametrize("value", ["abc", "", "[1", "1", 1, b"[1]", object()])
     def test_refuse_all_else(self, convert: Convert, value: Any, mode: Mode) -> None:

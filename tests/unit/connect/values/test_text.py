@@ -30,7 +30,6 @@ from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import Mode
 from headerware.connect.values import convert_to_string
 
-MODES: list[Mode] = ["strict", "kafka_4_3"]
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = datetime(2017, 5, 21, tzinfo=UTC)
 MOMENT = datetime(2017, 5, 21, 16, 31, 5, 387000, UTC)
@@ -51,7 +50,6 @@ class Named(str):
 
 
 class TestConvertToString:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("value", "expected"),
         [
@@ -76,18 +74,15 @@ class TestConvertToString:
     def test_writes(self, value: Any, expected: str | None, mode: Mode) -> None:
         assert convert_to_string(None, value, mode=mode) == expected
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_writes_structs_as_maps_with_defaults(self, mode: Mode) -> None:
         struct = Struct.of(STRUCT_SCHEMA, {"id": 1, "day": DAY})
         expected = '{"id":1,"na\\"me":null,"day":2017-05-21,"other":"d"}'
         assert convert_to_string(STRUCT_SCHEMA, struct, mode=mode) == expected
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_refuses_what_is_no_value(self, mode: Mode) -> None:
         with pytest.raises(ConnectDataError, match="class object"):
             convert_to_string(None, [object()], mode=mode)
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_refuses_what_is_nested_too_deeply(self, mode: Mode) -> None:
         value: list[Any] = []
         for _ in range(100_000):

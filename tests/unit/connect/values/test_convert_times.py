@@ -14,7 +14,6 @@ from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.connect.modes import Mode
 from headerware.connect.values import convert_to_date, convert_to_time, convert_to_timestamp
 
-MODES: list[Mode] = ["strict", "kafka_4_3"]
 DAY = datetime(2017, 5, 21, tzinfo=UTC)
 CLOCK = datetime(1970, 1, 1, 16, 31, 5, 387000, UTC)
 MOMENT = datetime(2017, 5, 21, 16, 31, 5, 387000, UTC)
@@ -25,7 +24,6 @@ ALL = [convert_to_date, convert_to_time, convert_to_timestamp]
 
 
 class TestBothModes:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("convert", "schema", "value", "expected"),
         [
@@ -52,7 +50,6 @@ class TestBothModes:
     ) -> None:
         assert convert(schema, value, mode=mode) == expected
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("convert", ALL)
     @pytest.mark.parametrize(
         ("schema", "value"),
@@ -64,7 +61,6 @@ class TestBothModes:
         with pytest.raises(ConnectDataError):
             convert(schema, value, mode=mode)
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("value", [-1, 86400001])
     def test_refuse_milliseconds_beyond_the_day(self, value: int, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):

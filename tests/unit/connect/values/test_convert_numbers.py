@@ -36,7 +36,6 @@ from headerware.connect.values import (
     convert_to_short,
 )
 
-MODES: list[Mode] = ["strict", "kafka_4_3"]
 DAY = datetime(2017, 5, 21, tzinfo=UTC)
 Convert = Callable[..., Any]
 TO_NUMBERS = [
@@ -50,7 +49,6 @@ TO_NUMBERS = [
 
 
 class TestConvertToBoolean:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("value", "expected"),
         [
@@ -72,7 +70,6 @@ class TestConvertToBoolean:
             False if mode == "kafka_4_3" and value == DecimalNumber("1e300") else expected
         )
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("value", ["TRUE", "abc", "", b"1", [True], object()])
     def test_refuses_what_is_none(self, value: Any, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
@@ -93,12 +90,10 @@ class TestConvertToBoolean:
 
 
 class TestConvertToNumbers:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("convert", TO_NUMBERS)
     def test_leaves_null(self, convert: Convert, mode: Mode) -> None:
         assert convert(None, None, mode=mode) is None
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("convert", "expected"),
         list(zip(TO_NUMBERS, [Int8(7), Int16(7), Int32(7), 7, Float32(7), 7.0], strict=True)),
@@ -112,14 +107,12 @@ class TestConvertToNumbers:
         found = convert(None, value, mode=mode)
         assert (type(found), found) == (type(expected), expected)
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_converts_points_in_time_as_their_schema_says(self, mode: Mode) -> None:
         moment = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
         assert convert_to_long(Timestamp.SCHEMA, DAY, mode=mode) == 1495324800000
         assert convert_to_short(Date.SCHEMA, DAY, mode=mode) == 17307
         assert convert_to_double(Time.SCHEMA, moment, mode=mode) == 1000.0
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("convert", TO_NUMBERS)
     @pytest.mark.parametrize(
         ("schema", "value"),
