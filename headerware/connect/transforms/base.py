@@ -13,19 +13,27 @@ Configuration is read once, when the transform is made; nothing is parsed per re
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
-
 from headerware.connect.config import Configured
+from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.requirements import require_struct
+from headerware.connect.fields.schemas import SameSchemas
+from headerware.connect.modes import STRICT
+from typing import Any
+from typing import ClassVar
+from typing import Final
+from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
     from headerware.connect.data.schema import Schema
     from headerware.connect.modes import Mode
-    from headerware.connect.records import ConnectRecord, Part
+    from headerware.connect.records import ConnectRecord
+    from headerware.connect.records import Part
 
 _PLANS = 64
 """The schemas whose plans are kept; a stream has few, and a flood of them must not fill the memory."""
@@ -161,3 +169,33 @@ class PartTransform(Transform):
             plan = self._by_schema[schema] = self.plan(schema)
         self._plans[id(schema)] = (schema, plan)
         return plan
+
+
+class StructTransform(PartTransform):
+    """Turn structs into others; plans are made for the schemas that the structs themselves have, as in Kafka.
+
+    In the strict mode a struct of another schema than its record says is refused.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._same: Final = SameSchemas()
+
+    def apply(self, record: Any) -> Any:
+        """Return the record with its key or value transformed."""
+        part = self.part
+        if part == "value":
+            schema, value = record.value_schema, record.value
+        else:
+            part, schema, value = "key", record.key_schema, record.key
+        if value is None:
+            return self.null(record, schema)
+        if schema is None:
+            return record.with_part(part, None, self.schemaless(value, record))
+        struct = value if value.__class__ is Struct else require_struct(value, type(self).__qualname__)
+        own: Schema = struct.schema
+        if own is not schema and self.mode == STRICT and not self._same(own, schema):
+            raise ConnectDataError(f"the record says {schema}, but the {part} is a struct of another schema")
+        planned = self._plans.get(id(own))
+        plan = planned[1] if planned is not None else self.planned(own)
+        return record.with_part(part, plan.schema, plan.apply(struct, record))

@@ -1,34 +1,186 @@
-"""OutboxRouter: make events of the rows that Debezium captures from an outbox table.
-
-transforms=outbox
-transforms.outbox.type=OutboxRouter
-transforms.outbox.route.by.field=aggregatetype
-transforms.outbox.route.topic.replacement=outbox.event.${routedByValue}
-transforms.outbox.table.fields.additional.placement=type:header:eventType,tenant:envelope
-"""
+"""What an outbox router can be configured with: Debezium's own keys."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
+from collections.abc import Callable
+from collections.abc import Mapping
+from datetime import datetime
+from headerware.connect.config import ConfigKey
+from headerware.connect.config import NOT_EMPTY_TEXT
+from headerware.connect.config import one_of
+from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.schema import Field
+from headerware.connect.data.schema import Schema
+from headerware.connect.data.schema import Type
+from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.struct import Struct
+from headerware.connect.data.times import Instant
+from headerware.connect.data.times import to_epoch_ms
+from headerware.connect.data.validation import LOGICAL_CLASSES
+from headerware.connect.data.validation import TIMESTAMP
+from headerware.connect.errors import ArgumentError
+from headerware.connect.errors import ConnectConfigError
+from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.lists import split_escaped
+from headerware.connect.fields.lists import unescaped
+from headerware.connect.fields.paths import missing_field
+from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.requirements import require_struct
-from headerware.connect.java.regex.patterns import java_pattern, replacement
+from headerware.connect.headers import ConnectHeader
+from headerware.connect.java.regex.patterns import VALID_PATTERN
+from headerware.connect.java.regex.patterns import java_pattern
+from headerware.connect.java.regex.patterns import replacement
 from headerware.connect.modes import STRICT
+from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.outbox_dicts import DictRows
-from headerware.connect.transforms.outbox_events import Event, OutboxNames
-from headerware.connect.transforms.outbox_options import OUTBOX, additional
-from headerware.connect.transforms.outbox_rows import StructRows
+from headerware.connect.transforms.edits import struct_of
+from headerware.connect.transforms.outbox_json import NotExpandableError
+from headerware.connect.transforms.outbox_json import expanded
+from headerware.connect.transforms.outbox_json import parsed
 from headerware.connect.transforms.topics import legal_topic
+from typing import Any
+from typing import ClassVar
+from typing import Final
+from typing import Literal
+from typing import NamedTuple
+from typing import Self
+from typing import TYPE_CHECKING
+from typing import cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from headerware.connect.config import ConfigDef
-    from headerware.connect.data.schema import Schema
     from headerware.connect.modes import Mode
+
+Placement = Literal["header", "envelope", "partition"]
+_PLACEMENTS: Final = ("header", "envelope", "partition")
+PLACEMENTS: Final = "table.fields.additional.placement"
+
+
+class Additional(NamedTuple):
+    """A further column, and where it goes.
+
+    Args:
+        column: the column.
+        placement: where to.
+        alias: what it is called there.
+    """
+
+    column: str
+    placement: Placement
+    alias: str
+
+
+def _column_key(name: str, default: str | None, doc: str) -> ConfigKey:
+    return ConfigKey(
+        name=name, type="STRING", default=default, importance="LOW", check=NOT_EMPTY_TEXT, doc=doc
+    )
+
+
+def _flag(name: str, doc: str, *, default: bool = False) -> ConfigKey:
+    return ConfigKey(name=name, type="BOOLEAN", default=default, doc=doc)
+
+
+OUTBOX: Final = StrictConfig(
+    _column_key("table.field.event.id", "id", "The column with the event's id, which becomes the header id."),
+    _column_key("table.field.event.key", "aggregateid", "The column with the record's key."),
+    _column_key(
+        "table.field.event.type",
+        "type",
+        f"The column with the event's type; Debezium does nothing with it: {PLACEMENTS} places it.",
+    ),
+    _column_key(
+        "table.field.event.timestamp",
+        None,
+        "The column with the record's timestamp; that of the change where it is not given.",
+    ),
+    _column_key("table.field.event.payload", "payload", "The column with the record's value."),
+    _column_key(
+        "table.field.event.schema.version", None, "The column with the version of the envelope's schema."
+    ),
+    ConfigKey(
+        name=PLACEMENTS,
+        type="LIST",
+        default=[],
+        importance="HIGH",
+        doc="Further columns as column:placement or column:placement:alias; placements are header, envelope "
+        "and partition.",
+    ),
+    _flag(
+        "table.fields.additional.error.on.missing",
+        "Whether a further column that a row lacks is an error; else it is passed over.",
+        default=True,
+    ),
+    _flag(
+        "table.expand.json.payload", "Whether a payload that is a JSON text becomes a value with a schema."
+    ),
+    ConfigKey(
+        name="table.json.payload.null.behavior",
+        type="STRING",
+        default="ignore",
+        check=one_of("ignore", "optional_bytes"),
+        doc="Whether nulls in a JSON payload are left out, or become optional bytes.",
+    ),
+    ConfigKey(
+        name="table.op.invalid.behavior",
+        type="STRING",
+        default="warn",
+        check=one_of("warn", "error", "fatal"),
+        doc="What becomes of a change that is no insert and no delete: logged and dropped, or refused.",
+    ),
+    ConfigKey(
+        name="route.by.field",
+        type="STRING",
+        default="aggregatetype",
+        importance="HIGH",
+        check=NOT_EMPTY_TEXT,
+        doc="The column that chooses the topic.",
+    ),
+    ConfigKey(
+        name="route.topic.regex",
+        type="STRING",
+        default="(?<routedByValue>.*)",
+        importance="LOW",
+        check=VALID_PATTERN,
+        doc="What that column must match for its replacement.",
+    ),
+    ConfigKey(
+        name="route.topic.replacement",
+        type="STRING",
+        default="outbox.event.${routedByValue}",
+        importance="HIGH",
+        doc="The topic, with the groups of route.topic.regex.",
+    ),
+    _flag("route.tombstone.on.empty.payload", "Whether an empty payload makes a tombstone."),
+)
+"""The keys of an outbox router."""
+
+
+def additional(texts: list[str]) -> list[Additional]:
+    """Read where further columns go.
+
+    Args:
+        texts: each as ``column:placement`` or ``column:placement:alias``.
+
+    Raises:
+        ConnectConfigError: one is neither.
+    """
+    return [_additional(text) for text in texts]
+
+
+def _additional(text: str) -> Additional:
+    parts = [unescaped(part, PLACEMENTS).strip() for part in split_escaped(text, ":")]
+    if len(parts) not in {2, 3} or "" in parts:
+        raise ConnectConfigError(
+            f"expected column:placement or column:placement:alias, found {text!r}", path=PLACEMENTS
+        )
+    placement: Any = parts[1].lower()
+    if placement not in _PLACEMENTS:
+        raise ConnectConfigError(
+            f"expected a placement of {', '.join(_PLACEMENTS)}, found {parts[1]!r}", path=PLACEMENTS
+        )
+    return Additional(parts[0], cast("Placement", placement), parts[-1] if len(parts) == 3 else parts[0])
+
 
 _log: Final = logging.getLogger("headerware.connect")
 _LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR}
@@ -146,3 +298,308 @@ def _routing(regex: str, text: str) -> Callable[[str], str]:
         return topic
 
     return route
+
+
+_log: Final = logging.getLogger("headerware.connect")
+ID_HEADER: Final = "id"
+"""The header that has the event's id."""
+PAYLOAD: Final = "payload"
+"""The payload's field in an envelope."""
+
+
+class OutboxNames(NamedTuple):
+    """The columns of an outbox table, and what is done with the payload."""
+
+    id: str
+    key: str
+    payload: str
+    routed_by: str
+    timestamp: str | None
+    version: str | None
+    additional: list[Additional]
+    refuses_missing: bool
+    expands: bool
+    keeps_nulls: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], placed: list[Additional]) -> Self:
+        """Read them from an outbox router's options.
+
+        Args:
+            options: the options.
+            placed: the further columns.
+        """
+        return cls(
+            id=options["table.field.event.id"],
+            key=options["table.field.event.key"],
+            payload=options["table.field.event.payload"],
+            routed_by=options["route.by.field"],
+            timestamp=options["table.field.event.timestamp"],
+            version=options["table.field.event.schema.version"],
+            additional=placed,
+            refuses_missing=options["table.fields.additional.error.on.missing"],
+            expands=options["table.expand.json.payload"],
+            keeps_nulls=options["table.json.payload.null.behavior"] == "optional_bytes",
+        )
+
+    @property
+    def has_envelope(self) -> bool:
+        """Whether a further column goes to an envelope around the payload."""
+        return any(each.placement == "envelope" for each in self.additional)
+
+
+class Event(NamedTuple):
+    """What a row of an outbox table holds."""
+
+    routed_by: str
+    partition: int | None
+    key: SchemaAndValue
+    value: SchemaAndValue
+    is_empty: bool
+    timestamp: int | None
+    headers: list[ConnectHeader]
+
+
+def no_unit(name: str) -> ConnectDataError:
+    """Make the error for a timestamp whose unit nothing says."""
+    return ConnectDataError(f"the column {name!r} has no schema that says the unit of its timestamps")
+
+
+def text_of(value: Any, name: str) -> str:
+    """Return the text of a column.
+
+    Raises:
+        ConnectDataError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ConnectDataError(f"expected a text in the column {name!r}, found {type(value).__name__}")
+    return value
+
+
+def partition_of(value: Any) -> int | None:
+    """Return the partition that a column chooses; None where it chooses none.
+
+    Raises:
+        ConnectDataError: it is no partition's number.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConnectDataError("expected a partition's number, which is an integer from 0")
+    return int(value)
+
+
+def is_empty(payload: Any) -> bool:
+    """Return whether a payload is null, or a text or bytes with nothing in it but white space."""
+    return payload is None or (isinstance(payload, str | bytes) and not payload.strip())
+
+
+def warn_of_payload() -> None:
+    """Log that a payload stays text; the payload itself may be secret."""
+    _log.warning("a payload of an outbox table cannot be expanded as JSON; it stays text")
+
+
+_SCHEMAS: Final = 256
+_UNITS: Final[dict[str, Callable[[Any], int]]] = {
+    "io.debezium.time.Timestamp": int,
+    "io.debezium.time.MicroTimestamp": lambda value: int(value) // 1_000,
+    "io.debezium.time.NanoTimestamp": lambda value: int(value) // 1_000_000,
+    TIMESTAMP: to_epoch_ms,
+}
+"""Gives milliseconds, by the names of the schemas that say the unit."""
+
+
+class StructRows:
+    """Read rows of one schema.
+
+    Args:
+        names: the columns.
+        schema: the schema of the changes.
+
+    Raises:
+        ConnectDataError: a column is missing, or of a type that it cannot have.
+    """
+
+    def __init__(self, names: OutboxNames, schema: Schema) -> None:
+        after = schema.by_name.get("after")
+        if after is None or after.schema.type is not Type.STRUCT:
+            raise ConnectDataError(f"expected a change with a row in its field 'after', found {schema}")
+        self._names: Final = names
+        self._change: Final = schema
+        self._after: Final = after
+        self._row: Final = after.schema
+        self._id: Final = self._field(names.id)
+        self._key: Final = self._field(names.key)
+        self._payload: Final = self._field(names.payload)
+        self._routed_by: Final = self._field(names.routed_by, Type.STRING)
+        self._version: Final = None if names.version is None else self._field(names.version, Type.INT32)
+        self._timestamp: Final = self._timestamps()
+        self._placed: Final = self._additional()
+        self._partitions: Final = [
+            self._field(each.column, Type.INT32) for each, _ in self._placed if each.placement == "partition"
+        ]
+        self._envelopes: dict[tuple[Schema, str, int | None], Schema] = {}
+
+    def event(self, change: Struct) -> Event:
+        """Return the event of a change.
+
+        Raises:
+            ConnectDataError: there is no row, or a column is null that may not be.
+        """
+        change = struct_of(self._change, change, "a change of an outbox table")
+        row = require_struct(change.get(self._after), "the row of an outbox table")
+        row = struct_of(self._row, row, "the row of an outbox table")
+        routed_by = text_of(row.get(self._routed_by), self._routed_by.name)
+        payload = self._expanded(row.get(self._payload))
+        headers = [ConnectHeader(ID_HEADER, self._id.schema, row.get(self._id))]
+        headers += [
+            ConnectHeader(each.alias, field.schema, row.get(field))
+            for each, field in self._placed
+            if each.placement == "header"
+        ]
+        return Event(
+            routed_by=routed_by,
+            partition=partition_of(row.get(self._partitions[-1])) if self._partitions else None,
+            key=SchemaAndValue(self._key.schema, row.get(self._key)),
+            value=self._enveloped(payload, row, routed_by) if self._names.has_envelope else payload,
+            is_empty=is_empty(payload.value),
+            timestamp=self._timestamp(change, row),
+            headers=headers,
+        )
+
+    def _field(self, name: str, kind: Type | None = None) -> Field:
+        field = self._row.by_name.get(name)
+        if field is None:
+            raise missing_field(self._row, name, name)
+        if kind is not None and (field.schema.type is not kind or field.schema.name in LOGICAL_CLASSES):
+            raise ConnectDataError(
+                f"expected {kind.value} in the column {name!r}, found {field.schema.type.value}"
+            )
+        return field
+
+    def _additional(self) -> list[tuple[Additional, Field]]:
+        names = self._names
+        kept = [
+            each for each in names.additional if names.refuses_missing or each.column in self._row.by_name
+        ]
+        return [(each, self._field(each.column)) for each in kept]
+
+    def _timestamps(self) -> Callable[[Struct, Struct], int | None]:
+        own = None if self._names.timestamp is None else self._field(self._names.timestamp)
+        captured = self._change.by_name.get("ts_ms")
+        unit = None
+        if own is not None and own.schema.type is Type.INT64:
+            unit = _UNITS.get(own.schema.name or "")
+        if own is not None and unit is None:
+            raise no_unit(own.name)
+
+        def read(change: Struct, row: Struct) -> int | None:
+            found = None if own is None else row.get(own)
+            if found is not None and unit is not None:
+                return unit(found)
+            at = None if captured is None else change.get(captured)
+            return None if at is None else int(at)
+
+        return read
+
+    def _expanded(self, payload: Any) -> SchemaAndValue:
+        if self._names.expands and isinstance(payload, str):
+            try:
+                return expanded(payload, self._names.payload, keeps_nulls=self._names.keeps_nulls)
+            except NotExpandableError:
+                warn_of_payload()
+        return SchemaAndValue(self._payload.schema, payload)
+
+    def _enveloped(self, payload: SchemaAndValue, row: Struct, routed_by: str) -> SchemaAndValue:
+        version = None if self._version is None else row.get(self._version)
+        schema = self._envelope(payload.schema or self._payload.schema, routed_by, version)
+        placed = [row.get(field) for each, field in self._placed if each.placement == "envelope"]
+        return SchemaAndValue(schema, Struct.trusted(schema, [payload.value, *placed]))
+
+    def _envelope(self, payload: Schema, routed_by: str, version: int | None) -> Schema:
+        known = self._envelopes.get((payload, routed_by, version))
+        if known is not None:
+            return known
+        if len(self._envelopes) >= _SCHEMAS:
+            self._envelopes = {}
+        builder = SchemaBuilder.struct().name(_envelope_name(self._row.name, routed_by))
+        if version is not None:
+            builder.version(int(version))
+        builder.field(PAYLOAD, payload)
+        for each, field in self._placed:
+            if each.placement == "envelope":
+                builder.field(each.alias, field.schema)
+        made = self._envelopes[payload, routed_by, version] = builder.build()
+        return made
+
+
+def _envelope_name(row: str | None, routed_by: str) -> str:
+    """Return the row's name with the topic's before its last word."""
+    if row is None:
+        return routed_by
+    space, dot, last = row.rpartition(".")
+    return f"{space}{dot}{routed_by}.{last}"
+
+
+class DictRows:
+    """Read rows without a schema.
+
+    Args:
+        names: the columns.
+    """
+
+    def __init__(self, names: OutboxNames) -> None:
+        self._names: Final = names
+
+    def event(self, change: Any) -> Event:
+        """Return the event of a change.
+
+        Raises:
+            ConnectDataError: there is no row, or it lacks a column.
+        """
+        names, row = self._names, require_map(change["after"], "the row of an outbox table")
+        placed = [each for each in names.additional if names.refuses_missing or each.column in row]
+        headers = [(ID_HEADER, names.id)] + [
+            (each.alias, each.column) for each in placed if each.placement == "header"
+        ]
+        partitions = [_value_of(row, each.column) for each in placed if each.placement == "partition"]
+        payload = self._payload(_value_of(row, names.payload))
+        value = payload
+        if names.has_envelope:
+            value = {PAYLOAD: payload}
+            value |= {
+                each.alias: _value_of(row, each.column) for each in placed if each.placement == "envelope"
+            }
+        return Event(
+            routed_by=text_of(_value_of(row, names.routed_by), names.routed_by),
+            partition=partition_of(partitions[-1]) if partitions else None,
+            key=SchemaAndValue(None, _value_of(row, names.key)),
+            value=SchemaAndValue(None, value),
+            is_empty=is_empty(payload),
+            timestamp=self._timestamp(change, row),
+            headers=[ConnectHeader(alias, None, _value_of(row, column)) for alias, column in headers],
+        )
+
+    def _payload(self, payload: Any) -> Any:
+        if not self._names.expands or not isinstance(payload, str):
+            return payload
+        try:
+            return parsed(payload)
+        except NotExpandableError:
+            warn_of_payload()
+            return payload
+
+    def _timestamp(self, change: dict[str, Any], row: dict[str, Any]) -> int | None:
+        found = None if self._names.timestamp is None else _value_of(row, self._names.timestamp)
+        if found is None:
+            found = change.get("ts_ms")
+            return found if type(found) is int else None
+        if isinstance(found, datetime | Instant):
+            return to_epoch_ms(found)
+        raise no_unit(self._names.timestamp or "")
+
+
+def _value_of(row: dict[str, Any], name: str) -> Any:
+    if name not in row:
+        raise ConnectDataError(f"the row of an outbox table has no column {name!r}")
+    return row[name]
