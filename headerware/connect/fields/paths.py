@@ -7,29 +7,19 @@ around names that hold some (KIP-821).
 
 from __future__ import annotations
 
-from headerware.connect.data.schema import Field
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema import Type
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
-from headerware.connect.errors import ArgumentError
-from headerware.connect.errors import ConnectConfigError
-from headerware.connect.errors import ConnectDataError
-from headerware.connect.fields.lists import split_escaped
-from headerware.connect.fields.lists import unescaped
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.requirements import require_struct
-from headerware.connect.fields.schemas import altered
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
+from headerware.connect.fields.lists import split_escaped, unescaped
+from headerware.connect.fields.structs import altered, require_map, require_struct
 from headerware.connect.modes import STRICT
 from headerware.connect.quotes import refuse_quotes
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Container
-    from collections.abc import Mapping
+    from collections.abc import Callable, Container, Mapping
+
     from headerware.connect.modes import Mode
 
 ABSENT: Final = object()

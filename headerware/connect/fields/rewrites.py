@@ -6,32 +6,23 @@ where something in it changes; a dict is copied along the paths alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Field
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.struct import Struct
-from headerware.connect.errors import ConnectConfigError
-from headerware.connect.errors import ConnectDataError
-from headerware.connect.fields.copying import Copy
-from headerware.connect.fields.copying import copier
-from headerware.connect.fields.copying import may_be_null
-from headerware.connect.fields.copying import null_in_required
-from headerware.connect.fields.paths import FieldPath
-from headerware.connect.fields.requirements import require_struct
-from headerware.connect.fields.schemas import altered
-from headerware.connect.modes import KAFKA_4_3
-from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import Plan
-from typing import Any
-from typing import Generic
-from typing import NamedTuple
-from typing import TYPE_CHECKING
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from unicodedata import normalize
+
+from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.schema import Field, Schema
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.fields.paths import FieldPath
+from headerware.connect.fields.structs import (
+    Copy,
+    altered,
+    copier,
+    may_be_null,
+    null_in_required,
+)
+from headerware.connect.modes import KAFKA_4_3, STRICT
 
 if TYPE_CHECKING:
     from headerware.connect.modes import Mode
@@ -96,6 +87,19 @@ class Edits(Generic[E]):
         if node.edit is not None or node.children:
             raise ConnectConfigError(f"{node.text!r} and {place.text!r} overlap", path=path)
         node.edit = edit
+
+    def present_in(self, schema: Schema) -> Edits[E]:
+        """Return the edits of the fields that a schema has."""
+        kept = []
+        for place in self.paths:
+            if place.find(schema) is None:
+                continue
+            node = self.root
+            for step in place.steps:
+                node = node.children[step]
+            assert node.edit is not None  # noqa: S101 - that is what is at the end of a path
+            kept.append((place, node.edit))
+        return Edits(kept, "")
 
 
 class Rewrite(NamedTuple):
@@ -287,30 +291,25 @@ def check_keys(value: Mapping[Any, Any], name: str) -> None:
             )
 
 
-_MOST_KNOWN = 64
-E = TypeVar("E")
-"""What is to be done to a field."""
-
-
-def fields_plan(
+def kafka_rewrite(
     schema: Schema,
     change: Callable[[Field], Change],
     *,
     with_default: bool,
-    purpose: str,
     of_default: Callable[[Any], Any] | None = None,
-) -> Plan:
-    """Compile what Kafka does to a struct's fields; whether the struct may be null, and its default, stay.
+) -> Rewrite:
+    """Compile what Kafka's Cast and TimestampConverter do to a struct's fields.
+
+    Whether the struct may be null, and its default, stay.
 
     Args:
         schema: the struct's schema.
-        change: says what becomes of each field.
+        change: returns what each field becomes.
         with_default: whether nulls become their field's default.
-        purpose: what for, for errors.
-        of_default: gives the new default of the struct's own; where None, it is changed as any value is.
+        of_default: returns the new default of the struct itself; None changes it as any other value.
 
     Raises:
-        ConnectDataError: this is no struct, or the default cannot be changed.
+        ConnectDataError: the schema is not a struct's, or the default cannot be changed.
     """
     fields = schema.fields
     changes = [change(field) for field in fields]
@@ -320,19 +319,14 @@ def fields_plan(
     if schema.optional:
         builder.optional()
     updated = builder.build()
-    convert = _converter(fields, changes, with_default=with_default)
-    own = own_structs(schema, purpose)
+    convert = _kafka_converter(fields, changes, with_default=with_default)
     if schema.default is not None:
         default = of_default(schema.default) if of_default else convert(updated, schema.default)
         updated = builder.default(default).build()
-
-    def apply(value: Any, _: Any) -> Struct:
-        return convert(updated, own(value))
-
-    return Plan(updated, apply)
+    return Rewrite(updated, lambda struct: convert(updated, struct))
 
 
-def _converter(
+def _kafka_converter(
     fields: tuple[Field, ...], changes: list[Change], *, with_default: bool
 ) -> Callable[[Schema, Struct], Struct]:
     copy = copier(
@@ -360,54 +354,3 @@ def _converter(
         return Struct.trusted(schema, values)
 
     return convert
-
-
-def exact_fields_plan(
-    schema: Schema,
-    edits: Edits[E],
-    change: Callable[[Field, E], Change],
-    *,
-    with_default: bool,
-    purpose: str,
-) -> Plan:
-    """Compile what the strict mode does to the fields at some paths.
-
-    Args:
-        schema: the struct's schema.
-        edits: the paths, and what is to be done there.
-        change: says what becomes of a field.
-        with_default: whether nulls become their field's default.
-        purpose: what for, for errors.
-
-    Raises:
-        ConnectDataError: a path leads to no field.
-    """
-    rewritten = rewrite(schema, edits, change, mode=STRICT, with_default=with_default)
-    own = own_structs(schema, purpose)
-    return Plan(rewritten.schema, lambda value, _: rewritten.apply(own(value)))
-
-
-def own_structs(schema: Schema, purpose: str) -> Callable[[Any], Struct]:
-    """Return a function that passes structs of a schema, and refuses anything else with a ConnectDataError.
-
-    Args:
-        schema: the schema, which is the record's.
-        purpose: what for, for errors.
-    """
-    # Schemas that were found to be equal, with themselves so that their identities stay theirs.
-    known = {id(schema): schema}
-
-    def own(value: Any) -> Struct:
-        struct = require_struct(value, purpose)
-        found = struct.schema
-        if id(found) not in known:
-            if found != schema:
-                raise ConnectDataError(
-                    f"expected a struct of {schema} for {purpose}, as the record says, found one of {found}"
-                )
-            if len(known) >= _MOST_KNOWN:
-                known.clear()
-            known[id(found)] = found
-        return struct
-
-    return own

@@ -1,32 +1,30 @@
-"""What rewriting structs takes: check them, compare and alter their schemas, copy their values."""
+"""What rewriting structs takes: check them, compare and alter their schemas, copy their values by index."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema import Type
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.fields.rewrites import Edits
 from headerware.connect.modes import STRICT
-from operator import itemgetter
-from typing import Any
-from typing import Final
-from typing import TYPE_CHECKING
-from typing import TypeVar
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
+
     from headerware.connect.data.schema import Field
     from headerware.connect.modes import Mode
 
-def require_map(value: Any, purpose: str) -> dict[str, Any]:
-    """Return a schemaless value that is a dict.
+Copy = Callable[[list[Any]], list[Any]]
+"""Returns a new list of values of an old one."""
+_MAX_PAIRS: Final = 64
 
-    Raises:
-        ConnectDataError: it is something else.
-    """
+
+def require_map(value: Any, purpose: str) -> dict[str, Any]:
+    """Return a value without a schema, or raise ConnectDataError unless it is a dict."""
     if not isinstance(value, dict):
         raise ConnectDataError(
             f"expected a dict for {purpose}, as values without a schema are, found {type(value).__name__}"
@@ -35,23 +33,55 @@ def require_map(value: Any, purpose: str) -> dict[str, Any]:
 
 
 def require_struct(value: Any, purpose: str) -> Struct:
-    """Return a value that is a struct.
-
-    Raises:
-        ConnectDataError: it is something else.
-    """
+    """Return a value, or raise ConnectDataError unless it is a struct."""
     if not isinstance(value, Struct):
         raise ConnectDataError(f"expected a struct for {purpose}, found {type(value).__name__}")
     return value
 
 
-def altered(schema: Schema, **facts: Any) -> Schema:
-    """Return a schema that says some things differently.
+class SameSchemas:
+    """Compare schemas, and remember the pairs that are equal: a record's and its struct's may be two objects.
 
-    Args:
-        schema: the schema.
-        facts: what differs, by the names of :class:`~headerware.connect.data.schema.Schema`'s arguments.
+    A plan reads a struct by index, so a struct of another schema would have one field taken for another.
     """
+
+    __slots__ = ("_equal",)
+
+    def __init__(self) -> None:
+        # By the identity of the first one; the pair is kept, so that no other schema gets that identity.
+        self._equal: Final[BoundedCache[int, tuple[Schema, Schema]]] = BoundedCache(_MAX_PAIRS)
+
+    def __call__(self, one: Schema, other: Schema) -> bool:
+        """Return whether two schemas are equal."""
+        if one is other:
+            return True
+        try:
+            if self._equal[id(one)][1] is other:
+                return True
+        except KeyError:
+            pass
+        if one != other:
+            return False
+        self._equal[id(one)] = (one, other)
+        return True
+
+    def struct(self, value: Any, schema: Schema, purpose: str) -> Struct:
+        """Return a value, or raise ConnectDataError unless it is a struct of a schema."""
+        struct = require_struct(value, purpose)
+        if struct.schema is not schema and not self(struct.schema, schema):
+            raise another_schema(schema)
+        return struct
+
+
+def another_schema(schema: Schema) -> ConnectDataError:
+    """Return the error for a struct of another schema than its record says."""
+    return ConnectDataError(
+        f"the schemas are not the same: the record says {schema}, but holds a struct of another schema"
+    )
+
+
+def altered(schema: Schema, **facts: Any) -> Schema:
+    """Return a schema that says some things differently, by the names of ``Schema``'s arguments."""
     kind = schema.type
     own: dict[str, Any] = {
         "optional": schema.optional,
@@ -67,37 +97,6 @@ def altered(schema: Schema, **facts: Any) -> Schema:
     return Schema(kind, **{**own, **facts})
 
 
-_KEPT: Final = 64
-"""The pairs that are remembered; a stream has few, and a flood of schemas must not fill the memory."""
-
-
-class SameSchemas:
-    """Compare schemas, and remember those that agree: a record's and its struct's may be two objects."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Schema, Schema]] = {}
-
-    def __call__(self, one: Schema, other: Schema) -> bool:
-        """Say whether two schemas are the same."""
-        if one is other:
-            return True
-        known = self._known.get(id(one))
-        if known is not None and known[0] is one and known[1] is other:
-            return True
-        if one != other:
-            return False
-        if len(self._known) >= _KEPT:
-            self._known = {}
-        self._known[id(one)] = (one, other)
-        return True
-
-
-Copy = Callable[[list[Any]], list[Any]]
-"""Gives a new list of values of an old one."""
-
-
 def copier(
     sources: Sequence[Field],
     targets: Sequence[Schema],
@@ -109,13 +108,13 @@ def copier(
     """Return a function that copies a struct's values.
 
     Args:
-        sources: the fields to copy, in the order of what comes out.
-        targets: the schemas that the values are for, likewise.
+        sources: the fields to copy, in the order of the result.
+        targets: the schemas that the values are for, in the same order.
         mode: see :func:`may_be_null`.
         with_default: whether a null becomes its field's default.
-        unchecked: the places where null is no matter, since something else comes there.
+        unchecked: the indices at which a null is not checked, since another value replaces it.
     """
-    pick = picker([field.index for field in sources])
+    pick = _picker([field.index for field in sources])
     watched: list[tuple[int, Any, bool, str]] = []
     for at, (field, target) in enumerate(zip(sources, targets, strict=True)):
         default = field.schema.default if with_default else None
@@ -138,8 +137,7 @@ def copier(
     return copy
 
 
-def picker(indices: Sequence[int]) -> Copy:
-    """Return a function that makes a list of some values."""
+def _picker(indices: Sequence[int]) -> Copy:
     if len(indices) > 1:
         get = itemgetter(*indices)
         return lambda values: list(get(values))
@@ -147,48 +145,10 @@ def picker(indices: Sequence[int]) -> Copy:
 
 
 def may_be_null(schema: Schema, mode: Mode) -> bool:
-    """Whether null is a value of a field; where a default stands for it, strict keeps it, Kafka does not."""
+    """Return whether a field may be null; a default stands for null in the strict mode, not in Kafka."""
     return schema.optional or (mode == STRICT and schema.default is not None)
 
 
 def null_in_required(name: str) -> ConnectDataError:
-    """Make the error for a null where there may be none."""
+    """Return the error for a null in a field that must not be null."""
     return ConnectDataError(f"expected a value for the required field {name!r}, found null")
-
-
-E = TypeVar("E")
-
-
-def struct_of(schema: Schema, value: Any, purpose: str) -> Struct:
-    """Give a value that is a struct of a schema; a plan reads by index, and would take one field for another.
-
-    Raises:
-        ConnectDataError: it is no struct, or one of another schema.
-    """
-    struct = require_struct(value, purpose)
-    if struct.schema is not schema and struct.schema != schema:
-        raise ConnectDataError(f"the record says {schema}, but holds a struct of another schema")
-    return struct
-
-
-def without_missing(edits: Edits[E], schema: Schema, key: str) -> Edits[E]:
-    """Return those edits whose fields a schema has.
-
-    Args:
-        edits: the edits.
-        schema: the schema.
-        key: the configuration's key, for errors.
-
-    Raises:
-        ConnectDataError: something on the way to a field is no struct.
-    """
-    kept = []
-    for path in edits.paths:
-        if path.find(schema) is None:
-            continue
-        node = edits.root
-        for step in path.steps:
-            node = node.children[step]
-        assert node.edit is not None  # noqa: S101 - that is what is at the end of a path
-        kept.append((path, node.edit))
-    return Edits(kept, key)

@@ -7,15 +7,14 @@ be filled in by somebody.
 from __future__ import annotations
 
 import re
-from headerware.connect.errors import ConnectConfigError
-from headerware.connect.errors import ConnectDataError
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
-from typing import Any
-from typing import Final
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from headerware.connect.modes import Mode
 
 _PLACEHOLDER: Final = re.compile(r"(\\*)\$\{([^}]*)\}")

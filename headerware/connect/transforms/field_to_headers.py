@@ -16,13 +16,12 @@ from headerware.connect.data.schema import Schema, Type
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
 from headerware.connect.fields.paths import FieldPath, parse_path
-from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.rewrites import Edits, check_absent, rewrite
+from headerware.connect.fields.structs import require_map
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of, without_missing
 from headerware.connect.transforms.headers_to_field import OPERATION
 
 if TYPE_CHECKING:
@@ -136,12 +135,12 @@ class FieldToHeaders(PartTransform):
         """
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for {_PURPOSE}, found {schema.type.value}")
-        edits = without_missing(self._edits, schema, "fields") if self._skips else self._edits
+        edits = self._edits.present_in(schema) if self._skips else self._edits
         reads = [self._read(schema, path, header) for path, header in self._headers if path in edits.paths]
         work = rewrite(schema, edits, lambda _field, _header: None, mode=STRICT) if self._moves else None
 
         def apply(value: Any, _record: Any) -> tuple[Any, list[ConnectHeader]]:
-            struct = struct_of(schema, value, _PURPOSE)
+            struct = self._same.struct(value, schema, _PURPOSE)
             headers: list[ConnectHeader] = []
             for get, own, header, text in reads:
                 found = get(struct)

@@ -19,12 +19,11 @@ from headerware.connect.data.numbers import Int8, Int16, Int32
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.paths import parse_path
-from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.rewrites import Change, Edits, rewrite, rewrite_dict
+from headerware.connect.fields.structs import require_map
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of, without_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -131,14 +130,14 @@ class Hash(PartTransform):
             return Plan(made, lambda value, _: self._hashed(value, "the whole"))
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for the fields to hash, found {schema.type.value}")
-        edits = without_missing(self._edits, schema, "field.name") if self._skips else self._edits
+        edits = self._edits.present_in(schema) if self._skips else self._edits
         work = rewrite(schema, edits, self._changed, mode=STRICT)
         # What lies in a null is not reached by the work.
         nested = [] if self._skips else [path for path in edits.paths if len(path.steps) > 1]
         getters = [(path.getter(schema), path.text) for path in nested]
 
         def apply(value: Any, _record: Any) -> Any:
-            struct = struct_of(schema, value, "the fields to hash")
+            struct = self._same.struct(value, schema, "the fields to hash")
             for get, text in getters:
                 if get(struct) is None:
                     raise _missing(f"the field {text!r}")

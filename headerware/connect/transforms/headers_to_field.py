@@ -18,12 +18,10 @@ from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +122,7 @@ class HeadersToField(PartTransform):
         made = altered(schema, fields=(*schema.fields, *added), default=None)
 
         def apply(value: Any, record: Any) -> Struct:
-            struct = struct_of(schema, value, "fields of headers")
+            struct = self._same.struct(value, schema, "fields of headers")
             return Struct.trusted(
                 made, [*struct.values, *(self._values(name, record) for name, _ in self._names)]
             )

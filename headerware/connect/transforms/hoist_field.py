@@ -13,10 +13,9 @@ from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import validate_value
-from headerware.connect.fields.copying import may_be_null, null_in_required
-from headerware.connect.fields.markers import NewField, new_field
-from headerware.connect.fields.schemas import SameSchemas
-from headerware.connect.fields.topic_text import ByTopic, TopicText, literal
+from headerware.connect.fields.paths import NewField, new_field
+from headerware.connect.fields.structs import may_be_null, null_in_required
+from headerware.connect.fields.topics import ByTopic, TopicText, literal
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
 
@@ -49,7 +48,6 @@ class HoistField(PartTransform):
         super().__init__(config, mode=mode)
         text = self.options["field"]
         self._field: Final = new_field(text, mode, "field") if mode == STRICT else NewField(text, None)
-        self._same: Final = SameSchemas()
         name = self.options.get("schema.name")
         self._schema_name: str | None = name
         self._by_topic: ByTopic | None = None

@@ -19,16 +19,13 @@ from headerware.connect.data.schema import INT32_SCHEMA, INT64_SCHEMA, STRING_SC
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.copying import Copy, copier, null_in_required
-from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.fields.markers import NewField, new_field
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.schemas import altered
-from headerware.connect.fields.topic_text import TopicText
+from headerware.connect.fields.paths import NewField, new_field
+from headerware.connect.fields.structs import Copy, altered, copier, null_in_required, require_map
+from headerware.connect.fields.topics import TopicText
 from headerware.connect.modes import STRICT
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.base import Plan
-from headerware.connect.transforms.structs import StructTransform
+from headerware.connect.transforms.base import Plan, StructTransform
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -31,7 +31,7 @@ from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import validate_value
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

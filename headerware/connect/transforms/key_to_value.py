@@ -31,8 +31,7 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
 from headerware.connect.fields.paths import ABSENT, FieldPath, missing_field, parse_path
-from headerware.connect.fields.requirements import require_map, require_struct
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered, require_map, require_struct
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform

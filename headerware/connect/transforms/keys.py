@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headerware.connect.config import ConfigDef
-from headerware.connect.config import ConfigKey
+from typing import TYPE_CHECKING, Final
+
+from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.modes import STRICT
-from typing import Final
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from headerware.connect.modes import Mode
 
 REPLACE_NULL_WITH_DEFAULT: Final = ConfigKey(

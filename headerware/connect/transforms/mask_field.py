@@ -17,68 +17,37 @@ import secrets
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
-from headerware.connect.config import ConfigDef
-from headerware.connect.config import ConfigKey
-from headerware.connect.config import DISTINCT
-from headerware.connect.config import DISTINCT_SOME
-from headerware.connect.config import NOT_EMPTY_TEXT
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+from headerware.connect.config import DISTINCT, DISTINCT_SOME, NOT_EMPTY_TEXT, ConfigDef, ConfigKey
 from headerware.connect.data.logical import Decimal as DecimalType
-from headerware.connect.data.logical import of_unscaled
-from headerware.connect.data.logical import scale_of
-from headerware.connect.data.logical import unscaled_of
-from headerware.connect.data.numbers import BigInteger
-from headerware.connect.data.numbers import Float32
-from headerware.connect.data.numbers import Int16
-from headerware.connect.data.numbers import Int32
-from headerware.connect.data.numbers import Int8
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema import Type
+from headerware.connect.data.logical import of_unscaled, scale_of, unscaled_of
+from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
+from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.times import DAY_MS
-from headerware.connect.data.times import Instant
-from headerware.connect.data.times import from_epoch_ms
-from headerware.connect.data.times import to_epoch_ms
-from headerware.connect.data.validation import DECIMAL
-from headerware.connect.data.validation import LOGICAL_CLASSES
-from headerware.connect.data.validation import TIME
-from headerware.connect.errors import ConnectConfigError
-from headerware.connect.errors import ConnectDataError
-from headerware.connect.errors import NumberTextError
-from headerware.connect.fields.copying import copier
-from headerware.connect.fields.keys import KeysByMode
-from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.fields.lists import pairs
-from headerware.connect.fields.lists import unescaped
-from headerware.connect.fields.paths import FieldPath
-from headerware.connect.fields.paths import parse_path
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.requirements import require_struct
-from headerware.connect.fields.rewrites import Change
-from headerware.connect.fields.rewrites import Edits
-from headerware.connect.fields.rewrites import rewrite
-from headerware.connect.fields.rewrites import rewrite_dict
-from headerware.connect.java.numbers import parse_big_integer
-from headerware.connect.java.numbers import parse_decimal
-from headerware.connect.java.numbers import parse_int64
-from headerware.connect.modes import KAFKA_4_3
-from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import Plan
-from headerware.connect.transforms.structs import StructTransform
-from headerware.connect.values import convert_to_byte
-from headerware.connect.values import convert_to_double
-from headerware.connect.values import convert_to_float
-from headerware.connect.values import convert_to_integer
-from headerware.connect.values import convert_to_long
-from headerware.connect.values import convert_to_short
-from typing import Any
-from typing import ClassVar
-from typing import Final
-from typing import Protocol
-from typing import TYPE_CHECKING
+from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, to_epoch_ms
+from headerware.connect.data.validation import DECIMAL, LOGICAL_CLASSES, TIME
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, NumberTextError
+from headerware.connect.fields.lists import pairs, unescaped
+from headerware.connect.fields.paths import FieldPath, parse_path
+from headerware.connect.fields.rewrites import Change, Edits, Rewrite, rewrite, rewrite_dict
+from headerware.connect.fields.structs import copier, require_map, require_struct
+from headerware.connect.java.numbers import parse_big_integer, parse_decimal, parse_int64
+from headerware.connect.modes import KAFKA_4_3, STRICT
+from headerware.connect.transforms.base import Plan, StructTransform
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
+from headerware.connect.values import (
+    convert_to_byte,
+    convert_to_double,
+    convert_to_float,
+    convert_to_integer,
+    convert_to_long,
+    convert_to_short,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
     from headerware.connect.data.schema import Field
     from headerware.connect.modes import Mode
 
@@ -133,33 +102,12 @@ class MaskField(StructTransform):
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
-        self._with_default: Final = self.options[REPLACE_NULL_WITH_DEFAULT.name]
-        self._kafka: KafkaMask | None = None
-        self._masks: Edits[Mask] = Edits((), "fields")
-        if mode != STRICT:
-            self._kafka = KafkaMask(self.options["replacement"])
-            return
-        self._masks = Edits(self._named(), "fields")
-        if not self._masks.paths:
-            raise ConnectConfigError("expected fields, clobber.fields or randomize.fields; found none")
-
-    def _named(self) -> Iterator[tuple[FieldPath, Mask]]:
-        options, replacement = self.options, self.options["replacement"]
-        if replacement is not None and not options["fields"]:
-            raise ConnectConfigError("a replacement without fields goes nowhere", path="replacement")
-        mask = BlankMask() if replacement is None else TextMask(replacement)
-        for text in options["fields"]:
-            yield parse_path(text, STRICT, "fields"), mask
-        for text, replacement in pairs(options["clobber.fields"], STRICT, "clobber.fields"):
-            own = TextMask(unescaped(replacement, "clobber.fields"))
-            yield parse_path(text, STRICT, "clobber.fields"), own
-        for text in options["randomize.fields"]:
-            yield parse_path(text, STRICT, "randomize.fields"), RandomMask()
+        self._mode: Final = (_StrictMode if mode == STRICT else _KafkaMode)(self.options)
 
     def apply(self, record: Any) -> Any:
         """Return the record with the fields masked; its schema stays, even where its struct has another."""
         made = super().apply(record)
-        if self._kafka is not None:
+        if self.mode != STRICT:
             made.key_schema, made.value_schema = record.key_schema, record.value_schema
         return made
 
@@ -177,55 +125,102 @@ class MaskField(StructTransform):
         """Return a dict with the fields masked.
 
         Raises:
-            ConnectDataError: this is no dict, or a value cannot be masked.
+            ConnectDataError: the value is not a dict, or a field cannot be masked.
         """
         del record
-        given = require_map(value, _PURPOSE)
-        if self._kafka is None:
-            return rewrite_dict(given, self._masks.root, _masked)
-        made, mask = dict(given), self._kafka.of
-        for name in self.options["fields"]:
-            made[name] = mask(given.get(name))
-        return made
+        return self._mode.of_dict(require_map(value, _PURPOSE))
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how to mask structs of a schema.
+        """Return the plan for structs of a schema.
 
         Raises:
             ConnectDataError: there is no such field, or its values cannot be masked.
         """
-        if self._kafka is not None:
-            return self._kafka_plan(schema, self._kafka)
-        updated, apply = rewrite(schema, self._masks, _change, mode=STRICT, with_default=self._with_default)
+        updated, apply = self._mode.of_schema(schema)
         return Plan(updated, lambda struct, _: apply(struct))
 
-    def _kafka_plan(self, schema: Schema, kafka: KafkaMask) -> Plan:
-        fields, schemas, mask = schema.fields, [field.schema for field in schema.fields], kafka.of
-        copy = copier(fields, schemas, mode=self.mode, with_default=self._with_default)
-        names = self.options["fields"]
-        masked = [schema.by_name[name].index for name in names if name in schema.by_name]
 
-        def apply(struct: Struct, _: Any) -> Struct:
+class _StrictMode:
+    """_Mask fields by their paths, each by a mask of its own."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._with_default: Final[bool] = options[REPLACE_NULL_WITH_DEFAULT.name]
+        self._masks: Final[Edits[_Mask]] = Edits(_masks(options), "fields")
+        if not self._masks.paths:
+            raise ConnectConfigError("expected fields, clobber.fields or randomize.fields; found none")
+
+    def of_dict(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return rewrite_dict(fields, self._masks.root, lambda value, mask: mask.of_value(value))
+
+    def of_schema(self, schema: Schema) -> Rewrite:
+        return rewrite(schema, self._masks, _change, mode=STRICT, with_default=self._with_default)
+
+
+def _change(field: Field, mask: _Mask) -> Change:
+    return Change(field.name, field.schema, mask.for_schema(field.schema, field.name))
+
+
+def _masks(options: Mapping[str, Any]) -> Iterator[tuple[FieldPath, _Mask]]:
+    replacement = options["replacement"]
+    if replacement is not None and not options["fields"]:
+        raise ConnectConfigError("a replacement without fields goes nowhere", path="replacement")
+    mask = _BlankMask() if replacement is None else _TextMask(replacement)
+    for text in options["fields"]:
+        yield parse_path(text, STRICT, "fields"), mask
+    for text, replacement in pairs(options["clobber.fields"], STRICT, "clobber.fields"):
+        own = _TextMask(unescaped(replacement, "clobber.fields"))
+        yield parse_path(text, STRICT, "clobber.fields"), own
+    for text in options["randomize.fields"]:
+        yield parse_path(text, STRICT, "randomize.fields"), _RandomMask()
+
+
+class _KafkaMode:
+    """_Mask fields by their names, by the classes of their values and not by their schemas, as Kafka does."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._names: Final[list[str]] = options["fields"]
+        self._with_default: Final[bool] = options[REPLACE_NULL_WITH_DEFAULT.name]
+        self._replacement: Final[str | None] = options["replacement"]
+        self._known: Final[dict[type, Any]] = dict(_KAFKA_BLANK) if self._replacement is None else {}
+
+    def of_dict(self, fields: dict[str, Any]) -> dict[str, Any]:
+        made = dict(fields)
+        for name in self._names:
+            made[name] = self._masked(fields.get(name))
+        return made
+
+    def of_schema(self, schema: Schema) -> Rewrite:
+        fields, schemas, mask = schema.fields, [field.schema for field in schema.fields], self._masked
+        copy = copier(fields, schemas, mode=KAFKA_4_3, with_default=self._with_default)
+        masked = [schema.by_name[name].index for name in self._names if name in schema.by_name]
+
+        def apply(struct: Struct) -> Struct:
             values = copy(struct.values)
             for at in masked:
                 values[at] = mask(values[at])
             return Struct.trusted(schema, values)
 
-        return Plan(schema, apply)
+        return Rewrite(schema, apply)
+
+    def _masked(self, value: Any) -> Any:
+        if value is None:
+            return None
+        kind = type(value)
+        mask = self._known.get(kind)
+        if mask is not None:
+            return mask
+        if self._replacement is None:
+            return _kafka_empty(value)
+        mask = self._known[kind] = _kafka_replaced(kind, self._replacement)
+        return mask
 
 
-def _masked(value: Any, mask: Mask) -> Any:
-    return mask.of_value(value)
-
-
-def _change(field: Field, mask: Mask) -> Change:
-    return Change(field.name, field.schema, mask.for_schema(field.schema, field.name))
-
+# The strict mode's masks
 
 _EPOCH: Final = from_epoch_ms(0)
 
 
-class Mask(Protocol):
+class _Mask(Protocol):
     """Hide values."""
 
     def of_value(self, value: Any) -> Any:
@@ -285,13 +280,13 @@ _OF_TYPE: Final[dict[Type, type]] = {
 }
 
 
-def class_of(schema: Schema) -> type | None:
+def _class_of(schema: Schema) -> type | None:
     """Return the class of a schema's values; None for structs."""
     logical = LOGICAL_CLASSES.get(schema.name or "")
     return logical[0] if logical else _OF_TYPE.get(schema.type)
 
 
-class BlankMask:
+class _BlankMask:
     """Replace values by zero, false, or what is empty."""
 
     def of_value(self, value: Any) -> Any:
@@ -307,7 +302,7 @@ class BlankMask:
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
         """Return a function that does so for values of a schema."""
-        kind = class_of(schema)
+        kind = _class_of(schema)
         if kind is None:
             raise ConnectDataError(f"field {name!r} is a struct; name the fields in it that are to be masked")
         if kind is Decimal:
@@ -317,7 +312,7 @@ class BlankMask:
         return lambda value: None if value is None else make()
 
 
-class TextMask:
+class _TextMask:
     """Replace values by what a text says, in their own types.
 
     Args:
@@ -340,7 +335,7 @@ class TextMask:
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
         """Return a function that does so for values of a schema."""
-        mask = _converted(self._text, class_of(schema), f"field {name!r}")
+        mask = _converted(self._text, _class_of(schema), f"field {name!r}")
         if schema.name == DECIMAL:
             mask = _rescaled(mask, _scale(schema, name), name)
         return lambda value: None if value is None else mask
@@ -351,7 +346,7 @@ _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[
 _BOOLEANS: Final = {"true": True, "false": False}
 _MOST_ZEROS: Final = 10_000
 """A schema may say a scale of ten digits; a number of so many zeros would fill the memory."""
-_STRICT_REPLACED: Final[dict[type, tuple[re.Pattern[str], Callable[[str], Any]]]] = {
+_REPLACED: Final[dict[type, tuple[re.Pattern[str], Callable[[str], Any]]]] = {
     bool: (re.compile("true|false"), _BOOLEANS.__getitem__),
     Int8: (_INTEGER, Int8),
     Int16: (_INTEGER, Int16),
@@ -366,9 +361,9 @@ _STRICT_REPLACED: Final[dict[type, tuple[re.Pattern[str], Callable[[str], Any]]]
 
 
 def _converted(text: str, kind: type | None, what: str) -> Any:
-    if kind is None or kind not in _STRICT_REPLACED:
+    if kind is None or kind not in _REPLACED:
         raise ConnectDataError(f"{what} cannot be masked by a replacement")
-    pattern, convert = _STRICT_REPLACED[kind]
+    pattern, convert = _REPLACED[kind]
     try:
         if pattern.fullmatch(text):
             return convert(text)
@@ -392,20 +387,11 @@ def _rescaled(number: Decimal, scale: int, name: str) -> Decimal:
     return of_unscaled(unscaled_of(number) * 10**missing, scale)
 
 
-_EPOCH: Final = from_epoch_ms(0)
+# Kafka's masks
+
 _KAFKA_BLANK: Final[dict[type, Any]] = {
-    bool: False,
-    Int8: Int8(0),
-    Int16: Int16(0),
-    Int32: Int32(0),
-    int: 0,
-    Float32: Float32(0),
-    float: 0.0,
-    BigInteger: BigInteger(0),
-    Decimal: Decimal(0),
-    datetime: _EPOCH,
-    Instant: _EPOCH,
-    str: "",
+    kind: _BLANK[kind]()
+    for kind in (bool, Int8, Int16, Int32, int, Float32, float, BigInteger, Decimal, datetime, Instant, str)
 }
 _KAFKA_REPLACED: Final[dict[type, Callable[[str], Any]]] = {
     Int8: lambda text: convert_to_byte(None, text, mode=KAFKA_4_3),
@@ -420,36 +406,7 @@ _KAFKA_REPLACED: Final[dict[type, Callable[[str], Any]]] = {
 }
 
 
-class KafkaMask:
-    """Give masks by the classes of values.
-
-    Args:
-        replacement: the text of numbers and texts; None for zeros and empty ones.
-    """
-
-    def __init__(self, replacement: str | None) -> None:
-        self._replacement: Final = replacement
-        self._known: dict[type, Any] = dict(_KAFKA_BLANK) if replacement is None else {}
-
-    def of(self, value: Any) -> Any:
-        """Return the mask of a value; null stays null.
-
-        Raises:
-            ConnectDataError: values of this class cannot be masked, or not so.
-        """
-        if value is None:
-            return None
-        kind = type(value)
-        mask = self._known.get(kind)
-        if mask is not None:
-            return mask
-        if self._replacement is None:
-            return _empty(value)
-        mask = self._known[kind] = _replaced(kind, self._replacement)
-        return mask
-
-
-def _empty(value: Any) -> Any:
+def _kafka_empty(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return []
     if isinstance(value, dict):
@@ -459,7 +416,7 @@ def _empty(value: Any) -> Any:
     raise ConnectDataError(f"a value of class {type(value).__name__} cannot be masked")
 
 
-def _replaced(kind: type, text: str) -> Any:
+def _kafka_replaced(kind: type, text: str) -> Any:
     convert = _KAFKA_REPLACED.get(kind)
     if convert is None:
         raise ConnectDataError(f"a value of class {kind.__name__} cannot be masked by a replacement")
@@ -468,6 +425,15 @@ def _replaced(kind: type, text: str) -> Any:
     except NumberTextError as error:
         raise ConnectDataError(f"the replacement is no {kind.__name__}") from error
 
+
+# Random values, by the system's strong source
+#
+# texts      as long; digits become digits, letters letters, separators stay, all else letters or digits
+# numbers    the same sign and count of digits; booleans either
+# decimals   the same sign, digits and scale
+# bytes      as many
+# times      a day of the hundred years from 1970, and a time of day if there was one
+# arrays, dicts, structs   the same, with random values; a dict's names, too, but not a struct's
 
 _DIGITS: Final = "0123456789"
 _LOWER: Final = "abcdefghijklmnopqrstuvwxyz"
@@ -478,7 +444,7 @@ _ABOVE: Final[dict[type, int]] = {Int8: 1 << 7, Int16: 1 << 15, Int32: 1 << 31, 
 """What is too large for a class; of larger numbers the count of bits is kept, not that of decimal digits."""
 
 
-class RandomMask:
+class _RandomMask:
     """Replace values by random ones."""
 
     def of_value(self, value: Any) -> Any:

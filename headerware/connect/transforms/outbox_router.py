@@ -3,72 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from headerware.connect.config import ConfigKey
-from headerware.connect.config import NOT_EMPTY_TEXT
-from headerware.connect.config import one_of
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
+
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigKey, one_of
 from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Field
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema import Type
+from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.times import Instant
-from headerware.connect.data.times import to_epoch_ms
-from headerware.connect.data.validation import LOGICAL_CLASSES
-from headerware.connect.data.validation import TIMESTAMP
-from headerware.connect.errors import ArgumentError
-from headerware.connect.errors import ConnectConfigError
-from headerware.connect.errors import ConnectDataError
-from headerware.connect.fields.lists import split_escaped
-from headerware.connect.fields.lists import unescaped
+from headerware.connect.data.times import Instant, to_epoch_ms
+from headerware.connect.data.validation import LOGICAL_CLASSES, TIMESTAMP
+from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
+from headerware.connect.fields.lists import split_escaped, unescaped
 from headerware.connect.fields.paths import missing_field
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.requirements import require_struct
+from headerware.connect.fields.structs import SameSchemas, require_map, require_struct
+from headerware.connect.fields.topics import legal_topic
 from headerware.connect.headers import ConnectHeader
-from headerware.connect.java.regex.patterns import VALID_PATTERN
-from headerware.connect.java.regex.patterns import java_pattern
-from headerware.connect.java.regex.patterns import replacement
+from headerware.connect.java.regex.patterns import VALID_PATTERN, java_pattern, replacement
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
-from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.edits import struct_of
-from headerware.connect.transforms.outbox_json import NotExpandableError
-from headerware.connect.transforms.outbox_json import expanded
-from headerware.connect.transforms.outbox_json import parsed
-from headerware.connect.transforms.topics import legal_topic
-from typing import Any
-from typing import ClassVar
-from typing import Final
-from typing import Literal
-from typing import NamedTuple
-from typing import Self
-from typing import TYPE_CHECKING
-from typing import cast
+from headerware.connect.transforms.base import MAX_PLANS, Transform
+from headerware.connect.transforms.json_expansion import NotExpandableError, expanded, parsed
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from headerware.connect.config import ConfigDef
     from headerware.connect.modes import Mode
 
-Placement = Literal["header", "envelope", "partition"]
+_Placement = Literal["header", "envelope", "partition"]
 _PLACEMENTS: Final = ("header", "envelope", "partition")
-PLACEMENTS: Final = "table.fields.additional.placement"
-
-
-class Additional(NamedTuple):
-    """A further column, and where it goes.
-
-    Args:
-        column: the column.
-        placement: where to.
-        alias: what it is called there.
-    """
-
-    column: str
-    placement: Placement
-    alias: str
+_PLACEMENT_KEY: Final = "table.fields.additional.placement"
 
 
 def _column_key(name: str, default: str | None, doc: str) -> ConfigKey:
@@ -81,115 +47,13 @@ def _flag(name: str, doc: str, *, default: bool = False) -> ConfigKey:
     return ConfigKey(name=name, type="BOOLEAN", default=default, doc=doc)
 
 
-OUTBOX: Final = StrictConfig(
-    _column_key("table.field.event.id", "id", "The column with the event's id, which becomes the header id."),
-    _column_key("table.field.event.key", "aggregateid", "The column with the record's key."),
-    _column_key(
-        "table.field.event.type",
-        "type",
-        f"The column with the event's type; Debezium does nothing with it: {PLACEMENTS} places it.",
-    ),
-    _column_key(
-        "table.field.event.timestamp",
-        None,
-        "The column with the record's timestamp; that of the change where it is not given.",
-    ),
-    _column_key("table.field.event.payload", "payload", "The column with the record's value."),
-    _column_key(
-        "table.field.event.schema.version", None, "The column with the version of the envelope's schema."
-    ),
-    ConfigKey(
-        name=PLACEMENTS,
-        type="LIST",
-        default=[],
-        importance="HIGH",
-        doc="Further columns as column:placement or column:placement:alias; placements are header, envelope "
-        "and partition.",
-    ),
-    _flag(
-        "table.fields.additional.error.on.missing",
-        "Whether a further column that a row lacks is an error; else it is passed over.",
-        default=True,
-    ),
-    _flag(
-        "table.expand.json.payload", "Whether a payload that is a JSON text becomes a value with a schema."
-    ),
-    ConfigKey(
-        name="table.json.payload.null.behavior",
-        type="STRING",
-        default="ignore",
-        check=one_of("ignore", "optional_bytes"),
-        doc="Whether nulls in a JSON payload are left out, or become optional bytes.",
-    ),
-    ConfigKey(
-        name="table.op.invalid.behavior",
-        type="STRING",
-        default="warn",
-        check=one_of("warn", "error", "fatal"),
-        doc="What becomes of a change that is no insert and no delete: logged and dropped, or refused.",
-    ),
-    ConfigKey(
-        name="route.by.field",
-        type="STRING",
-        default="aggregatetype",
-        importance="HIGH",
-        check=NOT_EMPTY_TEXT,
-        doc="The column that chooses the topic.",
-    ),
-    ConfigKey(
-        name="route.topic.regex",
-        type="STRING",
-        default="(?<routedByValue>.*)",
-        importance="LOW",
-        check=VALID_PATTERN,
-        doc="What that column must match for its replacement.",
-    ),
-    ConfigKey(
-        name="route.topic.replacement",
-        type="STRING",
-        default="outbox.event.${routedByValue}",
-        importance="HIGH",
-        doc="The topic, with the groups of route.topic.regex.",
-    ),
-    _flag("route.tombstone.on.empty.payload", "Whether an empty payload makes a tombstone."),
-)
-"""The keys of an outbox router."""
-
-
-def additional(texts: list[str]) -> list[Additional]:
-    """Read where further columns go.
-
-    Args:
-        texts: each as ``column:placement`` or ``column:placement:alias``.
-
-    Raises:
-        ConnectConfigError: one is neither.
-    """
-    return [_additional(text) for text in texts]
-
-
-def _additional(text: str) -> Additional:
-    parts = [unescaped(part, PLACEMENTS).strip() for part in split_escaped(text, ":")]
-    if len(parts) not in {2, 3} or "" in parts:
-        raise ConnectConfigError(
-            f"expected column:placement or column:placement:alias, found {text!r}", path=PLACEMENTS
-        )
-    placement: Any = parts[1].lower()
-    if placement not in _PLACEMENTS:
-        raise ConnectConfigError(
-            f"expected a placement of {', '.join(_PLACEMENTS)}, found {parts[1]!r}", path=PLACEMENTS
-        )
-    return Additional(parts[0], cast("Placement", placement), parts[-1] if len(parts) == 3 else parts[0])
-
-
 _log: Final = logging.getLogger("headerware.connect")
 _LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR}
 _ENVELOPE: Final = ".Envelope"
 _DELETE: Final = "d"
 _EVENTS: Final = ("c", "r")
 """The operations that bring an event: inserts, and rows that were there at the first snapshot."""
-_PLANS: Final = 64
-_TOPICS: Final = 1024
+_MAX_TOPICS: Final = 2048
 
 
 class OutboxRouter(Transform):
@@ -205,17 +69,91 @@ class OutboxRouter(Transform):
     topic that Kafka does not take is refused.
     """
 
-    CONFIG: ClassVar[ConfigDef] = OUTBOX
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
+        _column_key(
+            "table.field.event.id", "id", "The column with the event's id, which becomes the header id."
+        ),
+        _column_key("table.field.event.key", "aggregateid", "The column with the record's key."),
+        _column_key(
+            "table.field.event.type",
+            "type",
+            f"The column with the event's type; Debezium does nothing with it: {_PLACEMENT_KEY} places it.",
+        ),
+        _column_key(
+            "table.field.event.timestamp",
+            None,
+            "The column with the record's timestamp; that of the change where it is not given.",
+        ),
+        _column_key("table.field.event.payload", "payload", "The column with the record's value."),
+        _column_key(
+            "table.field.event.schema.version", None, "The column with the version of the envelope's schema."
+        ),
+        ConfigKey(
+            name=_PLACEMENT_KEY,
+            type="LIST",
+            default=[],
+            importance="HIGH",
+            doc="Further columns as column:placement or column:placement:alias; placements are header, "
+            "envelope and partition.",
+        ),
+        _flag(
+            "table.fields.additional.error.on.missing",
+            "Whether a further column that a row lacks is an error; else it is passed over.",
+            default=True,
+        ),
+        _flag(
+            "table.expand.json.payload",
+            "Whether a payload that is a JSON text becomes a value with a schema.",
+        ),
+        ConfigKey(
+            name="table.json.payload.null.behavior",
+            type="STRING",
+            default="ignore",
+            check=one_of("ignore", "optional_bytes"),
+            doc="Whether nulls in a JSON payload are left out, or become optional bytes.",
+        ),
+        ConfigKey(
+            name="table.op.invalid.behavior",
+            type="STRING",
+            default="warn",
+            check=one_of("warn", "error", "fatal"),
+            doc="What becomes of a change that is no insert and no delete: logged and dropped, or refused.",
+        ),
+        ConfigKey(
+            name="route.by.field",
+            type="STRING",
+            default="aggregatetype",
+            importance="HIGH",
+            check=NOT_EMPTY_TEXT,
+            doc="The column that chooses the topic.",
+        ),
+        ConfigKey(
+            name="route.topic.regex",
+            type="STRING",
+            default="(?<routedByValue>.*)",
+            importance="LOW",
+            check=VALID_PATTERN,
+            doc="What that column must match for its replacement.",
+        ),
+        ConfigKey(
+            name="route.topic.replacement",
+            type="STRING",
+            default="outbox.event.${routedByValue}",
+            importance="HIGH",
+            doc="The topic, with the groups of route.topic.regex.",
+        ),
+        _flag("route.tombstone.on.empty.payload", "Whether an empty payload makes a tombstone."),
+    )
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
         options = self.options
-        self._names: Final = OutboxNames.of(options, additional(options["table.fields.additional.placement"]))
-        self._dicts: Final = DictRows(self._names)
+        self._names: Final = _Columns.of(options)
+        self._dicts: Final = _DictRows(self._names)
         self._route: Final = _routing(options["route.topic.regex"], options["route.topic.replacement"])
         self._tombstones: Final[bool] = options["route.tombstone.on.empty.payload"]
         self._invalid: Final[int | None] = _LEVELS.get(options["table.op.invalid.behavior"])
-        self._plans: dict[int, tuple[Schema, StructRows]] = {}
+        self._plans: Final[BoundedCache[int, tuple[Schema, _StructRows]]] = BoundedCache(MAX_PLANS)
 
     def apply(self, record: Any) -> Any:
         """Return the event of a row, or None where it brings none.
@@ -241,17 +179,15 @@ class OutboxRouter(Transform):
             raise ConnectDataError("expected an insert or a delete in an outbox table, found another change")
         _log.log(self._invalid, "dropped a change of an outbox table that is neither an insert nor a delete")
 
-    def _rows(self, schema: Schema) -> StructRows:
+    def _rows(self, schema: Schema) -> _StructRows:
         known = self._plans.get(id(schema))
         if known is not None:
             return known[1]
-        if len(self._plans) >= _PLANS:
-            self._plans = {}
-        rows = StructRows(self._names, schema)
+        rows = _StructRows(self._names, schema)
         self._plans[id(schema)] = (schema, rows)
         return rows
 
-    def _made(self, record: Any, event: Event) -> Any:
+    def _made(self, record: Any, event: _Event) -> Any:
         schema, value = event.value
         if self._tombstones and event.is_empty:
             schema = value = None
@@ -286,28 +222,49 @@ def _routing(regex: str, text: str) -> Callable[[str], str]:
         replace = replacement(pattern, text)
     except ArgumentError as error:
         raise ConnectConfigError(str(error), path="route.topic.replacement") from error
-    known: dict[str, str] = {}
 
-    def route(routed_by: str) -> str:
-        topic = known.get(routed_by)
-        if topic is None:
-            if len(known) >= _TOPICS:
-                known.clear()
-            match = pattern.fullmatch(routed_by)
-            topic = known[routed_by] = legal_topic(routed_by if match is None else replace(match))
-        return topic
+    def topic(routed_by: str) -> str:
+        match = pattern.fullmatch(routed_by)
+        return legal_topic(routed_by if match is None else replace(match))
 
-    return route
+    return BoundedCache[str, str](_MAX_TOPICS, topic).__getitem__
 
 
-_log: Final = logging.getLogger("headerware.connect")
-ID_HEADER: Final = "id"
+_ID_HEADER: Final = "id"
 """The header that has the event's id."""
-PAYLOAD: Final = "payload"
+_PAYLOAD: Final = "payload"
 """The payload's field in an envelope."""
 
 
-class OutboxNames(NamedTuple):
+class _Placed(NamedTuple):
+    """A further column, and where it goes.
+
+    Args:
+        column: the column.
+        placement: where to.
+        alias: what it is called there.
+    """
+
+    column: str
+    placement: _Placement
+    alias: str
+
+
+def _placed(text: str) -> _Placed:
+    parts = [unescaped(part, _PLACEMENT_KEY).strip() for part in split_escaped(text, ":")]
+    if len(parts) not in {2, 3} or "" in parts:
+        raise ConnectConfigError(
+            f"expected column:placement or column:placement:alias, found {text!r}", path=_PLACEMENT_KEY
+        )
+    placement: Any = parts[1].lower()
+    if placement not in _PLACEMENTS:
+        raise ConnectConfigError(
+            f"expected a placement of {', '.join(_PLACEMENTS)}, found {parts[1]!r}", path=_PLACEMENT_KEY
+        )
+    return _Placed(parts[0], cast("_Placement", placement), parts[-1] if len(parts) == 3 else parts[0])
+
+
+class _Columns(NamedTuple):
     """The columns of an outbox table, and what is done with the payload."""
 
     id: str
@@ -316,19 +273,13 @@ class OutboxNames(NamedTuple):
     routed_by: str
     timestamp: str | None
     version: str | None
-    additional: list[Additional]
+    additional: list[_Placed]
     refuses_missing: bool
     expands: bool
     keeps_nulls: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], placed: list[Additional]) -> Self:
-        """Read them from an outbox router's options.
-
-        Args:
-            options: the options.
-            placed: the further columns.
-        """
+    def of(cls, options: Mapping[str, Any]) -> Self:
         return cls(
             id=options["table.field.event.id"],
             key=options["table.field.event.key"],
@@ -336,7 +287,7 @@ class OutboxNames(NamedTuple):
             routed_by=options["route.by.field"],
             timestamp=options["table.field.event.timestamp"],
             version=options["table.field.event.schema.version"],
-            additional=placed,
+            additional=[_placed(text) for text in options[_PLACEMENT_KEY]],
             refuses_missing=options["table.fields.additional.error.on.missing"],
             expands=options["table.expand.json.payload"],
             keeps_nulls=options["table.json.payload.null.behavior"] == "optional_bytes",
@@ -348,7 +299,7 @@ class OutboxNames(NamedTuple):
         return any(each.placement == "envelope" for each in self.additional)
 
 
-class Event(NamedTuple):
+class _Event(NamedTuple):
     """What a row of an outbox table holds."""
 
     routed_by: str
@@ -360,12 +311,12 @@ class Event(NamedTuple):
     headers: list[ConnectHeader]
 
 
-def no_unit(name: str) -> ConnectDataError:
+def _no_unit(name: str) -> ConnectDataError:
     """Make the error for a timestamp whose unit nothing says."""
     return ConnectDataError(f"the column {name!r} has no schema that says the unit of its timestamps")
 
 
-def text_of(value: Any, name: str) -> str:
+def _text_of(value: Any, name: str) -> str:
     """Return the text of a column.
 
     Raises:
@@ -376,7 +327,7 @@ def text_of(value: Any, name: str) -> str:
     return value
 
 
-def partition_of(value: Any) -> int | None:
+def _partition_of(value: Any) -> int | None:
     """Return the partition that a column chooses; None where it chooses none.
 
     Raises:
@@ -389,17 +340,17 @@ def partition_of(value: Any) -> int | None:
     return int(value)
 
 
-def is_empty(payload: Any) -> bool:
+def _is_empty(payload: Any) -> bool:
     """Return whether a payload is null, or a text or bytes with nothing in it but white space."""
     return payload is None or (isinstance(payload, str | bytes) and not payload.strip())
 
 
-def warn_of_payload() -> None:
+def _warn_of_payload() -> None:
     """Log that a payload stays text; the payload itself may be secret."""
     _log.warning("a payload of an outbox table cannot be expanded as JSON; it stays text")
 
 
-_SCHEMAS: Final = 256
+_MAX_ENVELOPES: Final = 256
 _UNITS: Final[dict[str, Callable[[Any], int]]] = {
     "io.debezium.time.Timestamp": int,
     "io.debezium.time.MicroTimestamp": lambda value: int(value) // 1_000,
@@ -409,7 +360,7 @@ _UNITS: Final[dict[str, Callable[[Any], int]]] = {
 """Gives milliseconds, by the names of the schemas that say the unit."""
 
 
-class StructRows:
+class _StructRows:
     """Read rows of one schema.
 
     Args:
@@ -420,11 +371,12 @@ class StructRows:
         ConnectDataError: a column is missing, or of a type that it cannot have.
     """
 
-    def __init__(self, names: OutboxNames, schema: Schema) -> None:
+    def __init__(self, names: _Columns, schema: Schema) -> None:
         after = schema.by_name.get("after")
         if after is None or after.schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a change with a row in its field 'after', found {schema}")
         self._names: Final = names
+        self._same: Final = SameSchemas()
         self._change: Final = schema
         self._after: Final = after
         self._row: Final = after.schema
@@ -438,31 +390,30 @@ class StructRows:
         self._partitions: Final = [
             self._field(each.column, Type.INT32) for each, _ in self._placed if each.placement == "partition"
         ]
-        self._envelopes: dict[tuple[Schema, str, int | None], Schema] = {}
+        self._envelopes: Final = lru_cache(_MAX_ENVELOPES)(self._envelope)
 
-    def event(self, change: Struct) -> Event:
+    def event(self, change: Struct) -> _Event:
         """Return the event of a change.
 
         Raises:
             ConnectDataError: there is no row, or a column is null that may not be.
         """
-        change = struct_of(self._change, change, "a change of an outbox table")
-        row = require_struct(change.get(self._after), "the row of an outbox table")
-        row = struct_of(self._row, row, "the row of an outbox table")
-        routed_by = text_of(row.get(self._routed_by), self._routed_by.name)
+        change = self._same.struct(change, self._change, "a change of an outbox table")
+        row = self._same.struct(change.get(self._after), self._row, "the row of an outbox table")
+        routed_by = _text_of(row.get(self._routed_by), self._routed_by.name)
         payload = self._expanded(row.get(self._payload))
-        headers = [ConnectHeader(ID_HEADER, self._id.schema, row.get(self._id))]
+        headers = [ConnectHeader(_ID_HEADER, self._id.schema, row.get(self._id))]
         headers += [
             ConnectHeader(each.alias, field.schema, row.get(field))
             for each, field in self._placed
             if each.placement == "header"
         ]
-        return Event(
+        return _Event(
             routed_by=routed_by,
-            partition=partition_of(row.get(self._partitions[-1])) if self._partitions else None,
+            partition=_partition_of(row.get(self._partitions[-1])) if self._partitions else None,
             key=SchemaAndValue(self._key.schema, row.get(self._key)),
             value=self._enveloped(payload, row, routed_by) if self._names.has_envelope else payload,
-            is_empty=is_empty(payload.value),
+            is_empty=_is_empty(payload.value),
             timestamp=self._timestamp(change, row),
             headers=headers,
         )
@@ -477,7 +428,7 @@ class StructRows:
             )
         return field
 
-    def _additional(self) -> list[tuple[Additional, Field]]:
+    def _additional(self) -> list[tuple[_Placed, Field]]:
         names = self._names
         kept = [
             each for each in names.additional if names.refuses_missing or each.column in self._row.by_name
@@ -491,7 +442,7 @@ class StructRows:
         if own is not None and own.schema.type is Type.INT64:
             unit = _UNITS.get(own.schema.name or "")
         if own is not None and unit is None:
-            raise no_unit(own.name)
+            raise _no_unit(own.name)
 
         def read(change: Struct, row: Struct) -> int | None:
             found = None if own is None else row.get(own)
@@ -507,30 +458,24 @@ class StructRows:
             try:
                 return expanded(payload, self._names.payload, keeps_nulls=self._names.keeps_nulls)
             except NotExpandableError:
-                warn_of_payload()
+                _warn_of_payload()
         return SchemaAndValue(self._payload.schema, payload)
 
     def _enveloped(self, payload: SchemaAndValue, row: Struct, routed_by: str) -> SchemaAndValue:
         version = None if self._version is None else row.get(self._version)
-        schema = self._envelope(payload.schema or self._payload.schema, routed_by, version)
+        schema = self._envelopes(payload.schema or self._payload.schema, routed_by, version)
         placed = [row.get(field) for each, field in self._placed if each.placement == "envelope"]
         return SchemaAndValue(schema, Struct.trusted(schema, [payload.value, *placed]))
 
     def _envelope(self, payload: Schema, routed_by: str, version: int | None) -> Schema:
-        known = self._envelopes.get((payload, routed_by, version))
-        if known is not None:
-            return known
-        if len(self._envelopes) >= _SCHEMAS:
-            self._envelopes = {}
         builder = SchemaBuilder.struct().name(_envelope_name(self._row.name, routed_by))
         if version is not None:
             builder.version(int(version))
-        builder.field(PAYLOAD, payload)
+        builder.field(_PAYLOAD, payload)
         for each, field in self._placed:
             if each.placement == "envelope":
                 builder.field(each.alias, field.schema)
-        made = self._envelopes[payload, routed_by, version] = builder.build()
-        return made
+        return builder.build()
 
 
 def _envelope_name(row: str | None, routed_by: str) -> str:
@@ -541,17 +486,17 @@ def _envelope_name(row: str | None, routed_by: str) -> str:
     return f"{space}{dot}{routed_by}.{last}"
 
 
-class DictRows:
+class _DictRows:
     """Read rows without a schema.
 
     Args:
         names: the columns.
     """
 
-    def __init__(self, names: OutboxNames) -> None:
+    def __init__(self, names: _Columns) -> None:
         self._names: Final = names
 
-    def event(self, change: Any) -> Event:
+    def event(self, change: Any) -> _Event:
         """Return the event of a change.
 
         Raises:
@@ -559,25 +504,25 @@ class DictRows:
         """
         names, row = self._names, require_map(change["after"], "the row of an outbox table")
         placed = [each for each in names.additional if names.refuses_missing or each.column in row]
-        headers = [(ID_HEADER, names.id)] + [
+        headers = [(_ID_HEADER, names.id)] + [
             (each.alias, each.column) for each in placed if each.placement == "header"
         ]
-        partitions = [_value_of(row, each.column) for each in placed if each.placement == "partition"]
-        payload = self._payload(_value_of(row, names.payload))
+        partitions = [_column(row, each.column) for each in placed if each.placement == "partition"]
+        payload = self._payload(_column(row, names.payload))
         value = payload
         if names.has_envelope:
-            value = {PAYLOAD: payload}
+            value = {_PAYLOAD: payload}
             value |= {
-                each.alias: _value_of(row, each.column) for each in placed if each.placement == "envelope"
+                each.alias: _column(row, each.column) for each in placed if each.placement == "envelope"
             }
-        return Event(
-            routed_by=text_of(_value_of(row, names.routed_by), names.routed_by),
-            partition=partition_of(partitions[-1]) if partitions else None,
-            key=SchemaAndValue(None, _value_of(row, names.key)),
+        return _Event(
+            routed_by=_text_of(_column(row, names.routed_by), names.routed_by),
+            partition=_partition_of(partitions[-1]) if partitions else None,
+            key=SchemaAndValue(None, _column(row, names.key)),
             value=SchemaAndValue(None, value),
-            is_empty=is_empty(payload),
+            is_empty=_is_empty(payload),
             timestamp=self._timestamp(change, row),
-            headers=[ConnectHeader(alias, None, _value_of(row, column)) for alias, column in headers],
+            headers=[ConnectHeader(alias, None, _column(row, column)) for alias, column in headers],
         )
 
     def _payload(self, payload: Any) -> Any:
@@ -586,20 +531,20 @@ class DictRows:
         try:
             return parsed(payload)
         except NotExpandableError:
-            warn_of_payload()
+            _warn_of_payload()
             return payload
 
     def _timestamp(self, change: dict[str, Any], row: dict[str, Any]) -> int | None:
-        found = None if self._names.timestamp is None else _value_of(row, self._names.timestamp)
+        found = None if self._names.timestamp is None else _column(row, self._names.timestamp)
         if found is None:
             found = change.get("ts_ms")
             return found if type(found) is int else None
         if isinstance(found, datetime | Instant):
             return to_epoch_ms(found)
-        raise no_unit(self._names.timestamp or "")
+        raise _no_unit(self._names.timestamp or "")
 
 
-def _value_of(row: dict[str, Any], name: str) -> Any:
+def _column(row: dict[str, Any], name: str) -> Any:
     if name not in row:
         raise ConnectDataError(f"the row of an outbox table has no column {name!r}")
     return row[name]

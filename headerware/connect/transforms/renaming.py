@@ -10,11 +10,9 @@ from headerware.connect.config import ConfigKey
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -66,7 +64,7 @@ class Rename(PartTransform):
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for renaming fields, found {schema.type.value}")
         made, convert = self._struct(schema)
-        return Plan(made, lambda value, _: convert(struct_of(schema, value, "renaming fields")))
+        return Plan(made, lambda value, _: convert(self._same.struct(value, schema, "renaming fields")))
 
     def _renamed_dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         if depth <= 0:

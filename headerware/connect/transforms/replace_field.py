@@ -8,48 +8,24 @@ transforms.tidy.renames=id:customer_id
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from headerware.connect.config import Check
-from headerware.connect.config import ConfigDef
-from headerware.connect.config import ConfigKey
-from headerware.connect.config import DISTINCT
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headerware.connect.config import DISTINCT, Check, ConfigDef, ConfigKey
 from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import validate_value
-from headerware.connect.errors import ConnectConfigError
-from headerware.connect.errors import ConnectDataError
-from headerware.connect.errors import NullValueError
-from headerware.connect.errors import ValueClassError
-from headerware.connect.fields.copying import copier
-from headerware.connect.fields.copying import null_in_required
-from headerware.connect.fields.keys import KeysByMode
-from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.fields.lists import java_split
-from headerware.connect.fields.lists import pairs
-from headerware.connect.fields.markers import NewField
-from headerware.connect.fields.markers import new_field
-from headerware.connect.fields.paths import FieldPath
-from headerware.connect.fields.paths import missing_field
-from headerware.connect.fields.paths import parse_path
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.rewrites import Change
-from headerware.connect.fields.rewrites import Rewrite
-from headerware.connect.fields.rewrites import assembled
-from headerware.connect.fields.rewrites import check_keys
-from headerware.connect.fields.rewrites import unless_null
-from headerware.connect.modes import KAFKA_4_3
-from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import Plan
-from headerware.connect.transforms.structs import StructTransform
-from typing import Any
-from typing import ClassVar
-from typing import Final
-from typing import TYPE_CHECKING
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError, ValueClassError
+from headerware.connect.fields.lists import java_split, pairs
+from headerware.connect.fields.paths import FieldPath, NewField, missing_field, new_field, parse_path
+from headerware.connect.fields.rewrites import Change, Rewrite, assembled, check_keys, unless_null
+from headerware.connect.fields.structs import copier, null_in_required, require_map
+from headerware.connect.modes import KAFKA_4_3, STRICT
+from headerware.connect.transforms.base import Plan, StructTransform
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
 
 if TYPE_CHECKING:
-    from headerware.connect.data.schema import Field
-    from headerware.connect.data.schema import Schema
+    from headerware.connect.data.schema import Field, Schema
     from headerware.connect.modes import Mode
 
 _PAIR: Final = 2

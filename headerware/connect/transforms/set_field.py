@@ -19,13 +19,11 @@ from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.expressions import CompiledExpression
-from headerware.connect.fields.markers import new_field
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.paths import new_field
+from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of
 from headerware.connect.transforms.headers_to_field import PRIMITIVES
 
 if TYPE_CHECKING:
@@ -120,7 +118,7 @@ class SetField(PartTransform):
         made = altered(schema, fields=tuple(fields), default=None)
 
         def apply(value: Any, record: Any) -> Struct:
-            values = [*struct_of(schema, value, "the field").values]
+            values = [*self._same.struct(value, schema, "the field").values]
             values[at : at + 1] = [_fitting(own, self._expression.evaluate(record))]
             return Struct.trusted(made, values)
 

@@ -6,7 +6,7 @@ import pytest
 
 from headerware.connect.data import INT32_SCHEMA, SchemaBuilder
 from headerware.connect.errors import ConnectConfigError
-from headerware.connect.fields.markers import NewField, new_field
+from headerware.connect.fields.paths import NewField, new_field
 
 
 class TestNewField:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.topic_text import ByTopic, TopicText, literal
+from headerware.connect.fields.topics import ByTopic, TopicText, literal
 
 
 class TestTopicText:

@@ -30,9 +30,13 @@ from headerware.connect.data import (
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.mask_field import MaskField
-from headerware.connect.transforms.mask_field_random import RandomMask
 
-random = RandomMask().of_value
+MASK = MaskField.Value({"randomize.fields": "field"})
+
+
+def random(value: Any) -> Any:
+    """Return what a value becomes in a dict."""
+    return MASK.apply(SourceRecord(value={"field": value})).value["field"]
 
 
 class TestRandomMask:
@@ -99,8 +103,9 @@ class TestRandomMask:
         ],
     )
     def test_makes_points_in_time_of_a_schema(self, schema: Any, value: Any) -> None:
-        make = RandomMask().for_schema(schema, "at")
-        made = {make(value) for _ in range(20)}
+        of_struct = SchemaBuilder.struct().field("field", schema).build()
+        record = SourceRecord(value_schema=of_struct, value=Struct.of(of_struct, {"field": value}))
+        made = {MASK.apply(record).value["field"] for _ in range(20)}
         assert len(made) > 1
         for each in made:
             if schema is Date.SCHEMA:
