@@ -1,4 +1,4 @@
-r"""Texts that name the record's topic: ``${topic}`` (KIP-66, in the strict mode).
+r"""Names of topics, and texts with the topic in them: ``${topic}`` (KIP-66, in the strict mode).
 
 A backslash before it makes it plain text: ``\${topic}``. Any other ``${...}`` is refused, for it was meant to
 be filled in by somebody.
@@ -7,10 +7,11 @@ be filled in by somebody.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 _PLACEHOLDER: Final = re.compile(r"(\\*)\$\{([^}]*)\}")
-_TOPICS: Final = 1024
-"""The topics of which something is kept; a flood of them must not fill the memory."""
+_LEGAL: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+_RULE: Final = (
+    "expected the name of a topic: up to 249 letters, digits, dots, underscores and dashes, "
+    "not two underscores first"
+)
+_MAX_TOPICS: Final = 2048
+T = TypeVar("T")
 
 
-class TopicText:
+class TopicTemplate:
     """Hold a text with or without ``${topic}`` in it.
 
     Args:
@@ -76,36 +82,9 @@ def literal(text: str) -> str:
     return _PLACEHOLDER.sub(lambda match: f"{match[1] * 2}\\${{{match[2]}}}", text)
 
 
-class ByTopic:
-    """Keep what is made of a text for each topic.
-
-    Args:
-        text: the text.
-        make: makes it of the text with the topic in it.
-    """
-
-    __slots__ = ("_made", "_make", "_text")
-
-    def __init__(self, text: TopicText, make: Callable[[str], Any]) -> None:
-        self._text: Final = text
-        self._make: Final = make
-        self._made: dict[str | None, Any] = {}
-
-    def of(self, topic: str | None) -> Any:
-        """Return what was made for a topic.
-
-        Raises:
-            ConnectDataError: there is none.
-        """
-        made = self._made.get(topic)
-        if made is None:
-            if len(self._made) >= _TOPICS:
-                self._made = {}
-            made = self._made[topic] = self._make(self._text.of(topic))
-        return made
-
-
-_LEGAL: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+def by_topic(template: TopicTemplate, make: Callable[[str], T]) -> BoundedCache[str | None, T]:
+    """Return a cache of what is made of the text for each topic."""
+    return BoundedCache(_MAX_TOPICS, lambda topic: make(template.of(topic)))
 
 
 def new_topic(name: str, topic: str) -> str:
@@ -123,12 +102,8 @@ def new_topic(name: str, topic: str) -> str:
     return name
 
 
-_OWN: Final = re.compile(r"(?!\.\.?\Z|__)[a-zA-Z0-9._-]{1,249}\Z")
-"""What Kafka takes for a topic's name, but for internal ones, such as ``__consumer_offsets``."""
-_RULE: Final = (
-    "expected the name of a topic: up to 249 letters, digits, dots, underscores and dashes, "
-    "not two underscores first"
-)
+def _is_legal(name: str) -> bool:
+    return _LEGAL.fullmatch(name) is not None and not name.startswith("__")
 
 
 def legal_topic(name: str) -> str:
@@ -137,7 +112,7 @@ def legal_topic(name: str) -> str:
     Raises:
         ConnectDataError: Kafka does not take it, or has the topic for itself.
     """
-    if _OWN.match(name) is None:
+    if not _is_legal(name):
         raise ConnectDataError(f"{_RULE}; the record gives something else")
     return name
 
@@ -152,7 +127,7 @@ def legal_topic_option(name: str, path: str) -> str:
     Raises:
         ConnectConfigError: Kafka does not take it, or has the topic for itself.
     """
-    if _OWN.match(name) is None:
+    if not _is_legal(name):
         raise ConnectConfigError(f"{_RULE}; found {name!r}", path=path)
     return name
 

@@ -21,7 +21,7 @@ from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.paths import NewField, new_field
 from headerware.connect.fields.structs import Copy, altered, copier, null_in_required, require_map
-from headerware.connect.fields.topics import TopicText
+from headerware.connect.fields.topics import TopicTemplate
 from headerware.connect.modes import STRICT
 from headerware.connect.records import SinkRecord
 from headerware.connect.transforms.base import Plan, StructTransform
@@ -137,10 +137,10 @@ class InsertField(StructTransform):
             return []
         if text is None:
             raise ConnectConfigError("expected the text of static.field, found none", path="static.value")
-        filled = TopicText(text, self.mode, "static.value")
+        template = TopicTemplate(text, self.mode, "static.value")
 
         def read(record: Any) -> str:
-            return filled.of(record.topic)
+            return template.of(record.topic)
 
         field = new_field(name, self.mode, "static.field")
         return [_Insertion(field, STRING_SCHEMA, read, read, checks_null=True)]

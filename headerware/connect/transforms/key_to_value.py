@@ -34,7 +34,8 @@ from headerware.connect.fields.paths import ABSENT, FieldPath, missing_field, pa
 from headerware.connect.fields.structs import altered, require_map, require_struct
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
-from headerware.connect.transforms.base import Transform
+from headerware.connect.transforms.base import MAX_PLANS, Transform
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 _WHOLE: Final = "*"
 _WHOLE_NAME: Final = "_key"
-_PLANS: Final = 64
 _SCHEMAS: Final[dict[type, Schema]] = {
     str: OPTIONAL_STRING_SCHEMA,
     bytes: OPTIONAL_BYTES_SCHEMA,
@@ -114,7 +114,10 @@ class KeyToValue(Transform):
         self._copied: Final = _copied(self.options["key.fields"], self.options["value.fields"])
         self._replaces: Final[bool] = self.options["replace.existing"]
         self._skips: Final[bool] = self.options["skip.missing.or.null"]
-        self._plans: dict[tuple[int, int], tuple[Schema | None, Schema, _Plan]] = {}
+        # By the identity of both schemas, which are kept, so that no other gets that identity.
+        self._plans: Final[BoundedCache[tuple[int, int], tuple[Schema | None, Schema, _Plan]]] = BoundedCache(
+            MAX_PLANS
+        )
 
     def apply(self, record: Any) -> Any:
         """Return the record with the key in its value.
@@ -162,10 +165,7 @@ class KeyToValue(Transform):
         known = self._plans.get((id(key_schema), id(value_schema)))
         if known is not None:
             return known[2]
-        if len(self._plans) >= _PLANS:
-            self._plans = {}
         plan = self._plan(key_schema, value_schema)
-        # The schemas are kept with the plan, so that no other comes to have their identity.
         self._plans[id(key_schema), id(value_schema)] = (key_schema, value_schema, plan)
         return plan
 

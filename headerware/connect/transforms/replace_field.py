@@ -76,7 +76,7 @@ class ReplaceField(StructTransform):
             _refuse_old_names(config or {})
         super().__init__(config, mode=mode)
         options = self.options
-        kind = Choice if mode == STRICT else KafkaChoice
+        kind = _StrictMode if mode == STRICT else _KafkaMode
         self._choice: Final = kind(
             options["exclude"],
             options["include"],
@@ -122,7 +122,7 @@ class _Node:
         self.renamed: NewField | None = None
 
 
-class Choice:
+class _StrictMode:
     """Hold what to drop, keep and rename.
 
     Args:
@@ -289,7 +289,7 @@ _BUCKETS: Final = 16
 _LOAD: Final = 0.75
 
 
-class KafkaChoice:
+class _KafkaMode:
     """Hold what to drop, keep and rename.
 
     Args:

@@ -16,7 +16,7 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.data.validation import LOGICAL_CLASSES
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
 from headerware.connect.fields.structs import altered, another_schema, copier, require_struct
-from headerware.connect.fields.topics import ByTopic, TopicText, literal
+from headerware.connect.fields.topics import TopicTemplate, by_topic, literal
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.modes import Mode
+    from headerware.core.bounded_cache import BoundedCache
 
 
 class SetSchemaMetadata(PartTransform):
@@ -50,11 +51,12 @@ class SetSchemaMetadata(PartTransform):
             raise ConnectConfigError("expected schema.name or schema.version, found neither")
         self._version: Final = version
         self._name: str | None = None
-        self._by_topic: ByTopic | None = None
+        self._by_topic: BoundedCache[str | None, SetSchemaMetadata] | None = None
         if name is not None:
-            filled = TopicText(name, mode, "schema.name")
-            self._name = filled.constant
-            self._by_topic = None if filled.constant is not None else ByTopic(filled, self._named)
+            template = TopicTemplate(name, mode, "schema.name")
+            self._name = template.constant
+            if template.constant is None:
+                self._by_topic = by_topic(template, self._named)
         if mode == STRICT and self._name == "":
             raise ConnectConfigError("expected a name, found an empty text", path="schema.name")
 
@@ -65,7 +67,7 @@ class SetSchemaMetadata(PartTransform):
         """Return the record with another schema for its key or value."""
         if self._by_topic is None:
             return super().apply(record)
-        return self._by_topic.of(record.topic).apply(record)
+        return self._by_topic[record.topic].apply(record)
 
     def null(self, record: Any, schema: Schema | None) -> Any:
         """Return a record whose null has another schema, or the record itself where it has none."""
