@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from headerware.connect.config import Configured
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import Schema, SchemaAndValue
 
 
 class Converter(Configured, ABC):

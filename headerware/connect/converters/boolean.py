@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headerware.connect.converters.dual import DualConverter
-from headerware.connect.data.schema import OPTIONAL_BOOLEAN_SCHEMA, Schema, Type
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import OPTIONAL_BOOLEAN_SCHEMA, Schema, SchemaAndValue, Type
 from headerware.connect.errors import ConnectDataError
 
 _READ: Final = {

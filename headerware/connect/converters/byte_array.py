@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headerware.connect.converters.dual import DualConverter
-from headerware.connect.data.schema import OPTIONAL_BYTES_SCHEMA, Schema, Type
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import OPTIONAL_BYTES_SCHEMA, Schema, SchemaAndValue, Type
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 

@@ -22,12 +22,10 @@ from decimal import Decimal as DecimalNumber
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import Check, ConfigDef, ConfigKey
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.logical import TIME_TYPES
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, SchemaBuilder, Type
 from headerware.connect.data.times import is_time
-from headerware.connect.data.validation import DATE, DECIMAL, TIME, TIMESTAMP
 from headerware.connect.errors import (
     ConnectConfigError,
     ConnectDataError,
@@ -39,7 +37,7 @@ from headerware.connect.fields.lists import java_split, pairs, split_escaped
 from headerware.connect.fields.paths import FieldPath, parse_path
 from headerware.connect.fields.rewrites import Change, Edits, Rewrite, kafka_rewrite, rewrite, rewrite_dict
 from headerware.connect.fields.structs import require_map
-from headerware.connect.java.dates.date_format import DateFormat
+from headerware.connect.java.date_format import DateFormat
 from headerware.connect.java.numbers import (
     BLANKS,
     float32_of_decimal,
@@ -58,7 +56,7 @@ from headerware.connect.java.text import NUMBER_TEXTS, float32_text, float64_tex
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.values.to_text import convert_to_string
+from headerware.connect.values.text import convert_to_string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

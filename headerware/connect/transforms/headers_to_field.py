@@ -12,10 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, one_of
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.conforming import conformed, plain
-from headerware.connect.data.schema import Field, Schema, Type
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.schema import Field, Schema, SchemaBuilder, Type
+from headerware.connect.data.struct import Struct, conformed, plain
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
 from headerware.connect.fields.structs import altered, require_map

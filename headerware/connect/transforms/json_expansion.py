@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.numbers import Int32
 from headerware.connect.data.schema import (
     OPTIONAL_BOOLEAN_SCHEMA,
@@ -25,11 +24,12 @@ from headerware.connect.data.schema import (
     OPTIONAL_INT64_SCHEMA,
     OPTIONAL_STRING_SCHEMA,
     Schema,
+    SchemaAndValue,
+    SchemaBuilder,
     Type,
+    validate_value,
 )
-from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.validation import validate_value
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.fields.structs import altered
 

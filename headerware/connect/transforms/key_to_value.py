@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
-from headerware.connect.data.conforming import plain
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import (
     OPTIONAL_BOOLEAN_SCHEMA,
@@ -27,7 +26,7 @@ from headerware.connect.data.schema import (
     Schema,
     Type,
 )
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.struct import Struct, plain
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
 from headerware.connect.fields.paths import ABSENT, FieldPath, missing_field, parse_path

@@ -23,10 +23,9 @@ from headerware.connect.config import DISTINCT, DISTINCT_SOME, NOT_EMPTY_TEXT, C
 from headerware.connect.data.logical import Decimal as DecimalType
 from headerware.connect.data.logical import of_unscaled, scale_of, unscaled_of
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import DECIMAL, LOGICAL_CLASSES, TIME, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, to_epoch_ms
-from headerware.connect.data.validation import DECIMAL, LOGICAL_CLASSES, TIME
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, NumberTextError
 from headerware.connect.fields.lists import pairs, unescaped
 from headerware.connect.fields.paths import FieldPath, parse_path

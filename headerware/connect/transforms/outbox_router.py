@@ -9,19 +9,24 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
 
 from headerware.connect.config import NOT_EMPTY_TEXT, ConfigKey, one_of
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Field, Schema, Type
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import (
+    LOGICAL_CLASSES,
+    TIMESTAMP,
+    Field,
+    Schema,
+    SchemaAndValue,
+    SchemaBuilder,
+    Type,
+)
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant, to_epoch_ms
-from headerware.connect.data.validation import LOGICAL_CLASSES, TIMESTAMP
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import split_escaped, unescaped
 from headerware.connect.fields.paths import missing_field
 from headerware.connect.fields.structs import SameSchemas, require_map, require_struct
 from headerware.connect.fields.topics import legal_topic
 from headerware.connect.headers import ConnectHeader
-from headerware.connect.java.regex.patterns import VALID_PATTERN, java_pattern, replacement
+from headerware.connect.java.regex import VALID_PATTERN, java_pattern, replacement
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import MAX_PLANS, Transform

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import DISTINCT, Check, ConfigDef, ConfigKey
-from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.schema import SchemaBuilder, validate_value
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.validation import validate_value
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError, ValueClassError
 from headerware.connect.fields.lists import java_split, pairs
 from headerware.connect.fields.paths import FieldPath, NewField, missing_field, new_field, parse_path

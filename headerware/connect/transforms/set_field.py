@@ -13,10 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey
-from headerware.connect.data.conforming import conformed
 from headerware.connect.data.logical import Timestamp
 from headerware.connect.data.schema import Field, Schema, Type
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.struct import Struct, conformed
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.expressions import CompiledExpression
 from headerware.connect.fields.paths import new_field

@@ -20,9 +20,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey, one_of
 from headerware.connect.data.logical import Date, Time, Timestamp
 from headerware.connect.data.numbers import wrapped_int64
-from headerware.connect.data.schema import INT64_SCHEMA, STRING_SCHEMA, Schema, Type
+from headerware.connect.data.schema import (
+    DATE,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Type,
+    is_instance,
+)
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, is_time, to_epoch_ms
-from headerware.connect.data.validation import DATE, TIME, TIMESTAMP, is_instance
 from headerware.connect.errors import (
     ArgumentError,
     ConnectConfigError,
@@ -33,7 +41,7 @@ from headerware.connect.errors import (
 from headerware.connect.fields.paths import FieldPath, parse_path
 from headerware.connect.fields.rewrites import Change, Edits, Rewrite, kafka_rewrite, rewrite, rewrite_dict
 from headerware.connect.fields.structs import altered, require_map
-from headerware.connect.java.dates.date_format import DateFormat
+from headerware.connect.java.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.data.schema import Field
-    from headerware.connect.java.dates.zones import NamedZone
+    from headerware.connect.java.zones import NamedZone
 
 _Convert = Callable[[Any], Any]
 _FIELD: Final = "field"

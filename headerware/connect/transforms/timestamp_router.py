@@ -9,7 +9,7 @@ from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.fields.topics import new_topic
-from headerware.connect.java.dates.date_format import DateFormat
+from headerware.connect.java.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
 
@@ -28,7 +28,7 @@ class TimestampRouter(Transform):
 
     Args:
         config: ``topic.format``, in which ``${topic}`` and ``${timestamp}`` stand for the two, and
-            ``timestamp.format``, a pattern as :class:`~headerware.connect.java.dates.date_format.DateFormat`
+            ``timestamp.format``, a pattern as :class:`~headerware.connect.java.date_format.DateFormat`
             has it; times are in UTC.
         mode: strict refuses unknown placeholders, a format without any and bad patterns at once, takes
             ``${timestamp}`` in a topic's name for a part of the name, and refuses a name that no topic can

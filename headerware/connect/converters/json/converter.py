@@ -30,8 +30,7 @@ from headerware.connect.converters.json.parsing import REFUSALS, KafkaParser, St
 from headerware.connect.converters.json.reading import Read, Readers, refuse_too_many, widest_struct
 from headerware.connect.converters.json.schemas import SchemaReader, schema_text
 from headerware.connect.converters.json.writing import Write, Writers
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.data.schema import NULL, Schema, SchemaAndValue
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.modes import STRICT, Mode
 

@@ -10,9 +10,8 @@ from typing import Any, Final, NoReturn
 
 from headerware.connect.converters.json.defaults import default_of
 from headerware.connect.converters.json.reading_scalars import GIVES_NULL, scalars
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import Schema, Type, described
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.validation import described
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import STRICT, Mode
 

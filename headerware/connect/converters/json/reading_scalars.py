@@ -29,8 +29,7 @@ from headerware.connect.data.logical import (
     unscaled_of,
 )
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32, wrapped_int64
-from headerware.connect.data.schema import Schema, Type
-from headerware.connect.data.validation import DECIMAL
+from headerware.connect.data.schema import DECIMAL, Schema, Type
 from headerware.connect.errors import ConnectDataError, ConnectError
 from headerware.connect.modes import STRICT, Mode
 

@@ -13,9 +13,8 @@ from typing import Any, Final
 from headerware.connect.converters.json.defaults import default_of
 from headerware.connect.converters.json.reading import Readers
 from headerware.connect.converters.json.writing import Writers
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.numbers import Int32
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import Schema, SchemaBuilder, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError, SchemaBuilderError
 from headerware.connect.modes import STRICT, Mode
