@@ -102,6 +102,7 @@ class MaskField(StructTransform):
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
         self._mode: Final = (_StrictMode if mode == STRICT else _KafkaMode)(self.options)
+        self._of_dict: Final = self._mode.of_dict
 
     def apply(self, record: Any) -> Any:
         """Return the record with the fields masked; its schema stays, even where its struct has another."""
@@ -127,7 +128,7 @@ class MaskField(StructTransform):
             ConnectDataError: the value is not a dict, or a field cannot be masked.
         """
         del record
-        return self._mode.of_dict(require_map(value, _PURPOSE))
+        return self._of_dict(require_map(value, _PURPOSE))
 
     def plan(self, schema: Schema) -> Plan:
         """Return the plan for structs of a schema.
@@ -149,10 +150,14 @@ class _StrictMode:
             raise ConnectConfigError("expected fields, clobber.fields or randomize.fields; found none")
 
     def of_dict(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return rewrite_dict(fields, self._masks.root, lambda value, mask: mask.of_value(value))
+        return rewrite_dict(fields, self._masks.root, _masked)
 
     def of_schema(self, schema: Schema) -> Rewrite:
         return rewrite(schema, self._masks, _change, mode=STRICT, with_default=self._with_default)
+
+
+def _masked(value: Any, mask: _Mask) -> Any:
+    return mask.of_value(value)
 
 
 def _change(field: Field, mask: _Mask) -> Change:

@@ -88,7 +88,12 @@ class ValueToKey(PartTransform):
         struct = require_struct(value, "the key's fields")
         if self.mode == STRICT and not self._same(struct.schema, schema):
             raise another_schema(schema)
-        plan = self.planned(struct.schema)
+        try:
+            plan = self._plans[id(struct.schema)][1]
+        except KeyError:
+            plan = None
+        if plan is None:
+            plan = self.planned(struct.schema)
         made = record.with_part("key", plan.schema, plan.apply(struct, record))
         made.value_schema = struct.schema
         return made
