@@ -1,7 +1,7 @@
 r"""Names of topics, and texts with the topic in them: ``${topic}`` (KIP-66, in the strict mode).
 
-A backslash before it makes it plain text: ``\${topic}``. Any other ``${...}`` is refused, for it was meant to
-be filled in by somebody.
+A backslash before it makes it plain text: ``\${topic}``. Any other ``${...}`` is refused, for somebody meant
+it to be filled in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class TopicTemplate:
-    """Hold a text with or without ``${topic}`` in it.
+    """A text with or without ``${topic}`` in it.
 
     Args:
         text: the text as configured.
@@ -37,7 +37,7 @@ class TopicTemplate:
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: there is another placeholder in it.
+        ConnectConfigError: the text has another placeholder.
     """
 
     __slots__ = ("_parts", "constant")
@@ -45,13 +45,13 @@ class TopicTemplate:
     def __init__(self, text: str, mode: Mode, path: str) -> None:
         self._parts: Final = _parts(text, path) if mode == STRICT else [text]
         self.constant: Final[str | None] = self._parts[0] if len(self._parts) == 1 else None
-        """The text where no topic is in it."""
+        """The text, if it has no placeholder."""
 
     def of(self, topic: str | None) -> str:
         """Return the text for a topic.
 
         Raises:
-            ConnectDataError: it is in the text, and the record has none.
+            ConnectDataError: the text needs a topic, and the record has none.
         """
         if self.constant is not None:
             return self.constant
@@ -61,7 +61,7 @@ class TopicTemplate:
 
 
 def _parts(text: str, path: str) -> list[str]:
-    """Return what stands before, between and behind the placeholders."""
+    """Return the texts before, between and behind the placeholders."""
     parts, start = [""], 0
     for match in _PLACEHOLDER.finditer(text):
         backslashes, name = match.groups()
@@ -78,7 +78,7 @@ def _parts(text: str, path: str) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """Return the text that is configured for a text without placeholders."""
+    """Return a text with its placeholders escaped."""
     return _PLACEHOLDER.sub(lambda match: f"{match[1] * 2}\\${{{match[2]}}}", text)
 
 
@@ -88,15 +88,7 @@ def by_topic(template: TopicTemplate, make: Callable[[str], T]) -> BoundedCache[
 
 
 def new_topic(name: str, topic: str) -> str:
-    """Return the new name of a topic.
-
-    Args:
-        name: the new name.
-        topic: the old one, for the error.
-
-    Raises:
-        ConnectDataError: no topic of Kafka's can have the name.
-    """
+    """Return the new name of a topic; raise ConnectDataError if no topic can have it."""
     if _LEGAL.fullmatch(name) is None:
         raise ConnectDataError(f"no topic can have the new name {name!r} for topic {topic!r}")
     return name
@@ -107,10 +99,10 @@ def _is_legal(name: str) -> bool:
 
 
 def legal_topic(name: str) -> str:
-    """Return a topic's name that a record's contents gave.
+    """Return a topic's name that a record's contents chose.
 
     Raises:
-        ConnectDataError: Kafka does not take it, or has the topic for itself.
+        ConnectDataError: no topic can have it, or it is that of an internal topic of Kafka.
     """
     if not _is_legal(name):
         raise ConnectDataError(f"{_RULE}; the record gives something else")
@@ -118,14 +110,14 @@ def legal_topic(name: str) -> str:
 
 
 def legal_topic_option(name: str, path: str) -> str:
-    """Return a topic's name that is configured.
+    """Return a topic's name from the configuration.
 
     Args:
         name: the name.
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: Kafka does not take it, or has the topic for itself.
+        ConnectConfigError: no topic can have it, or it is that of an internal topic of Kafka.
     """
     if not _is_legal(name):
         raise ConnectConfigError(f"{_RULE}; found {name!r}", path=path)
@@ -133,11 +125,7 @@ def legal_topic_option(name: str, path: str) -> str:
 
 
 def topic_text(value: Any) -> str:
-    """Return the text of a value that is to be a topic's name, or a part of one.
-
-    Raises:
-        ConnectDataError: it is neither text nor an integer.
-    """
+    """Return the text of a value that chooses a topic; raise ConnectDataError if it is no text or integer."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

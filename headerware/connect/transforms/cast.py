@@ -174,7 +174,7 @@ class _StrictMode:
         return lambda value: None if value is None else cast(encode(schema, _time(value, schema)))
 
     def of_whole(self, schema: Schema, target: Type) -> tuple[Schema, _Convert]:
-        """Return what a schema becomes, and how its values get there."""
+        """Return the new schema of a whole value, and the function for the value."""
         cast, builder = self.compile(schema, target), SchemaBuilder(target)
         _describe(builder, schema, logical=False)
         return _with_null(builder, schema, cast), cast
@@ -187,7 +187,7 @@ class _StrictMode:
         return self._schemaless[target](value)
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return what a struct's schema becomes, and how its values get there."""
+        """Return the new schema of a struct, and the function for the struct."""
         return rewrite(schema, self._edits, self._change, mode=STRICT, with_default=self._with_default)
 
     def _change(self, field: Field, target: Type) -> Change:
@@ -225,7 +225,7 @@ class _KafkaMode:
         return encoded
 
     def of_whole(self, schema: Schema, target: Type) -> tuple[Schema, _Convert]:
-        """Return what a schema becomes, and how its values get there; even a name that is not true stays."""
+        """Return the new schema of a whole value, which keeps even a wrong name, and the function for it."""
         cast, builder = self.compile(schema, target), SchemaBuilder(target)
         _describe(builder, schema, logical=True)
         return _with_null(builder, schema, cast), cast
@@ -238,7 +238,7 @@ class _KafkaMode:
         return made
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return what a struct's schema becomes, and how its values get there."""
+        """Return the new schema of a struct, and the function for the struct."""
         return kafka_rewrite(
             schema,
             self._change,

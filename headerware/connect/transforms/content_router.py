@@ -40,10 +40,10 @@ class ContentRouter(Transform):
     """Send each record to the topic that it names itself.
 
     One of ``topic.field`` (of the value), ``topic.key.field``, ``topic.header`` and ``topic.expression`` says
-    what names it; ``topic.format`` what is made of that, where ``${routed}`` is it, and ``${topic}`` the
-    topic that the record comes with. What is missing, null or empty goes to ``topic.fallback`` where there
-    is one; else ``missing.or.null.behavior`` refuses it or keeps the topic that it has. A name that Kafka
-    does not take, or that begins with two underscores as Kafka's internal topics do, is refused.
+    where the name is read. ``topic.format`` is the new topic, in which ``${routed}`` is that name and
+    ``${topic}`` the record's own topic. A record without a name goes to ``topic.fallback``; without a
+    fallback, ``missing.or.null.behavior`` refuses the record or keeps its topic. A name that no topic can
+    have, or that begins with two underscores as Kafka's internal topics do, is refused.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(

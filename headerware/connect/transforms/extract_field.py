@@ -49,7 +49,7 @@ class ExtractField(PartTransform):
     r"""Replace a struct or dict by one of its fields; null stays null.
 
     In the strict mode ``a.b`` is the field b in a, ``a\.b`` the field named "a.b", and a dict without the
-    field is refused, for the null in its place would be a tombstone.
+    field is refused, for a null value would be a tombstone.
     """
 
     CONFIG: ClassVar[KeysByMode] = KeysByMode(
@@ -90,7 +90,7 @@ class ExtractField(PartTransform):
         """Return a field of a dict.
 
         Raises:
-            ConnectDataError: this is no dict; in the strict mode, it has no such field.
+            ConnectDataError: the value is not a dict; in the strict mode, it has no such field.
         """
         del record
         found = self._path.from_dict(require_map(value, _PURPOSE), ABSENT if self.mode == STRICT else None)
@@ -100,11 +100,11 @@ class ExtractField(PartTransform):
         return found
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how to read the field of structs of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             ArgumentError: there is no such field, in ``kafka_4_3``.
-            ConnectDataError: there is no such field, or something on the way is no struct.
+            ConnectDataError: there is no such field, or a step of the path is not a struct.
         """
         path, with_default, same, strict = self._path, self._with_default, self._same, self.mode == STRICT
         if strict:

@@ -44,7 +44,7 @@ class _Read(NamedTuple):
 class FieldToHeaders(PartTransform):
     """Add headers with the values of fields: one for each element of an array, else one.
 
-    ``fields`` are paths such as ``a.b``. What is missing or null is refused, or passed over with
+    ``fields`` are paths such as ``a.b``. A field that is missing or null is refused, or skipped with
     ``skip.missing.or.null=true``. Moved fields leave the value. A tombstone stays as it is.
     """
 
@@ -110,7 +110,7 @@ class FieldToHeaders(PartTransform):
         """Return the dict, perhaps without the fields, and the headers.
 
         Raises:
-            ConnectDataError: it is no dict, or a field is missing or null, and that is an error.
+            ConnectDataError: the value is not a dict, or a field is missing or null and not to be skipped.
         """
         del record
         made, headers = require_map(value, _PURPOSE), []
@@ -128,10 +128,10 @@ class FieldToHeaders(PartTransform):
         return made, headers
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how headers are made of the structs of a schema; what it gives is the struct and the headers.
+        """Return the plan for the values of a schema; its function returns the struct and the headers.
 
         Raises:
-            ConnectDataError: it is no struct's, or has no such field, and that is an error.
+            ConnectDataError: the schema is not a struct's, or has no such field.
         """
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for {_PURPOSE}, found {schema.type.value}")

@@ -62,8 +62,8 @@ class Flatten(PartTransform):
         """Return a flat dict.
 
         Raises:
-            ConnectDataError: this is no dict, or holds a value of an unknown class.
-            ValueClassError: a name is no text, in ``kafka_4_3``.
+            ConnectDataError: the value is not a dict, or holds a value of an unknown class.
+            ValueClassError: a name is not text, in ``kafka_4_3``.
         """
         del record
         made: dict[Any, Any] = {}
@@ -102,7 +102,7 @@ class Flatten(PartTransform):
             raise ConnectDataError(f"a value of class {type(value).__name__} cannot stay in field {name!r}")
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how to flatten structs of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: there is a map in it.

@@ -92,7 +92,7 @@ class Hash(PartTransform):
                 self.options[name] = _HIDDEN
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return the record as it is where nothing in it is to be hashed.
+        """Return the record as it is, unless its whole key or value is to be hashed.
 
         Raises:
             ConnectDataError: a null is to be hashed, and that is an error.
@@ -120,7 +120,7 @@ class Hash(PartTransform):
         return rewrite_dict(fields, self._edits.root, self._hashed_field)
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how values of a schema are hashed.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: a field is missing, or cannot be hashed.
@@ -198,7 +198,7 @@ def _utf8(value: str, where: str) -> bytes:
 
 
 def _text_schema(schema: Schema, where: str) -> Schema:
-    """Return the schema of a field's digest; a name, such as of a UUID, holds for it no more."""
+    """Return the schema of a field's digest; a name, such as that of a UUID, would not be true of it."""
     if schema.type not in _TYPES or (schema.name is not None and schema.type is not Type.STRING):
         raise ConnectDataError(f"expected text, bytes or an integer to hash for {where}, found {schema}")
     if schema.type is Type.STRING and schema.name is None and schema.default is None:

@@ -33,9 +33,9 @@ _PURPOSE: Final = "fields that become headers"
 class HeaderFrom(PartTransform):
     """Add a header for each of some fields, behind those that are there.
 
-    A field without a schema gives a header without one. In the strict mode ``a.b`` is the field b in a, a
-    field that a schema lacks is refused, and one that a dict lacks gives no header; ``kafka_4_3`` gives a
-    null header for that.
+    The field of a dict becomes a header without a schema. In the strict mode ``a.b`` is the field b in a, a
+    field that a schema lacks is refused, and for one that a dict lacks there is no header; in ``kafka_4_3``
+    there is a null header.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
@@ -78,7 +78,7 @@ class HeaderFrom(PartTransform):
         self._edits: Final = Edits([(path, True) for path in moved], "fields")
 
     def apply(self, record: Any) -> Any:
-        """Return the record with the headers, and without the fields where they move.
+        """Return the record with the headers, and without the fields if they move.
 
         Raises:
             ConnectDataError: the key or value is null or has no fields, or a field has a null that it must
@@ -97,7 +97,7 @@ class HeaderFrom(PartTransform):
         return self._with(record, plan.schema, *plan.apply(struct, record))
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what a struct of a schema becomes, and which headers it gives.
+        """Return the plan for the values of a schema; its function returns the struct and the headers.
 
         Raises:
             ConnectDataError: in the strict mode, there is no such field.
@@ -166,7 +166,7 @@ class HeaderFrom(PartTransform):
 
 
 def _drop(_field: Field, _edit: bool) -> None:  # noqa: FBT001 - what an edit is here
-    """Say that nothing becomes of a field that moves."""
+    """Drop a field that moves."""
 
 
 def _raising(name: str) -> Take:

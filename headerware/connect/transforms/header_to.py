@@ -127,7 +127,7 @@ class HeaderTo(PartTransform):
         self._shapes: Final[BoundedCache[tuple[Any, ...], Schema]] = BoundedCache(_MAX_SHAPES)
 
     def apply(self, record: Any) -> Any:
-        """Return the record with the fields, and without the headers where they move.
+        """Return the record with the fields, and without the headers if they move.
 
         Raises:
             ConnectDataError: the key or value is null or has no fields, a header is missing or there is more
@@ -201,7 +201,7 @@ class HeaderTo(PartTransform):
             raise ConnectDataError(f"there is a field {name!r} already; existing=replace would replace it")
 
     def _shape(self, schema: Schema, added: list[_Added]) -> Schema:
-        """Return the schema with the fields; the same object for the same ones, for what comes behind."""
+        """Return the schema with the fields: the same object for the same fields, so that plans are found."""
         key = (schema, *((name, own) for name, own, _ in added))
         found = self._shapes.get(key)
         if found is None:

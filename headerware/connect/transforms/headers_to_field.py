@@ -94,7 +94,7 @@ class HeadersToField(PartTransform):
         """Return the dict with the fields.
 
         Raises:
-            ConnectDataError: it is no dict, or has a field of the name.
+            ConnectDataError: the value is not a dict, or has a field of the name.
         """
         made = dict(require_map(value, "fields of headers"))
         for header, field in self._names:
@@ -104,10 +104,10 @@ class HeadersToField(PartTransform):
         return made
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what the structs of a schema become.
+        """Return the plan for the values of a schema.
 
         Raises:
-            ConnectDataError: it is no struct's, or has a field of the name.
+            ConnectDataError: the schema is not a struct's, or has a field of the name.
         """
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for fields of headers, found {schema.type.value}")

@@ -89,7 +89,7 @@ class HoistField(PartTransform):
         return {self._field.name: value}
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how to wrap values of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             SchemaBuilderError: the field has no name, in ``kafka_4_3``.

@@ -148,7 +148,7 @@ class InsertField(StructTransform):
         """Return a copy of a dict with the fields in it; one whose fact is null is left out.
 
         Raises:
-            ConnectDataError: this is no dict; in the strict mode, a field is there already.
+            ConnectDataError: the value is not a dict; in the strict mode, a field is there already.
         """
         made = dict(require_map(value, "the insertion of fields"))
         strict = self.mode == STRICT
@@ -164,7 +164,7 @@ class InsertField(StructTransform):
         return made
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how structs of a schema get the fields.
+        """Return the plan for the values of a schema.
 
         Raises:
             SchemaBuilderError: a field is there already, or has no name.

@@ -58,7 +58,7 @@ _SCHEMAS: Final[dict[type, Schema]] = {
 
 
 class _Copied(NamedTuple):
-    """A part of the key, and its name in the value; the whole key where there is no path."""
+    """A part of the key, and its name in the value; without a path it is the whole key."""
 
     path: FieldPath | None
     name: str
@@ -186,7 +186,7 @@ class KeyToValue(Transform):
     def _part(
         self, key_schema: Schema | None, path: FieldPath | None
     ) -> tuple[Schema | None, Callable[[Any], Any]]:
-        """Return the schema of a part of keys, and what reads it; no schema where it is passed over."""
+        """Return the schema of a part of the key, None to skip it, and the function that reads it."""
         if key_schema is None or (path is not None and key_schema.type is not Type.STRUCT):
             if key_schema is None and self._skips:
                 return None, _itself
@@ -230,7 +230,7 @@ def _itself(key: Any) -> Any:
 
 
 def _schema_of(record: Any) -> Schema | None:
-    """Return the schema of a record's key, where need be of its class; None for a null without one."""
+    """Return the schema of a record's key, inferred from its class if need be; None for a null."""
     key = record.key
     if isinstance(key, Struct):
         return key.schema

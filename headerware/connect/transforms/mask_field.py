@@ -131,7 +131,7 @@ class MaskField(StructTransform):
         return self._of_dict(require_map(value, _PURPOSE))
 
     def plan(self, schema: Schema) -> Plan:
-        """Return the plan for structs of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: there is no such field, or its values cannot be masked.
@@ -225,25 +225,13 @@ _EPOCH: Final = from_epoch_ms(0)
 
 
 class _Mask(Protocol):
-    """Hide values."""
+    """Hide values, or raise ConnectDataError."""
 
     def of_value(self, value: Any) -> Any:
-        """Return what takes the place of a value without a schema; null stays null.
-
-        Raises:
-            ConnectDataError: it cannot be masked.
-        """
+        """Return the mask of a value without a schema; null stays null."""
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
-        """Return a function that does so for values of a schema.
-
-        Args:
-            schema: the schema.
-            name: the field's name, for errors.
-
-        Raises:
-            ConnectDataError: they cannot be masked.
-        """
+        """Return the function that masks the values of a schema; the field's name is for errors."""
 
 
 _BLANK: Final[dict[type, Callable[[], Any]]] = {
@@ -266,9 +254,9 @@ _BLANK: Final[dict[type, Callable[[], Any]]] = {
     tuple: list,
     dict: dict,
 }
-"""By class, what has nothing in it; lists and dicts are made anew, for they may be changed later."""
+"""By class, the empty value; lists and dicts are made anew, for they may be changed later."""
 _CONTAINERS: Final[dict[type, Callable[[], Any]]] = {list: list, tuple: list, dict: dict}
-"""Those of which there may be subclasses, such as an OrderedDict."""
+"""The containers, which may be of subclasses such as an OrderedDict."""
 _OF_TYPE: Final[dict[Type, type]] = {
     Type.INT8: Int8,
     Type.INT16: Int16,
@@ -291,10 +279,9 @@ def _class_of(schema: Schema) -> type | None:
 
 
 class _BlankMask:
-    """Replace values by zero, false, or what is empty."""
+    """Replace values by zero, false, or an empty text, list or dict."""
 
     def of_value(self, value: Any) -> Any:
-        """Return what takes the place of a value without a schema."""
         if value is None:
             return None
         make = _BLANK.get(type(value)) or next(
@@ -305,7 +292,6 @@ class _BlankMask:
         return make()
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
-        """Return a function that does so for values of a schema."""
         kind = _class_of(schema)
         if kind is None:
             raise ConnectDataError(f"field {name!r} is a struct; name the fields in it that are to be masked")
@@ -317,18 +303,13 @@ class _BlankMask:
 
 
 class _TextMask:
-    """Replace values by what a text says, in their own types.
-
-    Args:
-        text: the text.
-    """
+    """Replace values by a configured text, converted to their types."""
 
     def __init__(self, text: str) -> None:
         self._text: Final = text
         self._known: dict[type, Any] = {}
 
     def of_value(self, value: Any) -> Any:
-        """Return what takes the place of a value without a schema."""
         if value is None:
             return None
         kind = type(value)
@@ -338,7 +319,6 @@ class _TextMask:
         return mask
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
-        """Return a function that does so for values of a schema."""
         mask = _converted(self._text, _class_of(schema), f"field {name!r}")
         if schema.name == DECIMAL:
             mask = _rescaled(mask, _scale(schema, name), name)
@@ -445,25 +425,19 @@ _UPPER: Final = _LOWER.upper()
 _SEPARATORS: Final = frozenset(" -_.:/,@+()")
 _CENTURY_DAYS: Final = 36_525
 _ABOVE: Final[dict[type, int]] = {Int8: 1 << 7, Int16: 1 << 15, Int32: 1 << 31, int: 1 << 63}
-"""What is too large for a class; of larger numbers the count of bits is kept, not that of decimal digits."""
+"""The first number too large for a class; of still larger ones the count of bits is kept, not of digits."""
 
 
 class _RandomMask:
-    """Replace values by random ones."""
+    """Replace values by random ones of the same type and shape."""
 
     def of_value(self, value: Any) -> Any:
-        """Return a random value like one without a schema; null stays null.
-
-        Raises:
-            ConnectDataError: there is none like it.
-        """
         try:
             return _like(value, None)
         except RecursionError:
             raise ConnectDataError("a value with so many levels in it cannot be made random") from None
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
-        """Return a function that does so for values of a schema."""
         del name
         return lambda value: _like(value, schema)
 

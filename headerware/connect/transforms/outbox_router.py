@@ -67,8 +67,8 @@ class OutboxRouter(Transform):
     The row's id becomes the header ``id``, ``aggregateid`` the key, ``payload`` the value, ``aggregatetype``
     the topic; the keys name other columns. Further columns go to headers, to an envelope around the payload,
     or choose the partition. Tombstones and deleted rows are dropped; changes that are neither are logged and
-    dropped, or refused. What is no change event, such as a heartbeat, stays as it is. Values without schemas
-    are taken, too, where they are dicts with ``op`` and ``after``.
+    dropped, or refused. A record that is not a change event, such as a heartbeat, stays as it is. Values
+    without schemas are taken, too, if they are dicts with ``op`` and ``after``.
 
     Unlike Debezium's, the name of an envelope's schema follows the row's topic, not the first one's, and a
     topic that Kafka does not take is refused.
@@ -161,10 +161,10 @@ class OutboxRouter(Transform):
         self._plans: Final[BoundedCache[int, tuple[Schema, _StructRows]]] = BoundedCache(MAX_PLANS)
 
     def apply(self, record: Any) -> Any:
-        """Return the event of a row, or None where it brings none.
+        """Return the event of a row, or None if it has none.
 
         Raises:
-            ConnectDataError: the row lacks a column, or the change is none that an outbox has.
+            ConnectDataError: the row lacks a column, or the change is not one of an outbox.
         """
         value = record.value
         if value is None:
@@ -221,7 +221,7 @@ def _is_change(record: Any) -> bool:
 
 
 def _routing(regex: str, text: str) -> Callable[[str], str]:
-    """Return what makes the topic of the column that chooses it."""
+    """Return the function from the column that chooses the topic to the topic."""
     pattern = java_pattern(regex, path="route.topic.regex")
     try:
         replace = replacement(pattern, text)
@@ -236,19 +236,11 @@ def _routing(regex: str, text: str) -> Callable[[str], str]:
 
 
 _ID_HEADER: Final = "id"
-"""The header that has the event's id."""
 _PAYLOAD: Final = "payload"
-"""The payload's field in an envelope."""
 
 
 class _Placed(NamedTuple):
-    """A further column, and where it goes.
-
-    Args:
-        column: the column.
-        placement: where to.
-        alias: what it is called there.
-    """
+    """A further column, where it goes, and its name there."""
 
     column: str
     placement: _Placement
@@ -270,7 +262,7 @@ def _placed(text: str) -> _Placed:
 
 
 class _Columns(NamedTuple):
-    """The columns of an outbox table, and what is done with the payload."""
+    """The columns of an outbox table, and how to treat the payload."""
 
     id: str
     key: str
@@ -317,27 +309,19 @@ class _Event(NamedTuple):
 
 
 def _no_unit(name: str) -> ConnectDataError:
-    """Make the error for a timestamp whose unit nothing says."""
+    """Return the error for a timestamp whose unit is not known."""
     return ConnectDataError(f"the column {name!r} has no schema that says the unit of its timestamps")
 
 
 def _text_of(value: Any, name: str) -> str:
-    """Return the text of a column.
-
-    Raises:
-        ConnectDataError: it is none.
-    """
+    """Return a column's value, or raise ConnectDataError if it is not text."""
     if not isinstance(value, str):
         raise ConnectDataError(f"expected a text in the column {name!r}, found {type(value).__name__}")
     return value
 
 
 def _partition_of(value: Any) -> int | None:
-    """Return the partition that a column chooses; None where it chooses none.
-
-    Raises:
-        ConnectDataError: it is no partition's number.
-    """
+    """Return the partition that a column chooses, or None; raise ConnectDataError if it is no such number."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -362,19 +346,11 @@ _UNITS: Final[dict[str, Callable[[Any], int]]] = {
     "io.debezium.time.NanoTimestamp": lambda value: int(value) // 1_000_000,
     TIMESTAMP: to_epoch_ms,
 }
-"""Gives milliseconds, by the names of the schemas that say the unit."""
+"""The functions to milliseconds, by the names of the schemas that say the unit."""
 
 
 class _StructRows:
-    """Read rows of one schema.
-
-    Args:
-        names: the columns.
-        schema: the schema of the changes.
-
-    Raises:
-        ConnectDataError: a column is missing, or of a type that it cannot have.
-    """
+    """Read the rows of changes of one schema, or raise ConnectDataError if it lacks a column."""
 
     def __init__(self, names: _Columns, schema: Schema) -> None:
         after = schema.by_name.get("after")
@@ -398,11 +374,7 @@ class _StructRows:
         self._envelopes: Final = lru_cache(_MAX_ENVELOPES)(self._envelope)
 
     def event(self, change: Struct) -> _Event:
-        """Return the event of a change.
-
-        Raises:
-            ConnectDataError: there is no row, or a column is null that may not be.
-        """
+        """Return the event of a change; raise ConnectDataError if it has no row, or lacks a column."""
         change = self._same.struct(change, self._change, "a change of an outbox table")
         row = self._same.struct(change.get(self._after), self._row, "the row of an outbox table")
         routed_by = _text_of(row.get(self._routed_by), self._routed_by.name)
@@ -492,21 +464,13 @@ def _envelope_name(row: str | None, routed_by: str) -> str:
 
 
 class _DictRows:
-    """Read rows without a schema.
-
-    Args:
-        names: the columns.
-    """
+    """Read rows without a schema."""
 
     def __init__(self, names: _Columns) -> None:
         self._names: Final = names
 
     def event(self, change: Any) -> _Event:
-        """Return the event of a change.
-
-        Raises:
-            ConnectDataError: there is no row, or it lacks a column.
-        """
+        """Return the event of a change; raise ConnectDataError if it has no row, or lacks a column."""
         names, row = self._names, require_map(change["after"], "the row of an outbox table")
         placed = [each for each in names.additional if names.refuses_missing or each.column in row]
         headers = [(_ID_HEADER, names.id)] + [

@@ -87,7 +87,7 @@ class RegexRouter(Transform):
 
 
 def _replacement(pattern: JavaPattern, text: str | None, mode: Mode) -> Replacement:
-    """Read the replacement; ``kafka_4_3`` says what is wrong with it at the first record."""
+    """Return the replacement; in ``kafka_4_3`` a wrong one is an error at the first record."""
     problem: ArgumentError | NullValueError = NullValueError("there is no replacement")
     try:
         if text is not None:

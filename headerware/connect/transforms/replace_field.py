@@ -84,17 +84,17 @@ class ReplaceField(StructTransform):
         )
 
     def schemaless(self, value: Any, record: Any) -> dict[Any, Any]:
-        """Return a dict of what is left.
+        """Return a dict of the fields that are left.
 
         Raises:
-            ConnectDataError: this is no dict, or two fields would get one name.
-            ValueClassError: a name is no text, in ``kafka_4_3``.
+            ConnectDataError: the value is not a dict, or two fields would get one name.
+            ValueClassError: a name is not text, in ``kafka_4_3``.
         """
         del record
         return self._choice.of_dict(require_map(value, "the choice of fields"))
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what is left of structs of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: there is no such field.
@@ -105,7 +105,7 @@ class ReplaceField(StructTransform):
 
 
 class _Node:
-    """One step of the paths: what is said of the field here, and of those in it."""
+    """One step of the paths: what to do to the field here, and to the fields in it."""
 
     __slots__ = ("children", "excluded", "included", "nested", "renamed", "selects", "text")
 
@@ -113,20 +113,20 @@ class _Node:
         self.text: str = text
         self.children: dict[str, _Node] = {}
         self.nested: dict[str, FieldPath] = {}
-        """The paths of several steps that lead on from here, by their text with the dots in it."""
+        """The paths of several steps from here on, by their steps joined with dots."""
         self.excluded: bool = False
         self.included: bool = False
         self.selects: bool = False
-        """Whether fields in it are included, so that the others are not."""
+        """Whether only some of the fields in it are included."""
         self.renamed: NewField | None = None
 
 
 class _StrictMode:
-    """Hold what to drop, keep and rename.
+    """Drop, keep and rename fields by their paths.
 
     Args:
         exclude: the paths of the fields to drop.
-        include: the paths of those to keep; all where there are none.
+        include: the paths of those to keep; all if there are none.
         renames: paths and new names.
         with_default: whether nulls become their field's default.
 
@@ -191,19 +191,19 @@ class _StrictMode:
         return way
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return a dict of what is left.
+        """Return a dict of the fields that are left.
 
         Raises:
-            ConnectDataError: two fields would get one name, a required one is null, or something on the way
-                is no dict.
+            ConnectDataError: two fields would get one name, a required one is null, or a step of a path
+                is not a dict.
         """
         return _dict_of(value, self._root, "")
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Say what is left of structs of a schema.
+        """Return the new schema of a struct, and the function for the struct.
 
         Raises:
-            ConnectDataError: there is no such field, or something on the way is no struct.
+            ConnectDataError: there is no such field, or a step of the path is not a struct.
             SchemaBuilderError: two fields would get one name.
         """
         for place in self._paths:
@@ -289,11 +289,14 @@ _LOAD: Final = 0.75
 
 
 class _KafkaMode:
-    """Hold what to drop, keep and rename.
+    """Drop, keep and rename fields by their names, as Kafka does.
+
+    Kafka finds the old name of a field by looking up the new one, even for a field that was not renamed but
+    has that name: then it takes the value of the other field, or fails if there is none.
 
     Args:
         exclude: the fields to drop.
-        include: the fields to keep; all where there are none.
+        include: the fields to keep; all if there are none.
         renames: old and new names; the last one of an old name counts.
         with_default: whether nulls become their field's default.
     """
@@ -316,10 +319,10 @@ class _KafkaMode:
         return name not in self._exclude and (not self._include or name in self._include)
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return a dict of what is left; the last one of two fields with one name counts.
+        """Return a dict of the fields that are left; the last one of two fields with one name counts.
 
         Raises:
-            ValueClassError: a name is no text.
+            ValueClassError: a name is not text.
         """
         made: dict[Any, Any] = {}
         for name, item in value.items():
@@ -330,7 +333,7 @@ class _KafkaMode:
         return made
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Say what is left of structs of a schema.
+        """Return the new schema of a struct, and the function for the struct.
 
         Raises:
             SchemaBuilderError: two fields would get one name.

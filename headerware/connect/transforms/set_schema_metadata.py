@@ -82,7 +82,7 @@ class SetSchemaMetadata(PartTransform):
         raise ConnectDataError("expected a value with a schema to name, found one without")
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what becomes of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: this schema cannot be named.

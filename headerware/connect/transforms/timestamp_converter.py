@@ -181,7 +181,7 @@ class _Converters(ABC):
         return convert(value)
 
     def of_whole(self, schema: Schema) -> tuple[Schema, _Convert]:
-        """Return what a schema becomes, and how its values get there."""
+        """Return the new schema of a whole value, and the function for the value."""
         made = _TARGETS[self._target]
         return altered(made, optional=True) if schema.optional else made, self._converter(_form(schema))
 
@@ -191,7 +191,7 @@ class _Converters(ABC):
 
     @abstractmethod
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return what a struct's schema becomes, and how its values get there."""
+        """Return the new schema of a struct, and the function for the struct."""
 
     def _converter(self, source: str) -> _Convert:
         """Return the function that converts from one form; null stays null."""
@@ -240,7 +240,7 @@ class _KafkaMode(_Converters):
         try:
             return Change(field.name, *self.of_whole(field.schema))
         except ConnectError:
-            # That the field is no point in time matters with the first value only, null as it may be.
+            # A field that is not a point in time is an error at the first value only, even if that is null.
             made = altered(_TARGETS[self._target], optional=field.schema.optional)
             return Change(field.name, made, lambda _: _form(field.schema))
 
@@ -294,7 +294,7 @@ class _StrictMode(_Converters):
         return Change(field.name, *self.of_whole(field.schema))
 
     def of_whole(self, schema: Schema) -> tuple[Schema, _Convert]:
-        """Return what a schema becomes; its default and its description, which Kafka loses, stay."""
+        """Return the new schema, with the default and doc that Kafka loses, and the function for a value."""
         made, convert = super().of_whole(schema)
         if schema.default is not None or schema.doc is not None:
             made = altered(made, default=convert(schema.default), doc=schema.doc)
@@ -340,7 +340,7 @@ def _date_format(pattern: str | None, target: str, mode: Mode) -> DateFormat | N
 
 
 def _form(schema: Schema) -> str:
-    """Return the form that values of a schema have; raise ConnectError if they are no points in time."""
+    """Return the form that values of a schema have; raise ConnectError if they are not points in time."""
     form = _LOGICAL.get(schema.name or "") or _BY_TYPE.get(schema.type)
     if form is None:
         raise ConnectError(

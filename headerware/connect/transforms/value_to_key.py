@@ -124,7 +124,7 @@ class ValueToKey(PartTransform):
         return next(iter(key.values())) if self._bare else key
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how structs of a schema make keys.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: there is no such field.
