@@ -22,7 +22,7 @@ from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.headers_to_field import OPERATION
+from headerware.connect.transforms.keys import OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

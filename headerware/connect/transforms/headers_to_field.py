@@ -20,22 +20,12 @@ from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.keys import OPERATION, PRIMITIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.modes import Mode
-
-PRIMITIVES: Final = {kind.value: kind for kind in Type if kind.is_primitive}
-"""The types of single values, by their names."""
-OPERATION: Final = ConfigKey(
-    name="operation",
-    type="STRING",
-    importance="HIGH",
-    check=one_of("copy", "move"),
-    doc="Whether what is read stays where it was.",
-)
-"""The key that says whether to copy or to move, as in HeaderFrom."""
 
 
 class HeadersToField(PartTransform):

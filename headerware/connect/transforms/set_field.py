@@ -23,7 +23,7 @@ from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.headers_to_field import PRIMITIVES
+from headerware.connect.transforms.keys import PRIMITIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
