@@ -153,8 +153,8 @@ class OutboxRouter(Transform):
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
         options = self.options
-        self._names: Final = _Columns.of(options)
-        self._dicts: Final = _DictRows(self._names)
+        self._columns: Final = _Columns.of(options)
+        self._dicts: Final = _DictRows(self._columns)
         self._route: Final = _routing(options["route.topic.regex"], options["route.topic.replacement"])
         self._tombstones: Final[bool] = options["route.tombstone.on.empty.payload"]
         self._invalid: Final[int | None] = _LEVELS.get(options["table.op.invalid.behavior"])
@@ -188,7 +188,7 @@ class OutboxRouter(Transform):
         known = self._plans.get(id(schema))
         if known is not None:
             return known[1]
-        rows = _StructRows(self._names, schema)
+        rows = _StructRows(self._columns, schema)
         self._plans[id(schema)] = (schema, rows)
         return rows
 
@@ -352,20 +352,20 @@ _UNITS: Final[dict[str, Callable[[Any], int]]] = {
 class _StructRows:
     """Read the rows of changes of one schema, or raise ConnectDataError if it lacks a column."""
 
-    def __init__(self, names: _Columns, schema: Schema) -> None:
+    def __init__(self, columns: _Columns, schema: Schema) -> None:
         after = schema.by_name.get("after")
         if after is None or after.schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a change with a row in its field 'after', found {schema}")
-        self._names: Final = names
+        self._columns: Final = columns
         self._same: Final = SameSchemas()
         self._change: Final = schema
         self._after: Final = after
         self._row: Final = after.schema
-        self._id: Final = self._field(names.id)
-        self._key: Final = self._field(names.key)
-        self._payload: Final = self._field(names.payload)
-        self._routed_by: Final = self._field(names.routed_by, Type.STRING)
-        self._version: Final = None if names.version is None else self._field(names.version, Type.INT32)
+        self._id: Final = self._field(columns.id)
+        self._key: Final = self._field(columns.key)
+        self._payload: Final = self._field(columns.payload)
+        self._routed_by: Final = self._field(columns.routed_by, Type.STRING)
+        self._version: Final = None if columns.version is None else self._field(columns.version, Type.INT32)
         self._timestamp: Final = self._timestamps()
         self._placed: Final = self._additional()
         self._partitions: Final = [
@@ -389,7 +389,7 @@ class _StructRows:
             routed_by=routed_by,
             partition=_partition_of(row.get(self._partitions[-1])) if self._partitions else None,
             key=SchemaAndValue(self._key.schema, row.get(self._key)),
-            value=self._enveloped(payload, row, routed_by) if self._names.has_envelope else payload,
+            value=self._enveloped(payload, row, routed_by) if self._columns.has_envelope else payload,
             is_empty=_is_empty(payload.value),
             timestamp=self._timestamp(change, row),
             headers=headers,
@@ -406,14 +406,14 @@ class _StructRows:
         return field
 
     def _additional(self) -> list[tuple[_Placed, Field]]:
-        names = self._names
+        columns = self._columns
         kept = [
-            each for each in names.additional if names.refuses_missing or each.column in self._row.by_name
+            each for each in columns.additional if columns.refuses_missing or each.column in self._row.by_name
         ]
         return [(each, self._field(each.column)) for each in kept]
 
     def _timestamps(self) -> Callable[[Struct, Struct], int | None]:
-        own = None if self._names.timestamp is None else self._field(self._names.timestamp)
+        own = None if self._columns.timestamp is None else self._field(self._columns.timestamp)
         captured = self._change.by_name.get("ts_ms")
         unit = None
         if own is not None and own.schema.type is Type.INT64:
@@ -431,9 +431,9 @@ class _StructRows:
         return read
 
     def _expanded(self, payload: Any) -> SchemaAndValue:
-        if self._names.expands and isinstance(payload, str):
+        if self._columns.expands and isinstance(payload, str):
             try:
-                return expanded(payload, self._names.payload, keeps_nulls=self._names.keeps_nulls)
+                return expanded(payload, self._columns.payload, keeps_nulls=self._columns.keeps_nulls)
             except NotExpandableError:
                 _warn_of_payload()
         return SchemaAndValue(self._payload.schema, payload)
@@ -466,28 +466,28 @@ def _envelope_name(row: str | None, routed_by: str) -> str:
 class _DictRows:
     """Read rows without a schema."""
 
-    def __init__(self, names: _Columns) -> None:
-        self._names: Final = names
+    def __init__(self, columns: _Columns) -> None:
+        self._columns: Final = columns
 
     def event(self, change: Any) -> _Event:
         """Return the event of a change; raise ConnectDataError if it has no row, or lacks a column."""
-        names, row = self._names, require_map(change["after"], "the row of an outbox table")
-        placed = [each for each in names.additional if names.refuses_missing or each.column in row]
-        headers = [(_ID_HEADER, names.id)] + [
+        columns, row = self._columns, require_map(change["after"], "the row of an outbox table")
+        placed = [each for each in columns.additional if columns.refuses_missing or each.column in row]
+        headers = [(_ID_HEADER, columns.id)] + [
             (each.alias, each.column) for each in placed if each.placement == "header"
         ]
         partitions = [_column(row, each.column) for each in placed if each.placement == "partition"]
-        payload = self._payload(_column(row, names.payload))
+        payload = self._payload(_column(row, columns.payload))
         value = payload
-        if names.has_envelope:
+        if columns.has_envelope:
             value = {_PAYLOAD: payload}
             value |= {
                 each.alias: _column(row, each.column) for each in placed if each.placement == "envelope"
             }
         return _Event(
-            routed_by=_text_of(_column(row, names.routed_by), names.routed_by),
+            routed_by=_text_of(_column(row, columns.routed_by), columns.routed_by),
             partition=_partition_of(partitions[-1]) if partitions else None,
-            key=SchemaAndValue(None, _column(row, names.key)),
+            key=SchemaAndValue(None, _column(row, columns.key)),
             value=SchemaAndValue(None, value),
             is_empty=_is_empty(payload),
             timestamp=self._timestamp(change, row),
@@ -495,7 +495,7 @@ class _DictRows:
         )
 
     def _payload(self, payload: Any) -> Any:
-        if not self._names.expands or not isinstance(payload, str):
+        if not self._columns.expands or not isinstance(payload, str):
             return payload
         try:
             return parsed(payload)
@@ -504,13 +504,13 @@ class _DictRows:
             return payload
 
     def _timestamp(self, change: dict[str, Any], row: dict[str, Any]) -> int | None:
-        found = None if self._names.timestamp is None else _column(row, self._names.timestamp)
+        found = None if self._columns.timestamp is None else _column(row, self._columns.timestamp)
         if found is None:
             found = change.get("ts_ms")
             return found if type(found) is int else None
         if isinstance(found, datetime | Instant):
             return to_epoch_ms(found)
-        raise _no_unit(self._names.timestamp or "")
+        raise _no_unit(self._columns.timestamp or "")
 
 
 def _column(row: dict[str, Any], name: str) -> Any:
