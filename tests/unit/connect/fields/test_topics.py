@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.topic_text import ByTopic, TopicText, literal
+from headerware.connect.fields.topics import TopicTemplate, by_topic, literal
 
 
-class TestTopicText:
+class TestTopicTemplate:
     @pytest.mark.parametrize(
         ("text", "filled"),
         [
@@ -24,22 +24,22 @@ class TestTopicText:
         ],
     )
     def test_holds_the_topic(self, text: str, filled: str) -> None:
-        assert TopicText(text, "strict", "name").of("orders") == filled
+        assert TopicTemplate(text, "strict", "name").of("orders") == filled
 
     def test_is_plain_text_in_kafka_4_3(self) -> None:
-        assert TopicText("${topic}", "kafka_4_3", "name").of("orders") == "${topic}"
+        assert TopicTemplate("${topic}", "kafka_4_3", "name").of("orders") == "${topic}"
 
     def test_refuses_other_placeholders(self) -> None:
         with pytest.raises(ConnectConfigError, match="no placeholder"):
-            TopicText("${env:HOME}", "strict", "name")
+            TopicTemplate("${env:HOME}", "strict", "name")
 
     def test_refuses_a_record_without_a_topic(self) -> None:
         with pytest.raises(ConnectDataError, match="topic"):
-            TopicText("${topic}", "strict", "name").of(None)
+            TopicTemplate("${topic}", "strict", "name").of(None)
 
     @given(st.text(st.sampled_from("a\\${}topic")))
     def test_is_what_a_literal_says(self, text: str) -> None:
-        assert TopicText(literal(text), "strict", "name").constant == text
+        assert TopicTemplate(literal(text), "strict", "name").constant == text
 
 
 class TestByTopic:
@@ -50,12 +50,12 @@ class TestByTopic:
             made.append(text)
             return text
 
-        by_topic = ByTopic(TopicText("n.${topic}", "strict", "name"), make)
-        assert [by_topic.of(topic) for topic in ("a", "b", "a")] == ["n.a", "n.b", "n.a"]
+        cache = by_topic(TopicTemplate("n.${topic}", "strict", "name"), make)
+        assert [cache[topic] for topic in ("a", "b", "a")] == ["n.a", "n.b", "n.a"]
         assert made == ["n.a", "n.b"]
 
     def test_forgets_topics_rather_than_fill_the_memory(self) -> None:
-        by_topic = ByTopic(TopicText("${topic}", "strict", "name"), str)
+        cache = by_topic(TopicTemplate("${topic}", "strict", "name"), str)
         for number in range(3000):
-            by_topic.of(str(number))
-        assert len(by_topic._made) <= 1024
+            cache[str(number)]
+        assert len(cache) <= 1024

@@ -7,7 +7,7 @@
     array                 an optional array of what its elements have in common; an empty one has no schema
     null                  no schema, or optional bytes
 
-What has no schema is left out of its struct. A text that this cannot be done to gives nothing at all.
+A field without a schema is left out of its struct. A text that cannot be expanded is refused as a whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headerware.connect.data.schema import (
 )
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,14 +42,14 @@ _DEPTH: Final = 64
 
 
 class NotExpandableError(ValueError):
-    """A text that is no JSON, or JSON that no schema describes."""
+    """The text is not JSON, or is JSON that no schema describes."""
 
 
 def parsed(text: str) -> Any:
     """Return the object or array of a JSON text.
 
     Raises:
-        NotExpandableError: it is none, or an object has a name twice.
+        NotExpandableError: it is neither, or an object has a name twice.
     """
     if not text.startswith(("{", "[")):
         raise NotExpandableError("expected a JSON object or array")
@@ -68,7 +68,7 @@ def expanded(text: str, name: str, *, keeps_nulls: bool) -> SchemaAndValue:
         keeps_nulls: whether nulls become optional bytes; else they are left out.
 
     Raises:
-        NotExpandableError: it is no JSON, or JSON that no schema describes.
+        NotExpandableError: it is not JSON, or is JSON that no schema describes.
     """
     node = parsed(text)
     try:
@@ -140,7 +140,7 @@ class _Schemas:
         return SchemaBuilder.array(element).optional().build()
 
     def _merged(self, schemas: list[Schema]) -> Schema:
-        """Return the schema with all fields; what was only null before gives way."""
+        """Return the schema with all fields; a field that was only null before takes the other schema."""
         fields: dict[str, Schema] = {}
         for schema in schemas:
             for field in schema.fields:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.config import ConfigDef, ConfigKey, one_of
+from headerware.connect.data.schema import Type
 from headerware.connect.modes import STRICT
 
 if TYPE_CHECKING:
@@ -19,14 +20,33 @@ REPLACE_NULL_WITH_DEFAULT: Final = ConfigKey(
     doc="Whether a null in a field that has a default becomes that default.",
 )
 """KIP-1040."""
+FILTER_TYPE: Final = ConfigKey(
+    name="filter.type",
+    type="STRING",
+    default="include",
+    importance="HIGH",
+    check=one_of("include", "exclude"),
+    doc="Whether the records that match are kept, or dropped.",
+)
+"""The key that says what a match is for, as in Confluent's Filter."""
+PRIMITIVES: Final = {kind.value: kind for kind in Type if kind.is_primitive}
+"""The types of single values, by their names."""
+OPERATION: Final = ConfigKey(
+    name="operation",
+    type="STRING",
+    importance="HIGH",
+    check=one_of("copy", "move"),
+    doc="Whether what is read stays where it was.",
+)
+"""The key that says whether to copy or to move, as in HeaderFrom."""
 
 
 class KeysByMode(ConfigDef):
-    """The keys of one class, some of which are others in the strict mode.
+    """The keys of one class, of which some differ in the strict mode.
 
     Args:
         keys: the keys.
-        strict: those that take the place of the ones of the same names.
+        strict: those that replace the keys of the same names.
     """
 
     def __init__(self, *keys: ConfigKey, strict: Sequence[ConfigKey]) -> None:

@@ -22,8 +22,7 @@ from headerware.connect.errors import (
     ValueClassError,
 )
 from headerware.connect.records import SourceRecord
-from headerware.connect.transforms.replace_field import ReplaceField
-from headerware.connect.transforms.replace_field_kafka import in_hash_order
+from headerware.connect.transforms.replace_field import ReplaceField, in_hash_order
 
 INNER = SchemaBuilder.struct().field("x", INT32_SCHEMA).field("y", OPTIONAL_STRING_SCHEMA).optional().build()
 SCHEMA = (
