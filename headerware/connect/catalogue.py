@@ -1,14 +1,14 @@
-"""Find what a connector's configuration names: transforms, predicates and converters.
+"""Find the transforms, predicates and converters that a connector's configuration names.
 
-Our own go by the name of the Java class that they stand in for, or by its simple name; others come by entry
-points. A transform of keys and values is written ``MaskField$Key`` or ``MaskField$Value``, as in Java.
-Nothing is imported before a configuration names it.
+Our own have the name of the Java class that they replace, or its simple name; others come by entry points. A
+transform of keys and values is written ``MaskField$Key`` or ``MaskField$Value``, as in Java. Nothing is
+imported before a configuration names it.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
@@ -17,9 +17,26 @@ from typing import Any, Final, Generic, TypeVar
 from headerware.connect.config import Configured
 from headerware.connect.errors import ConnectPluginError, NoPartError, UnknownClassError
 from headerware.connect.modes import STRICT, Mode
-from headerware.connect.name_hints import PARTS, name_hint
+from headerware.core.suggestions import closest
 
 Kind = TypeVar("Kind", bound=Configured)
+_PARTS: Final = ("Key", "Value")
+"""The two classes that a transform of keys and values has."""
+
+
+def class_paths(package: str, classes: Mapping[str, str]) -> dict[str, str]:
+    """Return where classes are, as ``name: "module:Class"``.
+
+    Args:
+        package: the package of their modules.
+        classes: their modules, by their names in configuration.
+    """
+    return {name: f"{package}.{module}:{_simple(name)}" for name, module in classes.items()}
+
+
+def exports(classes: Mapping[str, str]) -> dict[str, str]:
+    """Return the modules of classes by their own names, for :func:`~headerware.core.lazy.lazy`."""
+    return {_simple(name): module for name, module in classes.items()}
 
 
 class Catalogue(Generic[Kind]):
@@ -100,10 +117,10 @@ class Catalogue(Generic[Kind]):
         base, _, part = name.partition("$")
         if not part:
             return loaded
-        if part in PARTS and _has_parts(loaded):
+        if part in _PARTS and _has_parts(loaded):
             return getattr(loaded, part)
-        parts = " or ".join(f"{base}${each}" for each in PARTS)
-        if part.capitalize() in PARTS:
+        parts = " or ".join(f"{base}${each}" for each in _PARTS)
+        if part.capitalize() in _PARTS:
             parts = f"{base}${part.capitalize()}"
         right = parts if _has_parts(loaded) else base
         raise UnknownClassError(f"there is no {self._what} {name!r}; did you mean {right}?", path=path)
@@ -116,7 +133,7 @@ class Catalogue(Generic[Kind]):
                 f"{self._what} {name!r} is {found}; expected a subclass of {expected}", path=path
             )
         if _has_parts(loaded):
-            parts = " or ".join(f"{name}${part}" for part in PARTS)
+            parts = " or ".join(f"{name}${part}" for part in _PARTS)
             raise NoPartError(f"{name!r} works on keys or on values: write {parts}", path=path)
         return loaded
 
@@ -158,7 +175,7 @@ class Catalogue(Generic[Kind]):
         if mode != STRICT and self._simple.get(_simple(base)) in self._not_in_kafka:
             hint = "Kafka has none of this name: it is there in the strict mode alone"
         else:
-            hint = name_hint(name, known, self._elsewhere())
+            hint = _name_hint(name, known, self._elsewhere())
         hint += ("" if hint.endswith("?") else ";") + " " if hint else ""
         return UnknownClassError(
             f"there is no {self._what} {name!r}; {hint}known: {', '.join(known)}", path=path
@@ -187,3 +204,60 @@ def _distribution(entry: EntryPoint) -> str:
 def _entry_points(group: str) -> tuple[EntryPoint, ...]:
     unique = {(entry.name, entry.value): entry for entry in entry_points(group=group)}
     return tuple(unique.values())
+
+
+_DEBEZIUM: Final = "io.debezium.transforms"
+_CONFLUENT: Final = "io.confluent.connect"
+_FOREIGN: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        f"{_DEBEZIUM}.outbox.EventRouter": "OutboxRouter does what it does",
+        f"{_DEBEZIUM}.ExtractNewRecordState": "use ExtractField$Value with field=after",
+        f"{_CONFLUENT}.transforms.Filter": "use FilterByField or FilterByExpression",
+        f"{_CONFLUENT}.transforms.ReplaceField": "use ReplaceField$Key or ReplaceField$Value",
+        f"{_CONFLUENT}.avro.AvroConverter": "use the serde confluent-avro, in the serialize step",
+    }
+)
+"""What replaces the classes of others."""
+_DRAFT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "NumericCasts": "Cast$Key or Cast$Value",
+        "Replace": "ReplaceField$Key or ReplaceField$Value",
+        **{
+            draft.format(part): f"{name}${part}"
+            for part in _PARTS
+            for draft, name in (
+                ("Mask{}", "MaskField"),
+                ("InsertIn{}", "InsertField"),
+                ("Hoist{}ToStruct", "HoistField"),
+                ("Extract{}FromStruct", "ExtractField"),
+                ("Set{}SchemaMetadata", "SetSchemaMetadata"),
+            )
+        },
+    }
+)
+"""The names of transforms in the draft of KIP-66, and what they are called now."""
+_QUOTES: Final = "\"'"
+
+
+def _name_hint(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
+    """Say what was probably meant, or nothing; ``elsewhere`` has the names of another kind."""
+    bare = name.strip(_QUOTES)
+    if bare != name:
+        return f"write it without quotes: {bare}"
+    base, _, part = name.partition("$")
+    if base in _FOREIGN:
+        return _FOREIGN[base]
+    simple = base.rpartition(".")[2]
+    if not part and simple.capitalize() in _PARTS:
+        # As other languages name a class within a class: MaskField.Value.
+        base, _, part = base.rpartition(".")
+        simple = base.rpartition(".")[2]
+    if simple in _DRAFT:
+        return f"the draft of KIP-66 called it so; it is {_DRAFT[simple]} now"
+    if simple in elsewhere:
+        return elsewhere[simple]
+    near = closest(simple, known)
+    if near is None:
+        return ""
+    part = part.capitalize() if part.capitalize() in _PARTS else part
+    return f"did you mean {near}{'$' + part if part else ''}?"

@@ -94,60 +94,6 @@ class ConnectHeader:
         return f"ConnectHeader(key={self.key}, schema={self.schema})"
 
 
-class WireHeader(ConnectHeader):
-    """A header as it came, which is decoded when somebody looks: what nobody touches leaves byte for byte.
-
-    Args:
-        key: its name.
-        raw: its bytes on the wire.
-        decode: gives their schema and value.
-    """
-
-    __slots__ = ("_decode", "raw")
-
-    def __init__(
-        self, key: str, raw: bytes | None, decode: Callable[[str, bytes | None], SchemaAndValue]
-    ) -> None:
-        # Not by the base class's constructor, for there are many; schema and value are missing till then.
-        self.key: str = key  # type: ignore[misc]  # final, and set here for the first time
-        self.raw: Final[bytes | None] = raw
-        self._decode: Callable[[str, bytes | None], SchemaAndValue] | None = decode
-
-    @property
-    def schema(self) -> Schema | None:
-        """What the value is."""
-        self._decoded()
-        return super().schema
-
-    @property
-    def value(self) -> Any:
-        """The value."""
-        self._decoded()
-        return self._value
-
-    def rename(self, key: str) -> ConnectHeader:
-        """Return a header of another name with the same bytes."""
-        if key == self.key:
-            return self
-        decode = self._decode
-        if decode is None:
-            renamed = WireHeader(key, self.raw, _none)
-            renamed._schema, renamed._value, renamed._decode = self._schema, self._value, None
-            return renamed
-        return WireHeader(key, self.raw, decode)
-
-    def _decoded(self) -> None:
-        # Another thread may be done in between.
-        decode = self._decode
-        if decode is not None:
-            self._schema, self._value = decode(self.key, self.raw)
-            self._decode = None
-
-
-def _none(_key: str, _raw: bytes | None) -> SchemaAndValue:
-    return SchemaAndValue(None, None)
-
-
 class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by them
     """Hold a record's headers, in order; a name may stand there more than once.
 

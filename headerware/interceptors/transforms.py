@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from headerware.connect.converters.headers_codec import from_connect, to_connect
-from headerware.connect.converters.selection import header_converter_from
+from headerware.connect.converters.catalogue import header_converter_from
+from headerware.connect.converters.wire_headers import from_connect, to_connect
 from headerware.connect.data.conforming import plain
 from headerware.connect.data.schema import Schema
 from headerware.connect.data.schema_and_value import SchemaAndValue

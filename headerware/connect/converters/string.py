@@ -7,8 +7,8 @@ from decimal import Decimal as DecimalNumber
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.converters.base import TYPE, DualConverter
 from headerware.connect.converters.charsets import charset_of
-from headerware.connect.converters.dual import TYPE, DualConverter
 from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema
 from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConversionError

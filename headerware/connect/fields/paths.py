@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headerware.connect.config import refuse_quotes
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
@@ -16,7 +17,6 @@ from headerware.connect.fields.lists import split_escaped, unescaped
 from headerware.connect.fields.requirements import require_map, require_struct
 from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
-from headerware.connect.quotes import refuse_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping

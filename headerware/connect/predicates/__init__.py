@@ -4,39 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headerware.connect.catalogue import exports
+from headerware.connect.predicates.catalogue import CLASSES
 from headerware.core.lazy import lazy
 
+_HOMES: Final = {**exports(CLASSES), "Predicate": "base", "predicate_type": "catalogue"}
+
 if TYPE_CHECKING:
-    from headerware.connect.predicates.base import Predicate
-    from headerware.connect.predicates.catalogue import predicate_type
-    from headerware.connect.predicates.has_header_key import HasHeaderKey
-    from headerware.connect.predicates.packs.expression import Expression
-    from headerware.connect.predicates.packs.field_matches import FieldMatches
-    from headerware.connect.predicates.packs.header_matches import HeaderMatches
-    from headerware.connect.predicates.record_is_tombstone import RecordIsTombstone
-    from headerware.connect.predicates.topic_name_matches import TopicNameMatches
-
-__all__ = [
-    "Expression",
-    "FieldMatches",
-    "HasHeaderKey",
-    "HeaderMatches",
-    "Predicate",
-    "RecordIsTombstone",
-    "TopicNameMatches",
-    "predicate_type",
-]
-
-_HOMES: Final = {
-    "Expression": "packs.expression",
-    "FieldMatches": "packs.field_matches",
-    "HasHeaderKey": "has_header_key",
-    "HeaderMatches": "packs.header_matches",
-    "Predicate": "base",
-    "RecordIsTombstone": "record_is_tombstone",
-    "TopicNameMatches": "topic_name_matches",
-    "predicate_type": "catalogue",
-}
+    from headerware.connect.predicates.base import Predicate as Predicate
+    from headerware.connect.predicates.catalogue import predicate_type as predicate_type
+    from headerware.connect.predicates.expression import Expression as Expression
+    from headerware.connect.predicates.field_matches import FieldMatches as FieldMatches
+    from headerware.connect.predicates.has_header_key import HasHeaderKey as HasHeaderKey
+    from headerware.connect.predicates.header_matches import HeaderMatches as HeaderMatches
+    from headerware.connect.predicates.record_is_tombstone import RecordIsTombstone as RecordIsTombstone
+    from headerware.connect.predicates.topic_name_matches import TopicNameMatches as TopicNameMatches
+else:
+    __all__ = list(_HOMES)
 
 _load: Final = lazy(__name__, _HOMES)
 
@@ -46,4 +30,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

@@ -1,37 +1,28 @@
-"""The predicates that configuration can name; plug-ins' come by the group ``headerware.predicates``."""
+"""The predicates that configuration can name; plug-ins are in the group ``headerware.predicates``."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from headerware.connect.catalogue import Catalogue
+from headerware.connect.catalogue import Catalogue, class_paths
 from headerware.connect.predicates.base import Predicate
 
-GROUP: Final = "headerware.predicates"
-_HERE: Final = "headerware.connect.predicates"
 _KAFKA: Final = "org.apache.kafka.connect.transforms.predicates"
-
-_OF_KAFKA: Final = {
-    "HasHeaderKey": "has_header_key",
-    "RecordIsTombstone": "record_is_tombstone",
-    "TopicNameMatches": "topic_name_matches",
+CLASSES: Final = {
+    f"{_KAFKA}.HasHeaderKey": "has_header_key",
+    f"{_KAFKA}.RecordIsTombstone": "record_is_tombstone",
+    f"{_KAFKA}.TopicNameMatches": "topic_name_matches",
+    "Expression": "expression",
+    "FieldMatches": "field_matches",
+    "HeaderMatches": "header_matches",
 }
-"""The modules of those that have the names of Kafka's own."""
-_PACKS: Final[dict[str, str]] = {
-    "Expression": "packs.expression",
-    "FieldMatches": "packs.field_matches",
-    "HeaderMatches": "packs.header_matches",
-}
-"""Those of the packs, by their own names, as ``name: "packs.module"``."""
+"""The modules of our own predicates, by the names that configuration has for them."""
 
 predicate_type: Final[Catalogue[Predicate]] = Catalogue(
     "predicate",
     Predicate,
-    {
-        **{f"{_KAFKA}.{name}": f"{_HERE}.{module}:{name}" for name, module in _OF_KAFKA.items()},
-        **{name: f"{_HERE}.{module}:{name}" for name, module in _PACKS.items()},
-    },
-    GROUP,
+    class_paths("headerware.connect.predicates", CLASSES),
+    "headerware.predicates",
     other="headerware.connect.transforms.catalogue:transform_type",
 )
 """Load the predicate that a name stands for."""

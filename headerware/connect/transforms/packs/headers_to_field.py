@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, one_of
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.conforming import conformed, plain
 from headerware.connect.data.schema import Field, Schema, Type
@@ -21,7 +21,6 @@ from headerware.connect.fields.lists import items
 from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.packs.edits import struct_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.conforming import plain
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import (
@@ -34,7 +34,6 @@ from headerware.connect.fields.paths import ABSENT, FieldPath, missing_field, pa
 from headerware.connect.fields.requirements import require_map, require_struct
 from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform
 
 if TYPE_CHECKING:

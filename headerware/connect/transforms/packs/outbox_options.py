@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple, cast
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigKey, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigKey, StrictConfig, one_of
 from headerware.connect.errors import ConnectConfigError
 from headerware.connect.fields.lists import split_escaped, unescaped
 from headerware.connect.java.regex.patterns import VALID_PATTERN
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 
 Placement = Literal["header", "envelope", "partition"]
 _PLACEMENTS: Final = ("header", "envelope", "partition")

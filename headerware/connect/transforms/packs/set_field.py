@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey
+from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.conforming import conformed
 from headerware.connect.data.logical import Timestamp
 from headerware.connect.data.schema import Field, Schema, Type
@@ -23,7 +23,6 @@ from headerware.connect.fields.markers import new_field
 from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.packs.edits import struct_of
 from headerware.connect.transforms.packs.headers_to_field import PRIMITIVES

@@ -18,8 +18,8 @@ from headerware.connect.data import (
     Timestamp,
 )
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.predicates.packs.field_matches import FieldMatches
-from headerware.connect.predicates.packs.header_matches import HeaderMatches
+from headerware.connect.predicates.field_matches import FieldMatches
+from headerware.connect.predicates.header_matches import HeaderMatches
 from headerware.connect.records import SinkRecord
 from headerware.connect.transforms.packs.filter_by_field import FilterByField
 from headerware.connect.transforms.packs.filter_by_header import FilterByHeader

@@ -24,7 +24,7 @@ from headerware.core.errors import PluginError
 
 PACKAGE = "org.apache.kafka.connect.transforms"
 PLUGINS = """
-    from headerware.connect import PartTransform, Transform
+    from headerware.connect.transforms import PartTransform, Transform
 
     class Shout(PartTransform):
         pass

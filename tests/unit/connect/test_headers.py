@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headerware.connect.converters.wire_headers import WireHeader
 from headerware.connect.data import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,
@@ -35,7 +36,7 @@ from headerware.connect.data import (
     Timestamp,
 )
 from headerware.connect.errors import ConnectDataError, NullValueError
-from headerware.connect.headers import ConnectHeader, ConnectHeaders, WireHeader
+from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.core.errors import HeaderError
 
 INTS = SchemaBuilder.array(INT64_SCHEMA).build()

@@ -8,16 +8,20 @@ import pytest
 
 from headerware.connect.config import ConfigDef
 from headerware.connect.converters.base import Converter, HeaderConverter
-from headerware.connect.converters.catalogue import converter_type, header_converter_type
-from headerware.connect.converters.headers_codec import from_connect, to_connect
+from headerware.connect.converters.catalogue import (
+    converter_from,
+    converter_type,
+    header_converter_from,
+    header_converter_type,
+)
 from headerware.connect.converters.json.converter import JsonConverter
-from headerware.connect.converters.numbers import LongConverter
-from headerware.connect.converters.selection import converter_from, header_converter_from
+from headerware.connect.converters.primitives import LongConverter
 from headerware.connect.converters.simple import SimpleHeaderConverter
 from headerware.connect.converters.string import StringConverter
+from headerware.connect.converters.wire_headers import WireHeader, from_connect, to_connect
 from headerware.connect.data import NULL, STRING_SCHEMA, Schema, SchemaAndValue
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, UnknownClassError
-from headerware.connect.headers import ConnectHeader, WireHeader
+from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 from headerware.connect.records import SinkRecord
 from headerware.core.errors import HeaderError

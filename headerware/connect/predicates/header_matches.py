@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.base import Predicate
-from headerware.connect.predicates.packs.conditions import Condition, condition_keys
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.conditions import Condition, condition_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from headerware.connect.converters.boolean import BooleanConverter
-from headerware.connect.converters.byte_array import ByteArrayConverter
-from headerware.connect.converters.dual import DualConverter
-from headerware.connect.converters.numbers import (
+from headerware.connect.converters.base import DualConverter
+from headerware.connect.converters.primitives import (
+    BooleanConverter,
+    ByteArrayConverter,
     DoubleConverter,
     FloatConverter,
     IntegerConverter,

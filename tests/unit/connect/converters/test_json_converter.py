@@ -140,8 +140,13 @@ class TestEnvelope:
             assert found.schema is not None
             assert found.schema.version == version
             converter.from_connect_data("t", found.schema, found.value)
-        tables = (converter._by_text, converter._by_content, converter._by_identity, converter._by_schema)
-        assert all(len(table) <= 2 for table in tables)
+        caches = (
+            converter._read_plans_by_text,
+            converter._read_plans,
+            converter._write_plans_by_id,
+            converter._write_plans,
+        )
+        assert all(cache.total() <= 2 for cache in caches)
 
     @both
     @pytest.mark.parametrize(
