@@ -94,6 +94,11 @@ _MAX_TEXT_BYTES: Final = 65_536
 _TOO_DEEP: Final = "the value is nested too deeply"
 
 
+def _is_too_large(text: bytes, _plan: object) -> bool:
+    """Return the cost of a cached text: nothing, or more than the cache has."""
+    return len(text) > _MAX_TEXT_BYTES
+
+
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """An envelope whose schema has not been read."""
 
@@ -170,7 +175,7 @@ class JsonConverter(DualConverter):
         numeric = options[_DECIMAL_FORMAT].upper() == "NUMERIC"
         self._writers: Final = Writers(mode, replace_null=replace_null, numeric=numeric)
         self._read_plans_by_text: Final[BoundedCache[bytes, _ReadPlan]] = BoundedCache(
-            size, self._parsed_plan
+            size, self._parsed_plan, cost=_is_too_large
         )
         self._read_plans: Final[BoundedCache[Schema, _ReadPlan]] = BoundedCache(size, self._new_read_plan)
         self._write_plans_by_id: Final[BoundedCache[int, _WritePlan]] = BoundedCache(size)
@@ -191,10 +196,9 @@ class JsonConverter(DualConverter):
                 text = self._writers.schemaless(value)
                 return (f'{{"schema":null,"payload":{text}}}' if self._enveloped else text).encode()
             try:
-                plan = self._write_plans_by_id[id(schema)]
+                _, opening, write = self._write_plans_by_id[id(schema)]
             except KeyError:
-                plan = None
-            _, opening, write = plan if plan is not None else self._write_plan(schema)
+                _, opening, write = self._write_plan(schema)
             return f"{opening}{write(value)}{'}' if opening else ''}".encode()
         except RecursionError:
             raise ConnectDataError(_TOO_DEEP) from None
@@ -228,8 +232,7 @@ class JsonConverter(DualConverter):
         except REFUSALS:
             return self._from_any_envelope(data)
         text = bytes(envelope.schema)
-        is_cached = len(text) <= _MAX_TEXT_BYTES
-        plan = self._read_plans_by_text[text] if is_cached else self._parsed_plan(text)
+        plan = self._read_plans_by_text[text]
         if plan.read is None:
             return self._from_any_envelope(data)
         payload = envelope.payload

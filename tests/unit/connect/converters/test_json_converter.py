@@ -149,6 +149,13 @@ class TestEnvelope:
         assert all(cache.total() <= 2 for cache in caches)
 
     @both
+    def test_keeps_no_text_of_a_very_large_schema(self, mode: Mode) -> None:
+        converter = JsonConverter(mode=mode)
+        found = converter.to_connect_data("t", envelope(f'{{"type":"int32","doc":"{"a" * 70_000}"}}', "1"))
+        assert found.value == 1
+        assert converter._read_plans_by_text.total() == 0
+
+    @both
     @pytest.mark.parametrize(
         "data",
         [
