@@ -1,6 +1,7 @@
 # Targets for people and for .ci/run; `make` alone lists them.
 #   PYTHON=...   the Python to make environments with (3.11 or newer; else one is looked for)
 #   ARGS=...     arguments for demo, bench and broker
+#   WORKERS=, CLUSTERS=   how many processes run the quick tests, and those with a real Kafka or Spark
 #   HEADERWARE_REQUIRE_ALL=   for `make test`: skip what cannot run here, rather than fail
 
 .DEFAULT_GOAL := help
@@ -13,7 +14,14 @@ BIN := .venv/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
 # Unless told otherwise, a test whose part is missing here fails rather than skips.
 REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
-OLDEST_TESTS := $(wildcard tests/unit tests/vectors tests/property tests/clients)
+# Many tests wait for a cluster or a deadline, so there are more processes than cores.
+WORKERS ?= 4
+# Each process starts a Kafka and a Spark of its own, so a file's tests stay together.
+CLUSTERS ?= 2
+QUICK_TESTS := tests/unit tests/vectors tests/property
+SLOW_TESTS := tests/integration tests/spark
+# Compiled once, rather than by each process that a test starts.
+export PYTHONDONTWRITEBYTECODE :=
 
 # The editable install answers to import hooks, which pyright does not run: it needs the root on its path.
 STATIC := PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH="$(CURDIR)"
@@ -77,16 +85,25 @@ java: .venv/.ready
 # pytest itself, not `python -m pytest`, which would put the root on the import path.
 define test_with_oldest
 @.venv-oldest/bin/python -c 'import confluent_kafka as ck; print("== with confluent-kafka", ck.__version__)'
-.venv-oldest/bin/pytest -m 'not broker' $(OLDEST_TESTS)
+.venv-oldest/bin/pytest -n $(WORKERS) --dist loadgroup -m 'not broker' $(QUICK_TESTS)
 endef
 
 .PHONY: test
-test: java .venv-oldest/.ready ## run all tests, then the unit and client tests with the oldest confluent-kafka; needs Java 17
-	$(REQUIRE_ALL) $(BIN)/pytest $(ARGS)
+test: java .venv-oldest/.ready ## run all tests, then the quick ones with the oldest confluent-kafka; needs Java 17
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(QUICK_TESTS) $(ARGS)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) --dist loadfile $(SLOW_TESTS) $(ARGS)
 	$(test_with_oldest)
 
+.PHONY: test-quick
+test-quick: .venv/.ready ## run the tests that need neither a real Kafka nor Spark (ARGS=...)
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(QUICK_TESTS) $(ARGS)
+
+.PHONY: test-exhaustive
+test-exhaustive: java ## run the property tests and the comparison with Kafka Connect with all their examples
+	$(REQUIRE_ALL) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/property $(ARGS)
+
 .PHONY: test-oldest
-test-oldest: .venv-oldest/.ready ## run the unit and client tests with the oldest confluent-kafka
+test-oldest: .venv-oldest/.ready ## run the quick tests with the oldest confluent-kafka
 	$(test_with_oldest)
 
 .PHONY: check

@@ -28,7 +28,7 @@ from headerware.interceptors import Compact, Compress, Sign, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.registry.stores import create_store
-from headerware.registry.stores.topic.store import TopicStore
+from headerware.registry.stores.topic import TopicStore
 from headerware.testing import EmbeddedCluster
 
 SHOP = IPv4Network("0.1.0.0/16")

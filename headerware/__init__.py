@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from headerware import _wiring  # noqa: F401 - it completes the core
 from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context
 from headerware.core.errors import (

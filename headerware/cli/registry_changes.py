@@ -41,9 +41,9 @@ from headerware.registry import (
     built_in,
     with_built_in,
 )
-from headerware.registry.plain import to_plain
 from headerware.registry.stores import create_store
-from headerware.registry.topic_table.clients import UnreachableError
+from headerware.registry.values import to_plain
+from headerware.topic_table.topic import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

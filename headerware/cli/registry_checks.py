@@ -29,10 +29,8 @@ from headerware.registry import Entry, Problem, without_built_in
 from headerware.registry.differences import Difference, diff
 from headerware.registry.documents import FORMATS
 from headerware.registry.header_names import printable
-from headerware.registry.plain import to_plain
-from headerware.registry.stores.toml import TomlStore
-from headerware.registry.stores.toml.edit import places
-from headerware.registry.stores.toml.text import read_registry
+from headerware.registry.stores.toml import TomlStore, find_tables, read_registry
+from headerware.registry.values import to_plain
 
 if TYPE_CHECKING:
     from headerware.registry import Registry
@@ -173,7 +171,7 @@ def _places(text: str, source: str) -> dict[str, str]:
     tables = {kind: iter(document.get(kind, ())) for kind in _KEYS}
     return {
         str(next(tables[place.kind]).get(_KEYS[place.kind])): f"{source}:{place.header + 1}"
-        for place in places(text)
+        for place in find_tables(text)
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
-from headerware.registry.entries import OWN_NETWORK, PRIVATE_NETWORK, Block
+from headerware.registry.values import OWN_NETWORK, PRIVATE_NETWORK, Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,8 @@ from headerware.cli.registry_options import load, network, on_a_registry, show_t
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
 from headerware.registry import Registry, without_built_in
-from headerware.registry.entries import NO_ID, OWN_NETWORK, OWNER, PRIVATE_NETWORK, Block, Entry
-from headerware.registry.plain import to_plain
 from headerware.registry.stores.store import BUILT_IN
+from headerware.registry.values import NO_ID, OWN_NETWORK, OWNER, PRIVATE_NETWORK, Block, Entry, to_plain
 from headerware.registry.wire.compact_keys import compact_key, id_of_key
 
 if TYPE_CHECKING:

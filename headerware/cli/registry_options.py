@@ -14,7 +14,7 @@ from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
 from headerware.registry.stores import Store, open_store
 from headerware.registry.stores.store import require_sound
-from headerware.registry.stores.toml.text import read_registry
+from headerware.registry.stores.toml import read_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,8 +153,7 @@ def open_topic(location: str, *, create: bool) -> TopicStore:
     Raises:
         RegistryError: the location is of another form.
     """
-    from headerware.registry.stores.topic import TopicStore  # noqa: PLC0415 - loaded for topics only
-    from headerware.registry.stores.topic.location import read_location  # noqa: PLC0415 - the same
+    from headerware.registry.stores.topic import TopicStore, read_location  # noqa: PLC0415 - loaded for topics only
 
     conf, topic, snapshot = read_location(location)
     return TopicStore({"log_level": 0, **conf}, topic, snapshot=snapshot, create=create)

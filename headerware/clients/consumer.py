@@ -1,4 +1,19 @@
-"""The consumer: confluent-kafka's, with a chain between the wire and the application."""
+"""The consumer: confluent-kafka's, with a chain between the wire and the application.
+
+A record goes through ``poll`` or ``consume`` in these steps:
+
+1. confluent-kafka's own method fetches a message.
+2. The chain makes of its record one record, several, none or an error.
+3. What can go to the application at once does so. Everything else waits in the inbox, in order: records that
+   the chain added or put together from slices, events behind them, and refused records.
+4. The offset behind a record is stored when the record is given out, held back to where a restart loses
+   nothing (``offsets.py``).
+
+A refused record comes alone, never in a list with others. Whoever dies of it has processed what came before
+it and has not been given what comes behind it, so the offset behind it may be committed at once. What the
+application is told of it, and how long the stream waits where it cannot be passed over, is in
+``refused_records.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +21,45 @@ import logging
 import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from threading import get_ident
-from types import TracebackType
-from typing import Any, Final
+from types import CodeType, FrameType, TracebackType
+from typing import Any, ClassVar, Final
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.error import ConsumeError
 
 from headerware.clients.cluster import cluster_id_port
-from headerware.clients.codes import TIMED_OUT
-from headerware.clients.consumer_inbox import InboxConsumer
-from headerware.clients.dead_letters import LARGEST_BYTES, DeadLetters
-from headerware.clients.inbox import Inbox
-from headerware.clients.messages import fitted, record_of
-from headerware.clients.offsets import Offsets, Place
-from headerware.clients.raw import unless_chained
-from headerware.clients.rebalance import commit_callback
-from headerware.clients.serde_errors import RefusedRecordError
+from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters
+from headerware.clients.inbox import Entry, Inbox
+from headerware.clients.messages import MessageHeaders, message_of, record_of, updated_message
+from headerware.clients.offsets import (
+    Offsets,
+    TopicPartitionKey,
+    at_offset,
+    register_consumer,
+    topic_partition_of,
+    with_own_metadata,
+)
+from headerware.clients.raw import INVALID_ARG, NO_OFFSET, TIMED_OUT, is_under_way, unless_chained
+from headerware.clients.refused_records import (
+    RefusedOffsets,
+    RefusedRecordError,
+    RetryPauses,
+    as_client_error,
+    as_message,
+)
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
@@ -34,36 +68,69 @@ from headerware.core.errors import HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.session import Session
+from headerware.core.verified import LOCAL, Verified
+
+RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
+CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
 
 _C: Final[Any] = confluent_kafka.Consumer
 _c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
+_c_commit, _c_store = _C.commit, _C.store_offsets
 _TICK_S: Final = 0.5
-_RECALL_TIMEOUT_S: Final = 5.0
+_KEEP_ALIVE_S: Final = 0.1
+"""The least time between two polls whose only purpose is to stay in the group."""
+_COMMITTED_TIMEOUT_S: Final = 5.0
 _MAX_BATCH: Final = 1_000_000
-_log = logging.getLogger("headerware")
+_log: Final = logging.getLogger("headerware")
 
 
-class Consumer(InboxConsumer):
+def _c_pause(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+    # This raises if the consumer is closed, at which confluent-kafka 2.13 ends the process.
+    _C.assignment(consumer)
+    _C.pause(consumer, partitions)
+
+
+def _c_resume(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+    _C.assignment(consumer)  # as above
+    _C.resume(consumer, partitions)
+
+
+class Consumer(confluent_kafka.Consumer):
     """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
 
     Args:
         conf: confluent-kafka's configuration, with the chain's own keys (``interceptors``,
             ``interceptors.*``, ``headerware.config``) among it, and ``headerware.dead_letter.<key>`` for
             the producer of dead letters; keywords are merged into it.
-        chain: the chain, where code makes it.
+        chain: the chain, if code makes it.
 
     Raises:
         ConfigError: the chain's configuration is wrong.
         KafkaException: confluent-kafka refuses the rest.
 
-    Without a chain it is the raw client: confluent-kafka's own methods answer. A record that the chain
-    refuses is met once, and its offset counts as consumed, also over a restart. It is raised where
-    ``chain`` was passed; where the chain comes from configuration, for an application that does not know of
-    it, it is a message whose ``error()`` is set. As confluent-kafka's, it has one caller at a time.
+    Without a chain it is the raw client: confluent-kafka's own methods answer. The application meets a
+    record that the chain refuses once, and its offset counts as consumed, also over a restart. The error is
+    raised if ``chain`` was passed. If the chain comes from configuration, for an application that does not
+    know of it, it is a message whose ``error()`` is set. Like confluent-kafka's consumer, it has one caller
+    at a time.
     """
 
     chain: Chain = Chain()
     """The chain; empty for a raw client."""
+    _chained: bool = False
+    """Whether there is a chain; if not, confluent-kafka's own methods answer."""
+    _raises_events: ClassVar[bool] = False
+    """Whether ``poll`` raises error events, so that nobody overlooks them."""
+    _FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
+    """The methods that take records from the wire to the application."""
+
+    # What an interrupt leaves behind is told by these; they are set before anything is fetched.
+    _fetching_thread: int = 0
+    """The thread that is between the wire and the application, or that an interrupt took away from there."""
+    _fetched_batches: list[list[Message]] | None = None
+    """The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``."""
+    _lost_a_batch: bool = False
+    """Whether the last batch was thrown away."""
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
@@ -78,27 +145,27 @@ class Consumer(InboxConsumer):
         self._open(flattened(rest))
 
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        """Find the chain, and what of the configuration remains for the client itself."""
+        """Return the chain, and the configuration that remains for the client itself."""
         return client_chain(conf, chain)
 
     def _open(self, conf: dict[str, Any]) -> None:
-        letters = DeadLetters(conf)
+        dead_letters = DeadLetters(conf)
         session = self._session = self.chain.open(
             Context(
                 side="consumer",
                 client_id=conf.get("client.id"),
                 group_id=conf.get("group.id"),
                 cluster_id=cluster_id_port(self, conf),
-                publish=letters.publish,
-                pick_partition=letters.pick_partition,
-                max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", LARGEST_BYTES),
+                publish=dead_letters.publish,
+                pick_partition=dead_letters.pick_partition,
+                max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
             )
         )
         try:
             self._inbox = Inbox(session.consume_outcome)
             self._offsets = Offsets(session, self._inbox.first_offset)
             self._stores = boolean(conf, "enable.auto.offset.store", default=True)
-            self._commits_s = (
+            self._commit_interval_s = (
                 number(conf, "auto.commit.interval.ms", 5_000) / 1000
                 if boolean(conf, "enable.auto.commit", default=True)
                 else 0.0
@@ -107,23 +174,95 @@ class Consumer(InboxConsumer):
         except BaseException:
             session.close()
             raise
-        self._take_in = session.consume_outcome
-        self._paused: set[Place] = set()
-        self._next: dict[Place, int] = {}
-        self._silenced: list[TopicPartition] = []
-        self._begins_first = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
-        self._simple = not self._offsets.gathers
-        self._ticks = session.has("poll") or self._offsets.gathers
-        self._next_tick = self._next_commit = 0.0
+        self._consume_record = session.consume_outcome
+        self._reassembles = self._offsets.reassembles
+        self._needs_ticks = session.polls or self._reassembles
+        self._next_tick = self._next_commit = self._next_keep_alive = 0.0
+        self._paused: set[TopicPartitionKey] = set()
+        # Partitions that are paused for the moment of a poll.
+        self._paused_briefly: list[TopicPartition] = []
+        # The first offset of each partition that is neither in the inbox nor given out; negative where
+        # reading began at a name, such as the committed offset.
+        self._next_offsets: dict[TopicPartitionKey, int] = {}
+        self._starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._repeated = self._refused = 0
         self._logged: set[tuple[str | None, str]] = set()
-        self._refused_offsets: dict[Place, TopicPartition] = {}
-        self._pauses: dict[Place, tuple[int | None, float, float]] = {}
-        self._next_refused_commit = self._held_until = self._next_poll = 0.0
-        self._held_at = self._held_s = 0.0
-        self._deferred: Exception | None = None
-        self._finish = weakref.finalize(self, _close_all, session, letters)
+        self._refused_offsets = RefusedOffsets()
+        self._pauses = RetryPauses()
+        # What a callback raised, to be raised by the next call.
+        self._deferred_error: Exception | None = None
+        self._finish = weakref.finalize(self, _close_all, session, dead_letters)
         self._chained = True
+
+    # Subscription and assignment
+
+    @unless_chained(_C.subscribe)
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Subscribe to topics; the chain forgets revoked partitions after the application's callback."""
+        _C.subscribe(self, topics, **_rebalance_callbacks(on_assign, on_revoke, on_lost))
+
+    @unless_chained(_C.unsubscribe)
+    def unsubscribe(self) -> None:
+        """Leave the subscription, and forget what was not delivered."""
+        gone = _C.assignment(self)
+        self._commit_watermarks()
+        _C.unsubscribe(self)
+        self._remove_partitions(gone, commit=False)
+
+    @unless_chained(_C.assign)
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Assign partitions; those without an offset begin at their committed offset."""
+        gone = _C.assignment(self)
+        self._commit_watermarks()
+        _C.assign(self, partitions)
+        self._remove_partitions(gone, commit=False)
+        self._add_partitions(partitions)
+
+    @unless_chained(_C.unassign)
+    def unassign(self) -> None:
+        """Give up all partitions."""
+        gone = _C.assignment(self)
+        self._commit_watermarks()
+        _C.unassign(self)
+        self._remove_partitions(gone, commit=False)
+
+    @unless_chained(_C.incremental_assign)
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Add partitions to the assignment."""
+        _C.incremental_assign(self, partitions)
+        self._add_partitions(partitions)
+
+    @unless_chained(_C.incremental_unassign)
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Remove partitions from the assignment."""
+        self._commit_watermarks()
+        _C.incremental_unassign(self, partitions)
+        self._remove_partitions(partitions, commit=False)
+
+    def _add_partitions(self, partitions: list[TopicPartition]) -> None:
+        """Begin to read partitions."""
+        self._offsets.assigned(partitions)
+        self._next_offsets.update({topic_partition_of(each): each.offset for each in partitions})
+
+    def _remove_partitions(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
+        """Forget partitions that have gone to another consumer, or begin anew."""
+        topic_partitions = {topic_partition_of(partition) for partition in partitions}
+        if commit:
+            self._commit_watermarks()
+        self._session.revoke(topic_partitions)
+        self._inbox.drop(topic_partitions)
+        self._offsets.forget(topic_partitions)
+        self._paused -= topic_partitions
+        for topic_partition in topic_partitions:
+            # librdkafka has committed what is stored, if the partition was ours to commit.
+            self._refused_offsets.pop(topic_partition, None)
+            self._next_offsets.pop(topic_partition, None)
 
     # Records
 
@@ -138,153 +277,141 @@ class Consumer(InboxConsumer):
         """
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
-        self._begin()
+        self._begin_fetch()
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
             if self._inbox:
                 try:
-                    messages = self._drain(1, [])
+                    messages = self._drain_inbox(1, [])
                     if messages and self._raises_events:
                         self._raise_event(messages[0])
                 except (HeaderwareError, ConsumeError):
-                    self._inbox.leaving, self._taking = [], 0
+                    self._inbox.leaving, self._fetching_thread = [], 0
                     raise
                 # From here on no call and no loop, so that an interrupt comes before this or after us.
                 self._inbox.leaving = []
                 if messages:
-                    self._taking = 0
+                    self._fetching_thread = 0
                     return messages[0]
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
-                self._taking = 0
+                self._fetching_thread = 0
                 return None
-            if self._held_until and self._waits_for_a_letter(left):
+            if self._pauses.until and self._wait_for_dead_letter(left):
                 asked = True
                 continue
-            message: Message | None = _c_poll(self, self._patience(left))
+            message: Message | None = _c_poll(self, self._poll_timeout(left))
             asked = True
-            if self._ticks:
+            if self._needs_ticks:
                 self._tick()
             if message is None:
                 continue
             if message.error() is not None:
-                self._taking = 0
+                self._fetching_thread = 0
                 if self._raises_events:
                     self._raise_event(message)
                 return message
             record = record_of(message)
-            if self._offsets.gathers:
-                self._recall(record)
-            outcome = self._take_in(record)
-            if outcome.__class__ is Record and self._simple and not self._inbox:
+            if self._reassembles:
+                self._recall_watermark(record)
+            outcome = self._consume_record(record)
+            if outcome.__class__ is Record and not self._reassembles and not self._inbox:
                 if self._stores:
                     self._store_message(message)
-                message = fitted(message, record, outcome)
-                self._next[record.topic, record.partition or 0] = (record.offset or 0) + 1
-                self._taking = 0
+                message = updated_message(message, record, outcome)
+                self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
+                self._fetching_thread = 0
                 return message
-            self._queue(message, record, outcome)
+            self._enqueue(message, record, outcome)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Give up to ``num_messages`` messages, or an empty list after ``timeout`` seconds.
+        """Return up to ``num_messages`` messages, or an empty list after ``timeout`` seconds.
 
-        Gives those before a refused record, and answers for that, alone, at the next call: with a message
-        whose ``error()`` is set, or by raising where the chain was passed in code.
+        Returns those before a refused record. The next call answers for the refused record alone: with a
+        message whose ``error()`` is set, or by raising if the chain was passed in code.
 
         Raises:
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
         """
         if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
-        self._begin()
+        self._begin_fetch()
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked, enough = False, True
         while True:
             if self._inbox:
                 try:
-                    messages = self._drain(num_messages, self._inbox.given)
+                    messages = self._drain_inbox(num_messages, self._inbox.given)
                 except HeaderwareError:
-                    self._inbox.leaving, self._taking = [], 0
+                    self._inbox.leaving, self._fetching_thread = [], 0
                     raise
                 self._inbox.given, self._inbox.leaving = messages, []
-            enough = enough or bool(self._inbox) or self._deferred is not None
+            enough = enough or bool(self._inbox) or self._deferred_error is not None
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._inbox.given) or (asked and timeout >= 0 and left <= 0):
                 messages, self._inbox.given = self._inbox.given, []
                 # What a callback threw away is read again when the application has heard of it.
-                self._taking = 0 if self._deferred is None else self._taking
+                self._fetching_thread = 0 if self._deferred_error is None else self._fetching_thread
                 return messages
-            if self._held_until and self._waits_for_a_letter(left):
+            if self._pauses.until and self._wait_for_dead_letter(left):
                 asked = True
                 continue
-            # One alone where a batch was thrown away, or a callback that always raises would stop all.
-            wanted = 1 if self._careful else num_messages - len(self._inbox.given)
+            # One alone after a batch was thrown away, or a callback that always raises would stop all.
+            wanted = 1 if self._lost_a_batch else num_messages - len(self._inbox.given)
             asked = True
-            fetched = self._fetched(wanted, self._patience(left))
-            if self._ticks:
+            fetched = self._fetch_batch(wanted, self._poll_timeout(left))
+            if self._needs_ticks:
                 self._tick()
             if fetched:
-                self._careful = False
-                self._batch(fetched)
-            # A batch that is short was cut off by our own patience, not by the caller's.
+                self._lost_a_batch = False
+                self._take_batch(fetched)
+            # A batch that is short was cut off by our own timeout, not by the caller's.
             enough = len(fetched) == wanted or (not fetched and bool(self._inbox))
 
-    def _raise_event(self, message: Message) -> None:
-        """Raise an event, or a refused record, as confluent-kafka's deserializing consumer does."""
-        error = message.error()
-        if error is None:
-            return
-        if not isinstance(error, RefusedRecordError):
-            raise ConsumeError(error, kafka_message=message)
-        refused = self._raisable(error.cause)
-        if isinstance(refused, SerdeError):
-            raise refused
-        raise ConsumeError(error, refused, message) from refused
-
-    def _begin(self) -> None:
+    def _begin_fetch(self) -> None:
         """Begin to take records from the wire to the application, after what is left of the last time."""
-        deferred, self._deferred = self._deferred, None
+        deferred, self._deferred_error = self._deferred_error, None
         if deferred is not None:
             raise deferred
-        if self._taking:
-            self._taking = get_ident()
+        if self._fetching_thread:
+            self._fetching_thread = get_ident()
             # Not _getframe(2): a thread may have begun with the call.
-            self._go_back(sys._getframe(1).f_back)  # noqa: SLF001 - as inspect does
-        self._batches = None
-        self._taking = get_ident()
+            self._recover(sys._getframe(1).f_back)  # noqa: SLF001 - as inspect does
+        self._fetched_batches = None
+        self._fetching_thread = get_ident()
         if self._refused_offsets:
-            self._commit_refused()
+            self._refused_offsets.commit_if_due(self)
 
-    def _fetched(self, count: int, timeout: float) -> list[Message]:
+    def _poll_timeout(self, left: float) -> float:
+        """Return how long to wait for the wire before the chain has to be asked again."""
+        return _TICK_S if self._needs_ticks and not 0 <= left <= _TICK_S else left
+
+    def _fetch_batch(self, count: int, timeout: float) -> list[Message]:
         """Fetch from the wire; what a callback raises waits until the messages before it have been given."""
         try:
-            batches = self._batches = []
+            batches = self._fetched_batches = []
             batches.extend(map(_c_consume, (self,), (count,), (timeout,)))  # in C, so that nothing gets lost
             return batches[0]
         except Exception as raised:
             pass_on_interrupt(raised)
             if not self._inbox.given:
                 raise
-            self._deferred = raised
+            self._deferred_error = raised
             return []
 
-    def _patience(self, left: float) -> float:
-        """Return how long to wait for the wire before the chain has to be asked again."""
-        return _TICK_S if self._ticks and not 0 <= left <= _TICK_S else left
-
-    def _batch(self, fetched: list[Message]) -> None:
-        """Take a batch in: its messages are to be given, or wait in the inbox with all else."""
+    def _take_batch(self, fetched: list[Message]) -> None:
+        """Take a batch through the chain, to be given at once or to wait in the inbox with all else."""
         records = [record_of(message) for message in fetched if message.error() is None]
-        if self._offsets.gathers:
+        if self._reassembles:
             for record in records:
-                self._recall(record)
+                self._recall_watermark(record)
         outcomes = self._session.consume_outcomes(records)
-        plain = self._simple and not self._inbox and len(records) == len(fetched)
+        plain = not self._reassembles and not self._inbox and len(records) == len(fetched)
         if not plain or set(map(type, outcomes)) != {Record}:
-            self._queue_all(fetched, records, outcomes)
+            self._enqueue_batch(fetched, records, outcomes)
             return
-        last: dict[Place, int] = {}
+        last: dict[TopicPartitionKey, int] = {}
         before = records[0]
         for index, record in enumerate(records):
             if record.partition != before.partition or record.topic != before.topic:
@@ -295,21 +422,166 @@ class Consumer(InboxConsumer):
             # By message, and so before the chain's changes: the topic is that on the wire.
             for index in last.values():
                 self._store_message(fetched[index])
-        taken = {place: (records[index].offset or 0) + 1 for place, index in last.items()}
+        taken = {topic_partition: (records[index].offset or 0) + 1 for topic_partition, index in last.items()}
         good: list[Any] = outcomes
-        given = [*self._inbox.given, *map(fitted, fetched, records, good)]
-        self._inbox.given, self._next = given, self._next | taken
+        given = [*self._inbox.given, *map(updated_message, fetched, records, good)]
+        self._inbox.given, self._next_offsets = given, self._next_offsets | taken
 
-    def _queue_all(self, fetched: list[Message], records: list[Record], outcomes: list[Any]) -> None:
-        """Let a batch go through the inbox, with events between the records where they stood."""
+    def _enqueue_batch(self, fetched: list[Message], records: list[Record], outcomes: list[Any]) -> None:
+        """Put a batch into the inbox, with events between the records, in the order of the wire."""
         results = iter(zip(records, outcomes, strict=True))
         for message in fetched:
             if message.error() is not None:
                 self._inbox.add_event(message)
             else:
-                self._queue(message, *next(results))
+                self._enqueue(message, *next(results))
 
-    # What goes on between records
+    def _enqueue(self, message: Message, record: Record, outcome: Any) -> None:
+        """Put the outcome of a message into the inbox."""
+        self._inbox.add(message, record, outcome)
+        self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
+
+    def _drain_inbox(self, limit: int, messages: list[Message]) -> list[Message]:
+        """Add messages of the inbox, up to a refused record, or answer for that if none is before it."""
+        messages = [*messages]
+        passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
+        self._pauses.until = 0.0
+        while len(messages) < limit:
+            entry = self._inbox.pop(self._paused)
+            if entry is None:
+                break
+            if entry.error is not None and not self._was_delivered(entry):
+                if messages or not self._pauses.is_due(entry):
+                    self._inbox.put_back(entry)
+                    break
+                if (entry.raised or self._pauses.were_for_another(entry)) and self._retry_dead_letter(entry):
+                    continue
+                if entry.position is not None and not entry.blocked:
+                    passed[entry.topic_partition] = entry.position, entry.leader_epoch
+                self._store_passed(passed)
+                return [self._refuse_entry(entry)]
+            if entry.message is not None and not self._was_delivered(entry):
+                messages.append(entry.message)
+            if entry.position is not None:
+                passed[entry.topic_partition] = entry.position, entry.leader_epoch
+        self._store_passed(passed)
+        return messages
+
+    def _was_delivered(self, entry: Entry) -> bool:
+        if entry.offset is None or not self._offsets.was_delivered(entry.topic_partition, entry.offset):
+            return False
+        self._repeated += 1
+        return True
+
+    def _raise_event(self, message: Message) -> None:
+        """Raise an event, or a refused record, as confluent-kafka's deserializing consumer does."""
+        error = message.error()
+        if error is None:
+            return
+        if not isinstance(error, RefusedRecordError):
+            raise ConsumeError(error, kafka_message=message)
+        refused = _raisable(error.cause)
+        if isinstance(refused, SerdeError):
+            raise refused
+        raise ConsumeError(error, refused, message) from refused
+
+    # Refused records
+
+    def _refuse_entry(self, entry: Entry) -> Message:
+        """Answer for a refused record: raise, or return a message if the application does not know of us."""
+        error = entry.error
+        assert error is not None  # noqa: S101 - the caller has looked
+        if entry.blocked:
+            self._hold_entry(entry)
+        else:
+            self._refused += 1
+            self._pass_refused(entry)
+        if self._raises:
+            raise _raisable(error)
+        cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
+        if cause not in self._logged and not self._raises_events:
+            self._logged.add(cause)
+            # Its text, for a handler may keep what it is given, and the error knows the record.
+            _log.warning("%s (refused; further ones of this kind are only counted)", str(error))
+        return as_message(error, entry.topic_partition, entry.offset)
+
+    def _pass_refused(self, entry: Entry) -> None:
+        """Bring the offset behind a refused record to the broker."""
+        if not self._stores:
+            return
+        if entry.position is not None:
+            safe = self._offsets.safe(entry.topic_partition, entry.position, None, entry.leader_epoch)
+            self._commit_refused(safe)
+            return
+        # Slices that were given up hold nothing back any more.
+        for safe in self._offsets.refreshed():
+            self._store_offset(safe)
+            if topic_partition_of(safe) == entry.topic_partition:
+                self._commit_refused(safe)
+
+    def _commit_refused(self, offset: TopicPartition) -> None:
+        if self._commit_interval_s:
+            self._refused_offsets.commit_soon(self, offset)
+
+    def _hold_entry(self, entry: Entry) -> None:
+        """Keep a record whose dead letter could not be stored."""
+        entry.raised = True
+        self._inbox.put_back(entry)
+        self._pauses.postpone(entry)
+        self._stay_in_the_group(0)
+
+    def _retry_dead_letter(self, entry: Entry) -> bool:
+        """Try once more to store a dead letter, and return whether that changed anything."""
+        if entry.original is not None:
+            return self._inbox.retry(entry)
+        if entry.offset is None:
+            return False
+        try:
+            # It was reassembled from several records, so they are read again.
+            Consumer.seek(self, at_offset(entry.topic_partition, entry.offset))
+            self._inbox.leaving = self._inbox.leaving[:-1]
+        except KafkaException:
+            self._hold_entry(entry)
+            raise
+        return True
+
+    def _wait_for_dead_letter(self, left: float) -> bool:
+        """Wait until a dead letter may be tried again; return False if none holds the stream."""
+        waits = self._pauses.until - time.monotonic() if self._inbox else 0.0
+        if waits <= 0:
+            return False
+        self._stay_in_the_group(min(waits, left) if left >= 0 else waits)
+        return True
+
+    def _stay_in_the_group(self, timeout: float) -> None:
+        """Poll with all partitions paused, so that an outage of dead letters costs no membership."""
+        now = time.monotonic()
+        if not timeout and now < self._next_keep_alive:
+            return
+        self._next_keep_alive = now + _KEEP_ALIVE_S
+        going = [each for each in _C.assignment(self) if topic_partition_of(each) not in self._paused]
+        self._paused_briefly = going
+        _C.pause(self, going)
+        try:
+            event: Message | None = _c_poll(self, timeout)
+            if event is not None and event.error() is not None:
+                self._inbox.add_event(event)
+            elif event is not None:
+                record = record_of(event)
+                self._enqueue(event, record, self._consume_record(record))
+        finally:
+            self._resume_paused_briefly()
+
+    def _resume_paused_briefly(self) -> None:
+        # Those that were lost meanwhile, too, for a partition that comes back would still be paused.
+        for partition in self._paused_briefly:
+            if topic_partition_of(partition) in self._paused:
+                continue  # by a callback, or after an interrupt
+            with suppress(KafkaException):
+                _C.resume(self, [partition])
+        self._paused_briefly = []
+
+    # Between records
 
     def _tick(self) -> None:
         """Ask the chain, now and then, for what has expired, and bring watermarks to the broker."""
@@ -317,37 +589,296 @@ class Consumer(InboxConsumer):
         if now < self._next_tick:
             return
         self._next_tick = now + _TICK_S
-        self._count_held(now)
-        if self._held_s and not self._session.safe_offsets():
-            self._held_s = 0.0
-        for outcome in self._session.poll(self._session.context.now_ms() - int(self._held_s * 1000)):
+        self._pauses.count(now)
+        if self._pauses.held_s and not self._session.safe_offsets():
+            self._pauses.held_s = 0.0
+        for outcome in self._session.poll(self._session.context.now_ms() - int(self._pauses.held_s * 1000)):
             self._inbox.add_released(outcome)
-        if self._offsets.gathers and not self._inbox:
+        if self._reassembles and not self._inbox:
             # What has expired holds nothing back any more.
             for safe in self._offsets.refreshed():
                 self._store_offset(safe)
-        if self._commits_s and now >= self._next_commit:
-            self._next_commit = now + self._commits_s
+        if self._commit_interval_s and now >= self._next_commit:
+            self._next_commit = now + self._commit_interval_s
             if held := self._offsets.watermarked():
                 self._commit_quietly(held, asynchronous=True)
 
-    def _recall(self, record: Record) -> None:
+    def _recall_watermark(self, record: Record) -> None:
         """Look, at the first record of a partition, for the watermark of the consumer before this one."""
-        place = (record.topic, record.partition or 0)
-        if not self._offsets.take_fresh(place):
+        topic_partition = (record.topic, record.partition or 0)
+        if not self._offsets.take_fresh(topic_partition):
             return
 
         def end() -> int:
-            found = self.get_watermark_offsets(TopicPartition(*place), timeout=_RECALL_TIMEOUT_S)
+            found = self.get_watermark_offsets(TopicPartition(*topic_partition), timeout=_COMMITTED_TIMEOUT_S)
             if found is None:
                 raise KafkaException(KafkaError(TIMED_OUT))
             return found[1]
 
         try:
-            committed = _C.committed(self, [TopicPartition(*place)], _RECALL_TIMEOUT_S)[0]
-            self._offsets.recall(place, committed, record.offset or 0, end)
+            committed = _C.committed(self, [TopicPartition(*topic_partition)], _COMMITTED_TIMEOUT_S)[0]
+            self._offsets.recall(topic_partition, committed, record.offset or 0, end)
         except KafkaException as error:
-            _log.warning("no committed offset of %s[%s], or no end, so records may repeat: %s", *place, error)
+            _log.warning(
+                "no committed offset of %s[%s], or no end, so records may repeat: %s", *topic_partition, error
+            )
+
+    # Position
+
+    @unless_chained(_c_pause)
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Pause partitions, and hold back what the chain has already made of their records."""
+        _c_pause(self, partitions)
+        self._paused.update(map(topic_partition_of, partitions))
+
+    @unless_chained(_c_resume)
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Resume partitions."""
+        _c_resume(self, partitions)
+        self._paused.difference_update(map(topic_partition_of, partitions))
+
+    @unless_chained(_C.seek)
+    def seek(self, partition: TopicPartition) -> None:
+        """Go to an offset; to the first slice of a message that was delivered there in this session."""
+        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        if getattr(partition, "offset", -1) < 0:
+            _C.seek(self, partition)  # raises for what is no TopicPartition
+            begin = partition.offset
+            topic_partition = topic_partition_of(partition)
+            self._session.revoke([topic_partition])
+        else:
+            begin = self._session.seek(partition.topic, partition.partition, partition.offset)
+            topic_partition = topic_partition_of(partition)
+            _C.seek(self, partition if begin == partition.offset else at_offset(topic_partition, begin))
+        self._next_offsets[topic_partition] = begin
+        self._inbox.drop({topic_partition})
+        self._offsets.moved(topic_partition, begin, partition.offset)
+
+    # Offsets
+
+    def store_offsets(
+        self, message: Message | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
+        """Store the offset behind a message, or offsets, held back to where a restart loses nothing.
+
+        Raises:
+            KafkaException: the partition is not assigned; or the client stores offsets itself, unless
+                ``enable.auto.offset.store`` is false.
+        """
+        unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
+        if not self._chained or unclear:
+            _c_store(self, message, offsets)  # raises what is unclear
+            return
+        if self._stores:
+            reason = "StoreOffsets failed: Local: Invalid argument or configuration"
+            raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
+        if self._fetching_thread:
+            self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        wanted = [self._behind(message)] if message is not None else offsets or []
+        _c_store(self, offsets=[self._offsets.stored(*_parts_of(partition)) for partition in wanted])
+
+    @unless_chained(_c_commit)
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
+        *more: Any,
+        **keywords: Any,
+    ) -> Any:
+        """Commit the offset behind a message, offsets, or what is stored, held back as stores are.
+
+        Returns:
+            the committed offsets; None if it is asynchronous.
+        """
+        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        waits = not (more[0] if more else keywords.pop("async", asynchronous))
+        unclear = message is not None and (offsets is not None or not _is_good(message))
+        if keywords or len(more) > 1 or unclear:
+            return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
+        if message is None and offsets is None:
+            return self._commit_stored(waits=waits)
+        wanted = [self._behind(message)] if message is not None else offsets
+        return self._report_committed(
+            _c_commit(self, offsets=self.clamped(wanted or []), asynchronous=not waits)
+        )
+
+    @unless_chained(_C.committed)
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Return the group's committed offsets, with the application's own metadata."""
+        return [with_own_metadata(found) for found in _C.committed(self, partitions, timeout)]
+
+    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return positions held back to where a restart loses nothing, with watermarks in their metadata."""
+        if not self._chained:
+            return positions
+        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        return [self._offsets.safe(*_parts_of(partition)) for partition in positions]
+
+    @unless_chained(_C.consumer_group_metadata)
+    def consumer_group_metadata(self) -> Any:
+        """Return the group metadata, by which a transaction's offsets find this consumer again."""
+        metadata = _C.consumer_group_metadata(self)
+        register_consumer(metadata, self)
+        return metadata
+
+    def _behind(self, message: Message) -> TopicPartition:
+        """Return the offset behind a message, on the topic of the wire."""
+        topic_partition = (_wire_topic_and_local(message)[0], message.partition() or 0)
+        return at_offset(topic_partition, (message.offset() or 0) + 1, None, message.leader_epoch())
+
+    def _store_passed(self, positions: Mapping[TopicPartitionKey, tuple[int, int | None]]) -> None:
+        """Store positions that have been passed, one a partition."""
+        for topic_partition, (position, leader_epoch) in positions.items() if self._stores else ():
+            self._store_offset(self._offsets.stored(topic_partition, position, None, leader_epoch))
+
+    def _store_offset(self, offset: TopicPartition) -> None:
+        try:
+            _c_store(self, offsets=[offset])
+        except KafkaException as error:
+            _log.debug("%s is not assigned any more: %s", offset, error)
+
+    def _store_message(self, message: Message) -> None:
+        """Store by message, which costs a third of storing by partition."""
+        try:
+            _c_store(self, message)
+        except KafkaException as error:
+            _log.debug("%s is not assigned any more: %s", message.topic(), error)
+
+    def _commit_stored(self, *, waits: bool) -> Any:
+        held = self._offsets.watermarked()
+        if not held:
+            return self._report_committed(_c_commit(self, asynchronous=not waits))
+        try:
+            done = _c_commit(self, asynchronous=not waits) or []
+        except KafkaException as error:
+            if error.args[0].code() != NO_OFFSET:
+                raise
+            done = []
+        ours = _c_commit(self, offsets=held, asynchronous=not waits)
+        if ours is None:
+            return None
+        newer = {topic_partition_of(partition) for partition in ours}
+        return self._report_committed([*(p for p in done if topic_partition_of(p) not in newer), *ours])
+
+    def _commit_quietly(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
+        try:
+            self._report_committed(_c_commit(self, offsets=offsets, asynchronous=asynchronous))
+        except KafkaException as error:
+            _log.warning("a watermark was not committed, so records may repeat after a restart: %s", error)
+
+    def _commit_watermarks(self) -> None:
+        """Bring the last watermarks to the broker, if the client commits by itself."""
+        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        if self._commit_interval_s and (held := self._offsets.watermarked(everything=True)):
+            self._commit_quietly(held, asynchronous=False)
+
+    def _report_committed(self, partitions: list[TopicPartition] | None) -> list[TopicPartition] | None:
+        """Tell interceptors of a synchronous commit, for which confluent-kafka calls no callback."""
+        if partitions is None:
+            return None
+        own = [with_own_metadata(partition) for partition in partitions]
+        _notify_committed(self._session, own)
+        return own
+
+    # After an interrupt
+
+    def _recover(self, caller: FrameType | None) -> None:
+        """Take up what an interrupt, or a callback that raised, left between wire and application.
+
+        The position of the wire is that behind what confluent-kafka has given out; ours is that behind what
+        has arrived here. What lies between is read again. If a callback raises in ``consume``,
+        confluent-kafka throws a batch away, at times with a record more than its position says.
+
+        Args:
+            caller: the frame from which on no call of this consumer may be under way, such as one that has
+                called a callback which now commits.
+        """
+        if self._fetching_thread != get_ident() or is_under_way(self, self._FETCHING, caller):
+            return
+        self._resume_paused_briefly()
+        self._inbox.restore(self._entries_of_given())
+        found = _C.position(self, _C.assignment(self))
+        positions = {topic_partition_of(each): each.offset for each in found}
+        gone = [TopicPartition(*each) for each in self._next_offsets if each not in positions]
+        self._remove_partitions(gone, commit=False)
+        threw_away = self._lost_a_batch = self._fetched_batches == []
+        for topic_partition, position in positions.items():
+            if topic_partition not in self._next_offsets:  # its callback was interrupted
+                self._add_partitions([TopicPartition(*topic_partition)])
+            taken = self._next_offsets[topic_partition] = max(
+                self._next_offsets[topic_partition], self._inbox.position(topic_partition) or OFFSET_INVALID
+            )
+            if taken < 0:
+                taken = self._first_fetched(topic_partition, taken, position, threw_away=threw_away)
+            if taken != OFFSET_INVALID and (taken < position or threw_away):
+                self._read_again(topic_partition, taken)
+            if taken >= 0 and self._stores:
+                self._store_offset(self._offsets.stored(topic_partition, self._next_offsets[topic_partition]))
+        self._fetching_thread = 0
+
+    def _entries_of_given(self) -> list[Entry]:
+        """Return entries for what was to be given; each moves the offset, unless more of it comes later."""
+        entries: list[Entry] = []
+        lowest: dict[TopicPartitionKey, int] = {}
+        for message in reversed(self._inbox.given):
+            topic_partition, offset = topic_partition_of(self._behind(message)), message.offset()
+            entry = Entry(topic_partition, offset=offset, message=message)
+            if offset is not None and 0 <= offset < lowest.get(topic_partition, offset + 1):
+                entry.position, lowest[topic_partition] = offset + 1, offset
+            entries.append(entry)
+        return entries[::-1]
+
+    def _first_fetched(
+        self, topic_partition: TopicPartitionKey, began: int, position: int, *, threw_away: bool
+    ) -> int:
+        """Return where to read a partition again of which nothing has arrived, if anything came."""
+        fetched = [message for batch in self._fetched_batches or () for message in batch]
+        offsets = [message.offset() or 0 for message in fetched if _is_of(message, topic_partition)]
+        if offsets:
+            return min(offsets)
+        if threw_away and began == OFFSET_BEGINNING:
+            return began
+        if threw_away and began != OFFSET_END and self._starts_at_beginning:
+            with suppress(KafkaException):  # it cannot be asked just now
+                found = _C.committed(self, [TopicPartition(*topic_partition)], _COMMITTED_TIMEOUT_S)
+                committed: int = found[0].offset
+                return committed if committed >= 0 else OFFSET_BEGINNING
+        return OFFSET_INVALID if position < 0 else position - 1
+
+    def _read_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
+        """Go back to an offset, and to the first slice of a message that was not whole there."""
+        begin = wanted = taken
+        if self._reassembles and taken >= 0:
+            safe = self._session.safe_offset(*topic_partition, taken)
+            begin = min(self._offsets.held(topic_partition, taken), safe)
+            waiting = self._inbox.first_offset(topic_partition)
+            wanted = taken if waiting is None or begin == taken else min(taken, waiting)
+        # In this order, for this may be interrupted, too.
+        self._offsets.resumed(topic_partition, begin, wanted)
+        self._next_offsets[topic_partition] = begin
+        if begin < taken:
+            self._inbox.drop({topic_partition})
+        self._session.revoke([topic_partition])
+        with suppress(KafkaException):  # it has gone meanwhile
+            _C.seek(self, at_offset(topic_partition, begin))
+
+    # What interceptors know of a message
+
+    def local(self, message: Message) -> Mapping[str, Any]:
+        """Return the interceptors' state of a delivered message, by interceptor; empty if there is none.
+
+        It is there as long as the message is, and as the message keeps the headers that it came with.
+        """
+        return (_wire_topic_and_local(message)[1] or {}) if self._chained else {}
+
+    def verified(self, message: Message) -> Verified | None:
+        """Return what was verified of a delivered message; None if nobody vouches for it.
+
+        It is there as long as the message is, and as the message keeps the headers that it came with.
+        """
+        found: Verified | None = self.local(message).get(LOCAL)
+        return found
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[Message]:
@@ -358,7 +889,7 @@ class Consumer(InboxConsumer):
         if not self._chained or message.error() is not None:
             yield message
             return
-        record = record_of(message).replace(local=self._found(message)[1])
+        record = record_of(message).replace(local=_wire_topic_and_local(message)[1])
         try:
             yield message
         except BaseException as error:
@@ -366,14 +897,14 @@ class Consumer(InboxConsumer):
             raise
         self._session.processed(record, None)
 
-    # The end
-
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {}}
         own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
         return {**self._session.stats(), "client": own}
+
+    # The end
 
     @unless_chained(_C.close)
     def close(self) -> None:
@@ -398,25 +929,122 @@ class Consumer(InboxConsumer):
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        # Not at the exit of the process: the cycle collector has taken the consumer out of that set by now.
+        refused = getattr(self, "_refused_offsets", None)
+        if refused:
+            refused.commit(self)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
 
 
-Consumer._CALLS = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
+Consumer._FETCHING = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
 
 
 def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
-    """Return the raw client's configuration: offsets are ours to store, and commits ours to hear of."""
+    """Return the raw client's configuration: we store the offsets, and hear of the commits."""
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
     raw["enable.auto.offset.store"] = False
     callback = raw.get("on_commit")
-    if callable(callback) or (callback is None and session.has("on_commit")):
-        raw["on_commit"] = commit_callback(session, callback)
+    if callable(callback) or (callback is None and session.hears_commits):
+        raw["on_commit"] = partial(_on_commit, session, callback)
     return raw
 
 
-def _close_all(session: Session, letters: DeadLetters) -> None:
+def _close_all(session: Session, dead_letters: DeadLetters) -> None:
     try:
         session.close()
     finally:
-        letters.close()
+        dead_letters.close()
+
+
+def _raisable(error: HeaderwareError) -> HeaderwareError:
+    record = getattr(error, "last_record", None)
+    return as_client_error(error, "consume", None if record is None else message_of(record))
+
+
+def _wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | None]:
+    """Return the topic on the wire, and the interceptors' state, of a message that was delivered."""
+    headers = message.headers()
+    if headers.__class__ is MessageHeaders:
+        return headers.topic, headers.local
+    return message.topic() or "", None
+
+
+def _is_good(message: Any) -> bool:
+    """Return whether confluent-kafka would take the message for a position."""
+    return type(message) is Message and message.error() is None
+
+
+def _parts_of(partition: TopicPartition) -> tuple[TopicPartitionKey, int, str | None, int | None]:
+    return topic_partition_of(partition), partition.offset, partition.metadata, partition.leader_epoch
+
+
+def _is_of(message: Message, topic_partition: TopicPartitionKey) -> bool:
+    return message.error() is None and (message.topic(), message.partition()) == topic_partition
+
+
+# Callbacks of librdkafka. They are functions of the module that get the consumer as an argument: a closure
+# over it would be a cycle through C, which keeps the client's threads alive.
+
+
+def _rebalance_callbacks(
+    on_assign: RebalanceCallback | None,
+    on_revoke: RebalanceCallback | None,
+    on_lost: RebalanceCallback | None,
+) -> dict[str, RebalanceCallback]:
+    """Wrap an application's callbacks; without ``on_lost`` the C client falls back to ``on_revoke``."""
+    given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+    for name, callback in given.items():
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{name} expects a callable")
+    wrapped: dict[str, RebalanceCallback] = {
+        "on_assign": partial(_on_assign, on_assign),
+        "on_revoke": partial(_on_revoke, on_revoke),
+    }
+    if on_lost is not None:
+        wrapped["on_lost"] = partial(_on_lost, on_lost)
+    return wrapped
+
+
+def _on_assign(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
+    consumer._add_partitions(partitions)  # noqa: SLF001 - the client itself, without a cycle
+    if callback is not None:
+        callback(consumer, partitions)
+
+
+def _on_revoke(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
+    try:
+        if callback is not None:
+            callback(consumer, partitions)
+    finally:
+        consumer._remove_partitions(partitions, commit=True)  # noqa: SLF001 - as above
+
+
+def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicPartition]) -> None:
+    try:
+        callback(consumer, partitions)
+    finally:
+        consumer._remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
+
+
+def _on_commit(
+    session: Session,
+    callback: CommitCallback | None,
+    error: KafkaError | None,
+    partitions: list[TopicPartition],
+) -> None:
+    """Tell interceptors of what was committed, and the application of everything."""
+    own = [with_own_metadata(partition) for partition in partitions]
+    if error is None:
+        _notify_committed(session, own)
+    if callback is not None:
+        callback(error, own)
+
+
+def _notify_committed(session: Session, partitions: list[TopicPartition]) -> None:
+    """Tell interceptors of those offsets that were committed."""
+    done = [partition for partition in partitions if partition.offset >= 0 and partition.error is None]
+    if done:
+        session.committed(done)

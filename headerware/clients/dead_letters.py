@@ -11,13 +11,13 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headerware.clients.messages import wire_headers
-from headerware.clients.partitions import PartitionPicker
+from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.settings import connection_settings
 from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import DeadLetterError
 from headerware.core.record import Record
 
-LARGEST_BYTES: Final = 1_048_588
+MAX_MESSAGE_BYTES: Final = 1_048_588
 """What a broker takes unless it is told otherwise, which is more than what librdkafka sends."""
 _TIMEOUT_MS: Final = 30_000
 _ALIKE_S: Final = 0.05
@@ -63,10 +63,10 @@ class DeadLetters:
         try:
             self._publish(record)
         except (KafkaException, BufferError, *_UNSENDABLE) as error:
-            raise unstored(record, error) from error
+            raise dead_letter_error(record, error) from error
 
     def pick_partition(self, record: Record) -> int | None:
-        """Choose one partition for all slices of a letter, where its key does not."""
+        """Choose one partition for all slices of a dead letter, where its key does not."""
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
@@ -108,8 +108,8 @@ class DeadLetters:
             producer.close()
 
 
-def unstored(record: Record, error: Exception) -> DeadLetterError:
-    """Say why a letter was not stored, and whether another one would be."""
+def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
+    """Say why a dead letter was not stored, and whether another one would be."""
     if isinstance(error, _UNSENDABLE):
         # Their texts may quote what they refuse.
         return DeadLetterError(f"confluent-kafka cannot send it ({type(error).__name__})", unfit=True)
@@ -117,7 +117,7 @@ def unstored(record: Record, error: Exception) -> DeadLetterError:
     unfit = isinstance(cause, KafkaError) and cause.code() in _UNFIT
     hint = (
         f" (max.message.bytes of the topic and {DEAD_LETTER}message.max.bytes of the client say how large a "
-        f"letter may be; dead_letter_too_large = 'stub' goes on with a letter that has no payload)"
+        f"letter may be; dead_letter_too_large = 'stub' goes on with a dead letter that has no payload)"
     )
     return DeadLetterError(
         f"topic {record.topic!r} did not take it: {error}{hint if unfit else ''}", unfit=unfit
@@ -128,5 +128,5 @@ def producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
     """Return a producer's settings out of a consumer's."""
     settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
-    limits = {"message.timeout.ms": _TIMEOUT_MS, "message.max.bytes": LARGEST_BYTES}
+    limits = {"message.timeout.ms": _TIMEOUT_MS, "message.max.bytes": MAX_MESSAGE_BYTES}
     return {**limits, **settings, **own}

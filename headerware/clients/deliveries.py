@@ -33,7 +33,7 @@ class Deliveries:
     __slots__ = ("_acknowledge", "_only_errors", "_refused", "deferred", "waits")
 
     def __init__(self, session: Session, *, only_errors: bool) -> None:
-        self._acknowledge = session.acknowledge if session.has("on_acknowledgement") else None
+        self._acknowledge = session.acknowledge if session.acknowledges else None
         self._only_errors = only_errors
         self._refused: deque[tuple[Record, KafkaError, DeliveryCallback | None]] = deque()
         self.deferred: deque[BaseException] = deque()

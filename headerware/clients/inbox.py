@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.clients.messages import fitted, message_of
-from headerware.clients.offsets import Place
+from headerware.clients.messages import message_of, updated_message
+from headerware.clients.offsets import TopicPartitionKey
 from headerware.core.errors import HeaderwareError, HeldBackError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
@@ -20,7 +20,7 @@ class Entry:
     """One step of the consumer: a message, an error, or only an offset that has been passed.
 
     Args:
-        place: topic and partition on the wire.
+        topic_partition: topic and partition on the wire.
         offset: of the record that is delivered, or None.
         position: where the consumer stands once the entry is taken; None leaves it where it is.
         leader_epoch: of the position, or None.
@@ -40,15 +40,15 @@ class Entry:
         "message",
         "offset",
         "original",
-        "place",
         "position",
         "raised",
         "record",
+        "topic_partition",
     )
 
     def __init__(
         self,
-        place: Place,
+        topic_partition: TopicPartitionKey,
         *,
         offset: int | None = None,
         position: int | None = None,
@@ -58,7 +58,7 @@ class Entry:
         error: HeaderwareError | None = None,
         original: Record | None = None,
     ) -> None:
-        self.place: Final = place
+        self.topic_partition: Final = topic_partition
         self.offset: Final = offset
         self.position: int | None = position
         self.leader_epoch: int | None = leader_epoch
@@ -106,8 +106,8 @@ class Inbox:
         if isinstance(outcome, HeaderwareError):
             topic = getattr(outcome, "topic", None) or ""
             partition = getattr(outcome, "partition", None)
-            place = (topic, -1 if partition is None else partition)
-            released = [Entry(place, offset=getattr(outcome, "offset", None), error=outcome)]
+            topic_partition = (topic, -1 if partition is None else partition)
+            released = [Entry(topic_partition, offset=getattr(outcome, "offset", None), error=outcome)]
         else:
             released = [] if outcome is DROP else list(map(_extra, outcome))
         self._entries.extendleft(reversed(released))
@@ -127,7 +127,7 @@ class Inbox:
         """
         self._entries, self.leaving, self.given = deque([*given, *self.leaving, *self._entries]), [], []
 
-    def retried(self, entry: Entry) -> bool:
+    def retry(self, entry: Entry) -> bool:
         """Take a blocked record in again, and tell whether that changed anything."""
         assert entry.original is not None  # noqa: S101 - the caller has looked
         outcome = _listed(self._consume(entry.original))
@@ -135,15 +135,17 @@ class Inbox:
             entry.error = outcome
             return False
         if isinstance(outcome, HeaderwareError):
-            entries = [Entry(entry.place, offset=entry.offset, error=outcome, position=entry.position)]
+            entries = [
+                Entry(entry.topic_partition, offset=entry.offset, error=outcome, position=entry.position)
+            ]
         else:
             records = [] if outcome is DROP else outcome
-            extras = [_extra(record, entry.place) for record in records]
-            entries = [*extras, Entry(entry.place, position=entry.position)]
+            extras = [_extra(record, entry.topic_partition) for record in records]
+            entries = [*extras, Entry(entry.topic_partition, position=entry.position)]
         self._entries, self.leaving = deque([*entries, *self._entries]), self.leaving[:-1]
         return True
 
-    def pop(self, paused: Collection[Place]) -> Entry | None:
+    def pop(self, paused: Collection[TopicPartitionKey]) -> Entry | None:
         """Take the first entry that may go."""
         if not paused:
             if not self._entries:
@@ -151,23 +153,25 @@ class Inbox:
             self.leaving.extend(map(deque.popleft, (self._entries,)))  # in C, from the one to the other
             return self.leaving[-1]
         for index, entry in enumerate(self._entries):
-            if entry.place not in paused:
+            if entry.topic_partition not in paused:
                 others = deque(self._entries)
                 del others[index]
                 self._entries, self.leaving = others, [*self.leaving, entry]
                 return entry
         return None
 
-    def position(self, place: Place) -> int | None:
+    def position(self, topic_partition: TopicPartitionKey) -> int | None:
         """Return the position behind the entries of a partition, or None if there are none."""
-        found = (entry.position for entry in reversed(self._entries) if entry.place == place)
+        found = (
+            entry.position for entry in reversed(self._entries) if entry.topic_partition == topic_partition
+        )
         return next((position for position in found if position is not None), None)
 
-    def first_offset(self, place: Place) -> int | None:
+    def first_offset(self, topic_partition: TopicPartitionKey) -> int | None:
         """Return the smallest offset of a partition's entries, or None where none waits."""
         lowest: int | None = None
         for entry in self._entries:
-            if entry.place != place:
+            if entry.topic_partition != topic_partition:
                 continue
             offset = entry.offset
             if offset is None and entry.position is not None:
@@ -183,25 +187,27 @@ class Inbox:
         self.restore([])
         self._entries.clear()
 
-    def drop(self, places: Collection[Place]) -> None:
+    def drop(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
         """Forget the entries of partitions that have gone."""
-        self._entries = deque(entry for entry in self._entries if entry.place not in places)
+        self._entries = deque(
+            entry for entry in self._entries if entry.topic_partition not in topic_partitions
+        )
 
     def _entries_of(self, message: Message, record: Record, outcome: Any) -> Iterable[Entry]:
-        place, position = (record.topic, record.partition or 0), (record.offset or 0) + 1
+        topic_partition, position = (record.topic, record.partition or 0), (record.offset or 0) + 1
         if isinstance(outcome, Record):
             yield Entry(
-                place,
+                topic_partition,
                 offset=outcome.offset,
                 position=position,
                 leader_epoch=record.leader_epoch,
-                message=fitted(message, record, outcome),
+                message=updated_message(message, record, outcome),
                 record=outcome,
             )
             return
         outcome = _listed(outcome)
         if isinstance(outcome, list) and outcome:
-            entries = [_extra(extra, place) for extra in outcome]
+            entries = [_extra(extra, topic_partition) for extra in outcome]
             # Only the last sibling moves the offset.
             entries[-1].position, entries[-1].leader_epoch = position, record.leader_epoch
             yield from entries
@@ -210,7 +216,7 @@ class Inbox:
         # A message that was glued is not the record that came last; that alone would not make it again.
         alone = isinstance(error, HeldBackError) and error.last_record == record
         yield Entry(
-            place,
+            topic_partition,
             offset=record.offset,
             position=position,
             leader_epoch=record.leader_epoch,
@@ -229,11 +235,11 @@ def _listed(outcome: Any) -> Any:
         return error
 
 
-def _extra(record: Record, place: Place | None = None) -> Entry:
+def _extra(record: Record, topic_partition: TopicPartitionKey | None = None) -> Entry:
     """Make the entry of a record that the chain made; it moves no offset."""
     return Entry(
-        place or (record.topic, record.partition or 0),
+        topic_partition or (record.topic, record.partition or 0),
         offset=record.offset,
-        message=message_of(record, None if place is None else place[0]),
+        message=message_of(record, None if topic_partition is None else topic_partition[0]),
         record=record,
     )

@@ -68,13 +68,13 @@ def record_of(message: Message) -> Record:
     )
 
 
-def fitted(message: Message, before: Record, after: Record) -> Message:
+def updated_message(message: Message, before: Record, after: Record) -> Message:
     """Return the message with what the chain changed; the same object, for commits know only its class."""
     if after is before:
         return message
     headers = after.headers
     if after.local or after.topic is not before.topic:
-        message.set_headers(_known(headers, after, before.topic))
+        message.set_headers(_headers_with_local(headers, after, before.topic))
     elif headers is not before.headers:
         # What wire_headers gives, without its call; None is "no headers".
         message.set_headers(list(headers) if headers else None)  # type: ignore[arg-type]
@@ -94,21 +94,24 @@ def message_of(record: Record, topic: str | None = None) -> Message:
         record: the record.
         topic: the topic on the wire; the record's own if it is None.
     """
-    has_more = record.local or (topic is not None and topic != record.topic)
+    if record.local or (topic is not None and topic != record.topic):
+        headers = _headers_with_local(record.headers, record, topic or record.topic)
+    else:
+        headers = wire_headers(record.headers)
     return Message(
         record.topic,
         -1 if record.partition is None else record.partition,
         -1 if record.offset is None else record.offset,
         record.key,
         record.value,
-        _known(record.headers, record, topic or record.topic) if has_more else wire_headers(record.headers),
+        headers,
         None,
         (record.timestamp_type, 0 if record.timestamp_ms is None else record.timestamp_ms),
         leader_epoch=-1 if record.leader_epoch is None else record.leader_epoch,
     )
 
 
-def _known(headers: Headers, record: Record, topic: str) -> Any:
+def _headers_with_local(headers: Headers, record: Record, topic: str) -> Any:
     known = MessageHeaders(headers)
     known.local = record.local
     known.topic = topic

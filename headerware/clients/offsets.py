@@ -11,14 +11,16 @@ is the committed offset itself. Other text is the application's own.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 
 from headerware.core.session import Session
 
-Place = tuple[str, int]
+TopicPartitionKey = tuple[str, int]
+"""A topic and the number of a partition."""
 PREFIX: Final = "hw1:"
 _DIGITS: Final = 19
 _LAST_OFFSET: Final = 2**63 - 1
@@ -48,27 +50,30 @@ def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
     )
 
 
-def place_of(partition: TopicPartition) -> Place:
+def topic_partition_of(partition: TopicPartition) -> TopicPartitionKey:
     """Return the topic and number of a partition."""
     return partition.topic, partition.partition
 
 
-def positioned(
-    place: Place, offset: int, metadata: str | None = None, leader_epoch: int | None = None
+def at_offset(
+    topic_partition: TopicPartitionKey,
+    offset: int,
+    metadata: str | None = None,
+    leader_epoch: int | None = None,
 ) -> TopicPartition:
     """Make a TopicPartition; its constructor refuses None for what is absent."""
-    topic, partition = place
+    topic, partition = topic_partition
     given = {"metadata": metadata, "leader_epoch": leader_epoch}
     known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return TopicPartition(topic, partition, offset, **known)
 
 
-def as_committed(partition: TopicPartition) -> TopicPartition:
+def with_own_metadata(partition: TopicPartition) -> TopicPartition:
     """Return a result of confluent-kafka's with the application's own metadata in it."""
     _, own = unwrapped(partition.metadata)
     if own == partition.metadata or partition.error is not None:
         return partition
-    return positioned(place_of(partition), partition.offset, own, partition.leader_epoch)
+    return at_offset(topic_partition_of(partition), partition.offset, own, partition.leader_epoch)
 
 
 class Offsets:
@@ -80,54 +85,63 @@ class Offsets:
             None where it has taken everything.
     """
 
-    def __init__(self, session: Session, first_waiting: Callable[[Place], int | None]) -> None:
+    def __init__(self, session: Session, first_waiting: Callable[[TopicPartitionKey], int | None]) -> None:
         self._session = session
         self._first_waiting = first_waiting
-        self.gathers: Final = session.gathers
-        self._fresh: set[Place] = set()
-        self._watermarks: dict[Place, int] = {}
-        self._positions: dict[Place, tuple[int, str | None]] = {}
-        self._held: dict[Place, TopicPartition] = {}
-        self._uncommitted: set[Place] = set()
+        self.reassembles: Final = session.reassembles
+        self._fresh: set[TopicPartitionKey] = set()
+        self._watermarks: dict[TopicPartitionKey, int] = {}
+        self._positions: dict[TopicPartitionKey, tuple[int, str | None]] = {}
+        self._held: dict[TopicPartitionKey, TopicPartition] = {}
+        self._uncommitted: set[TopicPartitionKey] = set()
 
     # What may be committed
 
     def safe(
-        self, place: Place, position: int, own: str | None = None, leader_epoch: int | None = None
+        self,
+        topic_partition: TopicPartitionKey,
+        position: int,
+        own: str | None = None,
+        leader_epoch: int | None = None,
     ) -> TopicPartition:
         """Return what to commit for a position."""
-        waiting = self._first_waiting(place)
+        waiting = self._first_waiting(topic_partition)
         if waiting is not None and waiting < position:
             position, leader_epoch = waiting, None
-        if not self.gathers or position < 0:
-            return positioned(place, position, wrapped(None, own), leader_epoch)
-        safe = self._session.safe_offset(*place, position)
-        delivered = max(position, self._watermarks.get(place, 0))
+        if not self.reassembles or position < 0:
+            return at_offset(topic_partition, position, wrapped(None, own), leader_epoch)
+        safe = self._session.safe_offset(*topic_partition, position)
+        delivered = max(position, self._watermarks.get(topic_partition, 0))
         if safe >= delivered:
-            return positioned(place, position, wrapped(None, own), leader_epoch)
+            return at_offset(topic_partition, position, wrapped(None, own), leader_epoch)
         # The epoch is that of the position, so it says nothing about an earlier offset.
-        return positioned(place, safe, wrapped(delivered, own), leader_epoch if safe == position else None)
+        leader_epoch = leader_epoch if safe == position else None
+        return at_offset(topic_partition, safe, wrapped(delivered, own), leader_epoch)
 
     def stored(
-        self, place: Place, position: int, own: str | None = None, leader_epoch: int | None = None
+        self,
+        topic_partition: TopicPartitionKey,
+        position: int,
+        own: str | None = None,
+        leader_epoch: int | None = None,
     ) -> TopicPartition:
         """Note that everything before a position is delivered, and give what to store for it."""
-        safe = self.safe(place, position, own, leader_epoch)
-        if not self.gathers or position < 0:
+        safe = self.safe(topic_partition, position, own, leader_epoch)
+        if not self.reassembles or position < 0:
             return safe
-        self._positions[place] = position, own
-        if safe.offset < position or place in self._watermarks:
-            known = self._held.get(place)
+        self._positions[topic_partition] = position, own
+        if safe.offset < position or topic_partition in self._watermarks:
+            known = self._held.get(topic_partition)
             if known is None or (known.offset, known.metadata) != (safe.offset, safe.metadata):
-                self._held[place] = safe
-                self._uncommitted.add(place)
-        elif self._held.pop(place, None) is not None:
-            self._uncommitted.discard(place)
+                self._held[topic_partition] = safe
+                self._uncommitted.add(topic_partition)
+        elif self._held.pop(topic_partition, None) is not None:
+            self._uncommitted.discard(topic_partition)
         return safe
 
     def refreshed(self) -> list[TopicPartition]:
         """Return what to store for held partitions, now that something may have expired."""
-        return [self.stored(place, *self._positions[place]) for place in list(self._held)]
+        return [self.stored(each, *self._positions[each]) for each in list(self._held)]
 
     def watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
         """Return what only an explicit commit can bring to the broker, and take it for committed.
@@ -135,28 +149,34 @@ class Offsets:
         librdkafka commits a stored offset only when it is larger than the committed one, and so misses a
         watermark that rose above the same safe offset.
         """
-        places = [place for place in self._held if everything or place in self._uncommitted]
+        wanted = [each for each in self._held if everything or each in self._uncommitted]
         self._uncommitted.clear()
-        return [self._held[place] for place in places]
+        return [self._held[each] for each in wanted]
 
     # What was delivered before
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Note partitions whose reading begins where a consumer before this one may have left a watermark."""
         for partition in partitions:
-            place = place_of(partition)
-            self.forget([place])
-            if self.gathers and partition.offset in _AS_COMMITTED:
-                self._fresh.add(place)
+            topic_partition = topic_partition_of(partition)
+            self.forget([topic_partition])
+            if self.reassembles and partition.offset in _AS_COMMITTED:
+                self._fresh.add(topic_partition)
 
-    def take_fresh(self, place: Place) -> bool:
+    def take_fresh(self, topic_partition: TopicPartitionKey) -> bool:
         """Return whether a partition's committed metadata is still to be read, which the caller now does."""
-        if place not in self._fresh:
+        if topic_partition not in self._fresh:
             return False
-        self._fresh.discard(place)
+        self._fresh.discard(topic_partition)
         return True
 
-    def recall(self, place: Place, committed: TopicPartition, offset: int, end: Callable[[], int]) -> None:
+    def recall(
+        self,
+        topic_partition: TopicPartitionKey,
+        committed: TopicPartition,
+        offset: int,
+        end: Callable[[], int],
+    ) -> None:
         """Take over the watermark of an earlier consumer, if reading began at its committed offset.
 
         ``end`` asks for the partition's end. Nobody can have been given a record beyond it, so a watermark
@@ -166,45 +186,103 @@ class Offsets:
         if watermark is None or not committed.offset <= offset < watermark:
             return
         if watermark <= (last := end()):
-            self._watermarks[place] = watermark
+            self._watermarks[topic_partition] = watermark
             return
         _log.warning(
             "the committed watermark %d of %s[%d] is beyond the partition's end %d, so it is ignored and "
             "records may repeat: somebody in the group wrote it, or the topic lost records",
-            *(watermark, *place, last),
+            *(watermark, *topic_partition, last),
         )
 
-    def moved(self, place: Place, begin: int, wanted: int) -> None:
+    def moved(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
         """Note a seek that begins before what was wanted, so that what lies between is not delivered."""
-        self.forget([place])
+        self.forget([topic_partition])
         if begin < wanted:
-            self._watermarks[place] = wanted
+            self._watermarks[topic_partition] = wanted
 
-    def resumed(self, place: Place, begin: int, wanted: int) -> None:
+    def resumed(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
         """Note that reading goes on before what is wanted, after an interrupt."""
         if begin < wanted:
-            self._watermarks[place] = max(wanted, self._watermarks.get(place, 0))
+            self._watermarks[topic_partition] = max(wanted, self._watermarks.get(topic_partition, 0))
 
-    def held(self, place: Place, position: int) -> int:
+    def held(self, topic_partition: TopicPartitionKey, position: int) -> int:
         """Return where the oldest message began that was not whole, or the position."""
-        held = self._held.get(place)
+        held = self._held.get(topic_partition)
         return position if held is None else min(position, held.offset)
 
-    def was_delivered(self, place: Place, offset: int) -> bool:
+    def was_delivered(self, topic_partition: TopicPartitionKey, offset: int) -> bool:
         """Whether a record at this offset was delivered before; the watermark goes once it is passed."""
-        watermark = self._watermarks.get(place)
+        watermark = self._watermarks.get(topic_partition)
         if watermark is None:
             return False
         if offset < watermark:
             return True
-        del self._watermarks[place]
+        del self._watermarks[topic_partition]
         return False
 
-    def forget(self, places: Iterable[Place]) -> None:
+    def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
         """Forget partitions that have gone or begin anew."""
-        for place in places:
-            self._fresh.discard(place)
-            self._watermarks.pop(place, None)
-            self._positions.pop(place, None)
-            self._held.pop(place, None)
-            self._uncommitted.discard(place)
+        for topic_partition in topic_partitions:
+            self._fresh.discard(topic_partition)
+            self._watermarks.pop(topic_partition, None)
+            self._positions.pop(topic_partition, None)
+            self._held.pop(topic_partition, None)
+            self._uncommitted.discard(topic_partition)
+
+
+# Offsets of transactions, which a producer commits: they are held back by the consumer that they came from.
+
+
+class _HoldsOffsetsBack(Protocol):
+    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]: ...
+
+
+_consumers: Final[dict[bytes, weakref.WeakSet[Any]]] = {}
+"""Consumers by the group metadata that they gave out."""
+_latest: Final[weakref.WeakKeyDictionary[Any, bytes]] = weakref.WeakKeyDictionary()
+_MAX_GROUPS: Final = 1_000
+
+
+def register_consumer(metadata: Any, consumer: _HoldsOffsetsBack) -> None:
+    """Remember, weakly, which consumer gave out group metadata.
+
+    The bytes name group, member and generation; consumers that assign partitions themselves have no
+    member's name, so that several may share them. Each of them knows its own partitions. A consumer's
+    earlier generations are forgotten, for the broker refuses them.
+    """
+    earlier = _latest.get(consumer)
+    if earlier == metadata:
+        return
+    _latest[consumer] = metadata
+    if earlier is not None:
+        _forget(earlier, consumer)
+    if metadata not in _consumers and len(_consumers) >= _MAX_GROUPS:
+        for stale in [known for known, living in _consumers.items() if not living]:
+            del _consumers[stale]
+    _consumers.setdefault(metadata, weakref.WeakSet()).add(consumer)
+
+
+def held_back(metadata: Any, positions: list[TopicPartition]) -> list[TopicPartition]:
+    """Hold positions back by the consumers that gave out this metadata; without one, return them as given."""
+    consumers = list(_consumers.get(metadata, ())) if isinstance(metadata, bytes) else []
+    if not consumers or not isinstance(positions, list):
+        return positions
+    return [_lowest(consumers, position) for position in positions]
+
+
+def _forget(metadata: bytes, consumer: _HoldsOffsetsBack) -> None:
+    living = _consumers.get(metadata)
+    if living is not None:
+        living.discard(consumer)
+        if not living:
+            del _consumers[metadata]
+
+
+def _lowest(consumers: list[Any], position: TopicPartition) -> TopicPartition:
+    """Return the position as held back by the consumer that reads its partition; others change nothing."""
+    held: TopicPartition
+    for consumer in consumers:
+        held = consumer.clamped([position])[0]
+        if held.offset != position.offset:
+            break
+    return held

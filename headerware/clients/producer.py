@@ -1,55 +1,78 @@
-"""The producer: confluent-kafka's, with a chain before every record and after every report."""
+"""The producer: confluent-kafka's, with a chain before every record and after every report.
+
+A record goes through ``produce`` in these steps:
+
+1. The chain makes of it one record, several, none or an error.
+2. One record is queued by confluent-kafka's own method; several (slices of a message) are queued and fail as
+   one, as there is room for them; none is reported as dropped; an error is raised.
+3. Delivery reports come through :class:`Deliveries`, to the interceptors and then to the application.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from math import inf
-from types import TracebackType
-from typing import Any, Final
+from threading import get_ident
+from types import CodeType, TracebackType
+from typing import Any, ClassVar, Final
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from headerware.clients.batches import Sendable, error_of, first_callback, message_records, to_record
 from headerware.clients.cluster import cluster_id_port
-from headerware.clients.dead_letters import unstored
-from headerware.clients.deliveries import Deliveries, DeliveryCallback
+from headerware.clients.dead_letters import dead_letter_error
+from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery
 from headerware.clients.messages import wire_headers
-from headerware.clients.partitions import PartitionPicker
-from headerware.clients.producer_fan_out import FanOutProducer
-from headerware.clients.producer_reports import queue
+from headerware.clients.offsets import held_back
+from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.raw import (
+    APPLICATION,
+    QUEUE_FULL,
+    STATE,
+    TIMED_OUT,
     has_plain_names,
+    is_under_way,
     needs_more_than_c,
     of_our_types,
     plain_headers,
     unless_chained,
 )
-from headerware.clients.serde_errors import as_client_error
+from headerware.clients.refused_records import as_client_error
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
-from headerware.core.errors import HeaderwareError
-from headerware.core.fold import Outcome
+from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.headers import EMPTY, Headers, HeadersLike
-from headerware.core.hooks import DROP
+from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
+
+Sendable = Record | Mapping[str, Any]
+"""A Record, or a mapping with any of value, key, headers, partition, timestamp and on_delivery."""
 
 _C: Final[Any] = confluent_kafka.Producer
-_c_init, _c_produce, _c_len, _c_close = _C.__init__, _C.produce, _C.__len__, _C.close
+_c_init, _c_produce, _c_poll, _c_flush = _C.__init__, _C.produce, _C.poll, _C.flush
+_c_len, _c_close = _C.__len__, _C.close
 # Without the detour through type.__call__, a sixth of a microsecond.
 _normalised: Final = Headers.__new__
 _CHUNK: Final = 500
 _TIMEOUT_MS: Final = 300_000
 """librdkafka's default of delivery.timeout.ms; 0 is no limit."""
+_ROOM_POLL_S: Final = 0.05
+_PUBLISH_TIMEOUT_S: Final = 30.0
+_ITEM_NAMES: Final = frozenset(
+    {"value", "key", "headers", "partition", "timestamp", "on_delivery", "callback"}
+)
 
 
-class Producer(FanOutProducer):
+class Producer(confluent_kafka.Producer):
     """Produce to Kafka through a chain; a drop-in for ``confluent_kafka.Producer``.
 
     Args:
@@ -68,6 +91,10 @@ class Producer(FanOutProducer):
 
     chain: Chain = Chain()
     """The chain; empty for a raw client."""
+    _chained: bool = False
+    """Whether there is a chain; if not, confluent-kafka's own methods answer."""
+    _RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
+    """The methods within which callbacks run."""
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
@@ -81,7 +108,7 @@ class Producer(FanOutProducer):
         self._open(flattened(rest))
 
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        """Find the chain, and what of the configuration remains for the client itself."""
+        """Return the chain, and the configuration that remains for the client itself."""
         return client_chain(conf, chain)
 
     def _open(self, conf: dict[str, Any]) -> None:
@@ -105,7 +132,7 @@ class Producer(FanOutProducer):
         self._serving: set[int] = set()
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
-        self._patience_s = timeout_ms / 1000 if timeout_ms > 0 else inf
+        self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
         self._finish = weakref.finalize(self, session.close)
         self._chained = True
 
@@ -119,7 +146,7 @@ class Producer(FanOutProducer):
             try:
                 live._publish(record)  # noqa: SLF001 - the client itself, without a cycle
             except (KafkaException, BufferError) as error:
-                raise unstored(record, error) from error
+                raise dead_letter_error(record, error) from error
 
         return Context(
             side="producer",
@@ -179,7 +206,7 @@ class Producer(FanOutProducer):
             given = EMPTY if headers is None else _normalised(Headers, headers)
             user = self._default
             if callback is not None or on_delivery is not None:
-                user = first_callback(callback, on_delivery)
+                user = _first_callback(callback, on_delivery)
         except Exception as error:
             pass_on_interrupt(error)
             self._deliveries.failed(Record(topic, value, key), error)
@@ -196,7 +223,7 @@ class Producer(FanOutProducer):
                 wire = list(given) if given else None
                 _c_produce(self, topic, value, key, partition, report, None, timestamp, wire)
             else:
-                queue(self, sent, report)
+                self._produce_wire_record(sent, report)
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
             self._deliveries.failed(sent, error)
@@ -245,11 +272,11 @@ class Producer(FanOutProducer):
             return sent
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        records = message_records(messages, partition)
-        errors = self.produce_many(topic, records, on_delivery=first_callback(callback, on_delivery))
+        records = _checked_items(messages, partition)
+        errors = self.produce_many(topic, records, on_delivery=_first_callback(callback, on_delivery))
         for message, error in zip(messages, errors, strict=True):
             if error is not None:
-                message["_error"] = error_of(error)
+                message["_error"] = _kafka_error(error)
         return errors.count(None)
 
     def _send_chunk(
@@ -260,8 +287,8 @@ class Producer(FanOutProducer):
         going: list[tuple[int, Record, DeliveryCallback | None]] = []
         for index, item in enumerate(chunk):
             try:
-                record, own = to_record(topic, item)
-                user = first_callback(own, on_delivery, self._default)
+                record, own = _to_record(topic, item)
+                user = _first_callback(own, on_delivery, self._default)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 self._deliveries.failed(Record(topic), error)
@@ -283,14 +310,14 @@ class Producer(FanOutProducer):
         errors: list[Exception | None] = []
         for item in chunk:
             try:
-                record, own = to_record(topic, item)
+                record, own = _to_record(topic, item)
                 Producer.produce(
                     self,
                     topic,
                     record.value,
                     record.key,
                     -1 if record.partition is None else record.partition,
-                    first_callback(own, on_delivery),
+                    _first_callback(own, on_delivery),
                     timestamp=record.timestamp_ms or 0,
                     headers=record.headers,
                 )
@@ -309,7 +336,7 @@ class Producer(FanOutProducer):
             partial(self._arrived, record, outcome, user) if self._reports_all or user is not None else None
         )
         try:
-            queue(self, outcome, report)
+            self._produce_wire_record(outcome, report)
         except Exception as error:
             pass_on_interrupt(error)  # as above
             self._deliveries.failed(outcome, error)
@@ -325,7 +352,186 @@ class Producer(FanOutProducer):
         else:
             self._fan_out(record, outcome, user)
 
-    # Beside the stream
+    def _publish(self, record: Record) -> None:
+        """Send a finished record past the chain, and return once it is stored."""
+        if self._is_serving():
+            raise KafkaException(KafkaError(STATE, "cannot wait for a delivery inside a callback"))
+        reports: list[KafkaError | None] = []
+        self._produce_wire_record(record, lambda error, _: reports.append(error))
+        deadline = time.monotonic() + _PUBLISH_TIMEOUT_S
+        while not reports and time.monotonic() < deadline:
+            self._make_room()
+        if not reports:
+            raise KafkaException(KafkaError(TIMED_OUT, "the record was not delivered in time"))
+        if reports[0] is not None:
+            raise KafkaException(reports[0])
+
+    def _produce_wire_record(self, record: Record, report: Any) -> None:
+        """Hand a record to librdkafka as it is."""
+        _c_produce(
+            self,
+            record.topic,
+            record.value,
+            record.key,
+            -1 if record.partition is None else record.partition,
+            report,
+            None,
+            record.timestamp_ms or 0,
+            wire_headers(record.headers),
+        )
+
+    # Several records on the wire for one of the application: they are queued, and fail, as one
+
+    def _fan_out(self, record: Record, pieces: list[Record] | FanOut, user: DeliveryCallback | None) -> None:
+        joint = JointDelivery(self._deliveries, record, user)
+        try:
+            self._require_room(record, pieces)
+            sent = self._queue_pieces(iter(pieces), joint)
+        except BaseException as error:
+            joint.cancel()
+            self._deliveries.failed(joint.sent, error)
+            raise
+        if not sent:
+            self._deliveries.dropped(record, user)
+
+    def _queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
+        """Queue piece after piece; only two are held at a time."""
+        deadline = time.monotonic() + self._room_timeout_s
+        count = 0
+        piece: Record | None = next(pieces, None)
+        while piece is not None:
+            following = next(pieces, None)
+            count += 1
+            if count == 1:
+                joint.began(piece)
+            if following is None:
+                joint.expected = count
+            self._queue_piece(piece, joint, deadline)
+            piece = following
+        return count
+
+    def _queue_piece(self, piece: Record, joint: JointDelivery, deadline: float) -> None:
+        """Queue a piece, waiting for room as long as librdkafka would try to deliver it.
+
+        Raises:
+            BufferError: there was no room in time, or this is inside a callback.
+            KafkaException: an earlier piece has failed meanwhile, and the message with it.
+        """
+        while True:
+            if joint.error is not None:
+                raise KafkaException(joint.error)
+            try:
+                self._produce_wire_record(piece, joint)
+            except BufferError:
+                # Inside a callback, polling again would abort the process; the message fails as one.
+                if self._is_serving() or time.monotonic() >= deadline:
+                    raise
+                self._deliveries.waits += 1
+                self._make_room()
+            else:
+                return
+
+    def _require_room(self, record: Record, pieces: list[Record] | FanOut) -> None:
+        """Refuse a message, before its first piece, whose pieces could never all be queued.
+
+        Raises:
+            BufferError: what there is of them, and what the queue holds.
+            InterceptorError: there are none, for an interceptor holds the record back.
+        """
+        count = len(pieces)
+        if not count:
+            raise InterceptorError(
+                "an interceptor holds the record back on send, and a producer cannot wait for it",
+                topic=record.topic,
+            )
+        size = pieces.size_bytes if isinstance(pieces, FanOut) else sum(_size(piece) for piece in pieces)
+        if 0 < self._max_messages < count or size > self._max_bytes:
+            raise BufferError(
+                f"Local: Queue full: a message of {count} slices and {size} bytes could never fit a queue of "
+                f"{self._max_messages} messages and {self._max_bytes} bytes (queue.buffering.max.*)"
+            )
+
+    # Delivery reports
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve delivery reports and other events for up to ``timeout`` seconds, and count them."""
+        if not self._chained:
+            return _c_poll(self, timeout)  # type: ignore[no-any-return]
+        served = self._deliveries.serve() if self._deliveries or self._deliveries.deferred else 0
+        polled: int | None = self._serve_c(_c_poll, 0 if served else timeout)
+        return served + (polled or 0)
+
+    @unless_chained(_c_flush)
+    def flush(self, timeout: float = -1) -> int:
+        """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
+        for outcome in self._session.flush():
+            self._send_released(outcome)
+        try:
+            self._deliveries.serve()
+        finally:
+            left = self._serve_c(_c_flush, timeout) or 0
+        return left + len(self._deliveries)
+
+    @unless_chained(_c_len)
+    def __len__(self) -> int:
+        in_flight: int = _c_len(self)
+        return in_flight + len(self._deliveries)
+
+    def _send_released(self, outcome: Outcome) -> None:
+        """Send what an interceptor held back; what fails of it comes out of ``flush``."""
+        try:
+            for record in flat(outcome):
+                self._produce_wire_record(record, None)
+        except Exception as raised:  # noqa: BLE001 - nobody else is there to hear of it
+            pass_on_interrupt(raised)
+            self._deliveries.deferred.append(raised)
+
+    def _make_room(self) -> None:
+        """Serve reports; what callbacks raise comes out of the next ``poll`` or ``flush``."""
+        try:
+            self._serve_c(_c_poll, _ROOM_POLL_S)
+        except Exception as raised:  # noqa: BLE001 - it belongs to the callback's record, not to this one
+            pass_on_interrupt(raised)
+            self._deliveries.deferred.append(raised)
+
+    def _serve_c(self, serve: Any, timeout: float) -> Any:
+        """Call a C method that runs callbacks, unless this thread is inside one of them."""
+        if self._is_serving():
+            return None  # confluent-kafka aborts the process when a callback polls again
+        return self._run_callbacks(serve, timeout)
+
+    def _run_callbacks(self, serve: Any, *arguments: Any) -> Any:
+        ident = get_ident()
+        self._serving.add(ident)
+        try:
+            return serve(self, *arguments)
+        finally:
+            self._serving.discard(ident)
+
+    def _is_serving(self) -> bool:
+        """Return whether this thread is inside a callback of this client."""
+        return get_ident() in self._serving and is_under_way(self, self._RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001
+
+    # Transactions
+
+    @unless_chained(_C.commit_transaction)
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Commit the transaction, as confluent-kafka does, and serve all reports."""
+        self._deliveries.serve()
+        self._serve_c(_C.commit_transaction, timeout)
+
+    @unless_chained(_C.abort_transaction)
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Abort the transaction, as confluent-kafka does; its records are reported as purged."""
+        self._deliveries.serve()
+        self._serve_c(_C.abort_transaction, timeout)
+
+    @unless_chained(_C.send_offsets_to_transaction)
+    def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
+    ) -> None:
+        """Commit a consumer's offsets with the transaction, held back as its own commits are."""
+        _C.send_offsets_to_transaction(self, held_back(group_metadata, positions), group_metadata, timeout)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
@@ -348,7 +554,7 @@ class Producer(FanOutProducer):
             finally:
                 closed = self._run_callbacks(_c_close)
         finally:
-            self._send = _as_it_is
+            self._send = _unchanged
             self._deliveries.close()
             self._finish()
         return closed
@@ -366,6 +572,9 @@ class Producer(FanOutProducer):
         return f"<{type(self).__name__} {self.chain!r}>"
 
 
+Producer._RUNNING_CALLBACKS = frozenset({Producer._run_callbacks.__code__})  # noqa: SLF001 - our own
+
+
 def _callback_of(conf: dict[str, Any]) -> DeliveryCallback | None:
     """Take the default callback out of the configuration; confluent-kafka refuses what cannot be called."""
     found: DeliveryCallback | None = None
@@ -375,5 +584,80 @@ def _callback_of(conf: dict[str, Any]) -> DeliveryCallback | None:
     return found
 
 
-def _as_it_is(record: Record) -> Outcome:
+def _unchanged(record: Record) -> Outcome:
     return record
+
+
+def _size(record: Record) -> int:
+    return len(record.value or b"") + len(record.key or b"")
+
+
+def _to_record(topic: str, item: Sendable) -> tuple[Record, Callable[..., Any] | None]:
+    """Return the record that an item stands for, and its own callback.
+
+    Raises:
+        TypeError: it is neither a Record nor a mapping, or has an unknown key.
+        HeaderError: its headers are none.
+    """
+    if isinstance(item, Record):
+        return (item if item.topic == topic else item.replace(topic=topic)), None
+    if not isinstance(item, Mapping):
+        raise TypeError(f"a record is a Record or a mapping, not {type(item).__name__}")
+    unknown = sorted(str(name) for name in item if name not in _ITEM_NAMES)
+    if unknown:
+        raise TypeError(
+            f"unknown keys of a record: {', '.join(unknown)}; known: {', '.join(sorted(_ITEM_NAMES))}"
+        )
+    partition = item.get("partition")
+    record = Record(
+        topic,
+        item.get("value"),
+        item.get("key"),
+        Headers(item.get("headers")),
+        None if partition in {None, -1} else partition,
+        item.get("timestamp") or None,
+    )
+    return record, _first_callback(item.get("on_delivery"), item.get("callback"))
+
+
+def _first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Return the first callback that there is; one may be callable and empty, and so false.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    for callback in given:
+        if callback is not None:
+            if not callable(callback):
+                raise TypeError(f"expected a callable as callback, found {type(callback).__name__}")
+            return callback
+    return None
+
+
+def _checked_items(messages: Any, partition: int) -> list[dict[str, Any]]:
+    """Check a batch of dicts as confluent-kafka does, and give each its partition.
+
+    Raises:
+        TypeError: no list, or an item that is no dict or has parts of a wrong type; nothing is sent then.
+    """
+    if not isinstance(messages, list):
+        raise TypeError("messages must be a list")
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise TypeError(f"Message at index {index} must be a dict")
+        if not isinstance(message.get("partition"), int | None):
+            raise TypeError(f"Message partition at index {index} must be int")
+    return [
+        {"partition": partition}
+        | {name: message[name] for name in _ITEM_NAMES if message.get(name) is not None}
+        for message in messages
+    ]
+
+
+def _kafka_error(error: Exception) -> KafkaError:
+    """Return the KafkaError that stands for what ``produce`` raised."""
+    if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    if isinstance(error, BufferError):
+        return KafkaError(QUEUE_FULL, str(error))
+    return KafkaError(APPLICATION, str(error))

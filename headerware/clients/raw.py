@@ -1,15 +1,19 @@
-"""A client without a chain, or one that was never initialised: confluent-kafka's own methods answer.
+"""Calls through to confluent-kafka: without a chain its own methods answer, and interrupts leave no mark.
 
-One class serves both, so that ``type(client)`` is the class that was called. Never bind a C method to the
-client itself (``self.produce = super().produce``): that is a cycle which keeps the client's threads alive
-after ``del``, and it hides a subclass's own ``produce``.
+A client without a chain, or one that was never initialised, is the raw client. One class serves all, so that
+``type(client)`` is the class that was called. Never bind a C method to the client itself
+(``self.produce = super().produce``): that is a cycle which keeps the client's threads alive after ``del``,
+and it hides a subclass's own ``produce``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
-from typing import Any, TypeVar
+from types import CodeType, FrameType
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError
 
 from headerware.core.edge import normalised, to_wire
 from headerware.core.errors import HeaderError, HeaderwareError
@@ -17,6 +21,21 @@ from headerware.core.headers import Headers
 from headerware.core.record import Record
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+# librdkafka's local error codes; confluent-kafka writes them with an underscore, though they are public.
+BAD_MSG: Final = KafkaError._BAD_MSG  # noqa: SLF001 - a public code, see above
+APPLICATION: Final = KafkaError._APPLICATION  # noqa: SLF001
+INVALID_ARG: Final = KafkaError._INVALID_ARG  # noqa: SLF001
+KEY_DESERIALIZATION: Final = KafkaError._KEY_DESERIALIZATION  # noqa: SLF001
+KEY_SERIALIZATION: Final = KafkaError._KEY_SERIALIZATION  # noqa: SLF001
+NO_OFFSET: Final = KafkaError._NO_OFFSET  # noqa: SLF001
+QUEUE_FULL: Final = KafkaError._QUEUE_FULL  # noqa: SLF001
+RETRY: Final = KafkaError._RETRY  # noqa: SLF001
+STATE: Final = KafkaError._STATE  # noqa: SLF001
+TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001
+UNKNOWN_TOPIC: Final = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
+VALUE_DESERIALIZATION: Final = KafkaError._VALUE_DESERIALIZATION  # noqa: SLF001
+VALUE_SERIALIZATION: Final = KafkaError._VALUE_SERIALIZATION  # noqa: SLF001
 
 
 def unless_chained(c_method: Callable[..., Any]) -> Callable[[_Method], _Method]:
@@ -85,3 +104,17 @@ def needs_more_than_c(topic: Any, messages: Any) -> bool:
         isinstance(message, dict) and (message.get("headers") is not None or "timestamp" in message)
         for message in messages
     )
+
+
+def is_under_way(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> bool:
+    """Return whether a frame, or one that called it, is one of these methods of the client.
+
+    A mark that a call sets and takes back may be left behind: an interrupt (Ctrl-C, or a signal's handler
+    that raises) can come between any two steps, ``try`` and ``with`` included. So a mark is only a hint that
+    it is worth looking at the stack, which cannot be wrong.
+    """
+    while frame is not None:
+        if frame.f_code in calls and frame.f_locals.get("self") is client:
+            return True
+        frame = frame.f_back
+    return False

@@ -17,22 +17,25 @@ from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,
+    CLASSES,
     FLOAT32_SCHEMA,
     FLOAT64_SCHEMA,
     INT8_SCHEMA,
     INT16_SCHEMA,
     INT32_SCHEMA,
     INT64_SCHEMA,
+    LOGICAL_CLASSES,
     OPTIONAL_BYTES_SCHEMA,
     OPTIONAL_STRING_SCHEMA,
     STRING_SCHEMA,
     Schema,
+    SchemaAndValue,
     Type,
+    described,
+    is_instance,
 )
-from headerware.connect.data.schema_and_value import SchemaAndValue
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant
-from headerware.connect.data.validation import CLASSES, LOGICAL_CLASSES, described, is_instance
 from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.core.errors import HeaderError
 

@@ -12,9 +12,9 @@ from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label
 from headerware.core.options import refused
 from headerware.core.order import check_order, is_signed, role_of
-from headerware.core.plan import Step
 from headerware.core.plugins import require_arguments, require_hooks
 from headerware.core.session import Session
+from headerware.core.step import Step
 from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:

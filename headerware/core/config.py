@@ -1,8 +1,8 @@
 """Configuration: the flat client form, TOML files, and both together, all into one list of interceptors.
 
 The flat form is KIP-66's manner: ``interceptors`` lists aliases in the order of sending, and
-``interceptors.<alias>.<option>`` their options; the alias is the type where ``.type`` is absent. A
-connector's own lines are taken, too: see :mod:`headerware.core.connector_lines`.
+``interceptors.<alias>.<option>`` their options; the alias is the type where ``.type`` is absent. The lines of
+a Kafka connector are taken, too; how they are read is handed in with :func:`use_connector_lines`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.connector_lines import connector_source, is_connector_line
 from headerware.core.errors import ConfigError
 from headerware.core.files import Read, read_sources, read_text
 from headerware.core.hooks import Interceptor
@@ -19,11 +18,36 @@ from headerware.core.order import in_order
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 FILE: Final = "headerware.config"
 ALIASES: Final = "interceptors"
 _PREFIX: Final = "interceptors."
+
+
+def _no_line(key: str) -> bool:  # noqa: ARG001 - a reader's signature
+    return False
+
+
+def _no_source(config: Mapping[str, Any]) -> list[Declared]:  # noqa: ARG001 - a reader's signature
+    return []
+
+
+_is_connector_line: Callable[[str], bool] = _no_line
+_connector_source: Callable[[Mapping[str, Any]], list[Declared]] = _no_source
+
+
+def use_connector_lines(
+    is_connector_line: Callable[[str], bool], connector_source: Callable[[Mapping[str, Any]], list[Declared]]
+) -> None:
+    """Say how to read the lines of a Kafka connector in a client's configuration.
+
+    Args:
+        is_connector_line: tells whether a key belongs to them.
+        connector_source: returns what the lines in a configuration declare, in the order of sending.
+    """
+    global _is_connector_line, _connector_source
+    _is_connector_line, _connector_source = is_connector_line, connector_source
 
 
 def from_flat(config: Mapping[str, Any], read: Read = read_text) -> list[Interceptor]:
@@ -63,13 +87,13 @@ def is_ours(key: object) -> bool:
     """Return whether a client's configuration key belongs to a chain."""
     if not isinstance(key, str):
         return False
-    return key in (ALIASES, FILE) or key.startswith(_PREFIX) or is_connector_line(key)
+    return key in (ALIASES, FILE) or key.startswith(_PREFIX) or _is_connector_line(key)
 
 
 def flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[list[Declared]]:
     """Read a flat configuration, after the file that it names."""
     sources = read_sources(str(config[FILE]), read) if FILE in config else []
-    sources.append(connector_source(config))
+    sources.append(_connector_source(config))
     earlier = dict.fromkeys(declared.name for source in sources for declared in source)
     aliases = _aliases(config.get(ALIASES, ()))
     options: dict[str, dict[str, Any]] = {alias: {} for alias in aliases}

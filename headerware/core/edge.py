@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from headerware.core.errors import HeaderError, RecordError, TransportHeaderError
 from headerware.core.headers import EMPTY, Headers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headerware.core.record import Record
 
 RESERVED: Final = "hw."
 """What reserved names begin with, in any case; those that we write are in lower case."""
-LINEAGE: Final = frozenset({"hw.trail", "hw.owner", "hw.schema"})
-"""Headers of ours that describe a record and may stay on it, and so may come back from an application."""
-ENCODINGS: Final[Mapping[str, str | None]] = {
-    "hw.compress": "compress",
-    "hw.encrypt": None,
-    "hw.slice": "slice",
-    "hw.claim": None,
-    "hw.ids": "compact",
-}
-"""Headers that say that the value is not what the other application sent, and which interceptor decodes it.
-
-None is a name that is reserved: nothing decodes it yet.
-"""
-COMPACTED: Final = {"~C": "hw.compress", "~D": "hw.encrypt", "~E": "hw.slice", "~H": "hw.claim"}
-"""The same as compact keys (spec/header-ids.md); where compact has read them, these are plain names."""
-
 WIRE_TYPES: Final = frozenset({bytes, type(None)})
 """What a key or value on the wire is."""
+
+
+class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell what Headerware's own headers mean to the edge.
+
+    Args:
+        lineage: those that describe a record and may stay on it, and so may come back from an application.
+        encodings: those that say that the value is not what the other application sent, with the word for the
+            interceptor that decodes it; None for a reserved name that nothing decodes yet.
+        compact_keys: the compact keys of all of them; None is the name of a key that is reserved.
+        compactor: the word for the interceptor that reads and escapes compact keys.
+    """
+
+    lineage: frozenset[str] = frozenset()
+    encodings: Mapping[str, str | None] = {}
+    compact_keys: Mapping[str, str | None] = {}
+    compactor: str = ""
+
+
+def use_own_headers(headers: OwnHeaders) -> None:
+    """Say which headers are Headerware's own; the package does it when it is imported."""
+    global _own, _encodings, _compacted, _markers  # noqa: PLW0603 - set once, when the package is imported
+    _own, _encodings = headers, headers.encodings
+    keys = headers.compact_keys.items()
+    _compacted = frozenset(key for key, name in keys if name in headers.encodings)
+    _markers = frozenset(key for key, name in keys if name not in headers.lineage)
+
+
+_own: OwnHeaders = OwnHeaders()
+_encodings: Mapping[str, str | None] = {}
+_compacted: frozenset[str] = frozenset()
+"""The compact keys of encodings; where an interceptor has read compact keys, these are plain names."""
+_markers: frozenset[str] = frozenset()
+"""The compact keys of all own headers except those that applications may send."""
 
 
 def admit(record: Record) -> Record:
@@ -97,10 +116,11 @@ def require_plain_names(record: Record) -> Record:
     """
     if record.headers is not _last_admitted:
         for pair in record.headers:
-            if pair[0] in _MARKERS:
+            if pair[0] in _markers:
                 raise HeaderError(
                     f"header {pair[0]!r} would be read as the id of one of Headerware's own headers "
-                    f"(spec/header-ids.md); give it another name, or let the 'compact' interceptor escape it"
+                    f"(spec/header-ids.md); give it another name, or let the {_own.compactor!r} interceptor "
+                    f"escape it"
                 )
             if pair[0] not in _writable:
                 _require_writable(pair[0])
@@ -109,15 +129,11 @@ def require_plain_names(record: Record) -> Record:
 
 def is_own(name: str) -> bool:
     """Return whether a name is one of Headerware's own, in any case, or the compact key of one."""
-    return name[: len(RESERVED)].casefold() == RESERVED or name in _OWN_KEYS
+    return name[: len(RESERVED)].casefold() == RESERVED or name in _own.compact_keys
 
 
 _NAMES_LIMIT: Final = 1_000
 _NAME_LENGTH_LIMIT: Final = 200
-_OWN_KEYS: Final = frozenset(f"~{letter}" for letter in "ABCDEFGHIJKL")
-"""The compact keys of Headerware's own headers."""
-_MARKERS: Final = _OWN_KEYS - {"~B", "~G", "~K"}
-"""The compact keys of Headerware's own headers but those that applications may send (LINEAGE)."""
 _admitted: set[str] = set()
 _writable: set[str] = set()
 """Names that have been looked at, so that each is looked at once."""
@@ -126,10 +142,10 @@ _last_admitted: Headers = EMPTY
 
 
 def _admit_name(name: str) -> None:
-    if name[: len(RESERVED)].casefold() == RESERVED and name not in LINEAGE:
+    if name[: len(RESERVED)].casefold() == RESERVED and name not in _own.lineage:
         raise _reserved(name)
     _require_writable(name)
-    if name not in _MARKERS:
+    if name not in _markers:
         _remember(_admitted, name)
 
 
@@ -204,8 +220,8 @@ def refuse_encodings(record: Record) -> Record:
         TransportHeaderError: which header is left, and what to configure.
     """
     for pair in record.headers:
-        if pair[0] in ENCODINGS:
-            raise _undecoded(pair[0], ENCODINGS[pair[0]])
+        if pair[0] in _encodings:
+            raise _undecoded(pair[0], _encodings[pair[0]])
     return record
 
 
@@ -216,8 +232,8 @@ def refuse_compacted(record: Record) -> Record:
         TransportHeaderError: which header is left, and what to configure.
     """
     for pair in record.headers:
-        if pair[0] in COMPACTED:
-            raise _undecoded(pair[0], "compact")
+        if pair[0] in _compacted:
+            raise _undecoded(pair[0], _own.compactor)
     return refuse_encodings(record)
 
 

@@ -8,6 +8,7 @@
     ├── WireFormatError          bytes that are not what spec/ says they are
     ├── KeyringError             a keyring that cannot be read or written, or a key that is not there
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
+    ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
     └── InterceptorError         a record that an interceptor refused, with its step and position
         ├── SerdeError           a key or value that cannot be serialized or deserialized
         │   └── UnknownSchemaError
@@ -66,6 +67,10 @@ class WireFormatError(HeaderwareError, ValueError):
 
 class KeyringError(HeaderwareError):
     """A keyring that cannot be read or written, or a key that it does not hold."""
+
+
+class MissingPartError(HeaderwareError):
+    """A part that cannot be had on this machine, such as Java or a jar; the message says what to install."""
 
 
 class InterceptorError(HeaderwareError):

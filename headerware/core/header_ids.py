@@ -1,12 +1,11 @@
 """Header ids: 32-bit numbers, written as IPv4 addresses are, that stand for header names.
 
-An id is taken wherever a header's name is. What a number is called is the registry's to know; it is
-asked through :func:`use_names`, for this floor knows no registry.
+An id is taken wherever the name of a header is. Which name it stands for is looked up in a function that is
+handed in with :func:`use_names`: the core knows no registry.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final, Self
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 MAX_ID: Final = 2**32 - 1
 _PART: Final = r"(0|[1-9][0-9]{0,2})"
 _DOTTED: Final = re.compile(rf"{_PART}\.{_PART}\.{_PART}\.{_PART}")
-_DEFAULT_NAMES: Final = ("headerware.registry.names", "default_name_of")
-
-_name_of: NameOf | None = None
 
 
 class HeaderId(int):
@@ -83,19 +79,22 @@ def header_name(name: str | int) -> str:
     return _called(HeaderId(name))
 
 
-def use_names(name_of: NameOf | None) -> None:
-    """Say who knows what ids are called, for this process; None is the default registry."""
-    global _name_of  # noqa: PLW0603 - one registry of names a process, as there is one of codecs
-    _name_of = name_of
+def _no_name(header_id: int) -> str | None:  # noqa: ARG001 - a resolver's signature
+    return None
+
+
+_name_of: NameOf = _no_name
+
+
+def use_names(name_of: NameOf) -> NameOf:
+    """Make a function the one that gives ids their names in this process, and return the one before it."""
+    global _name_of
+    before, _name_of = _name_of, name_of
+    return before
 
 
 def _called(header_id: HeaderId) -> str:
-    name_of = _name_of
-    if name_of is None:
-        module, attribute = _DEFAULT_NAMES
-        name_of = getattr(importlib.import_module(module), attribute)
-        use_names(name_of)
-    return name_of(header_id) or str(header_id)
+    return _name_of(header_id) or str(header_id)
 
 
 def _number(text: str) -> int | None:

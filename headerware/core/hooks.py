@@ -44,25 +44,6 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Each hook with the arguments that it is called with."""
-SERVICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "open": ("context",),
-        "begin": ("work",),
-        "poll": ("now_ms",),
-        "flush": (),
-        "revoke": ("partitions",),
-        "reached": ("topic", "partition", "offset"),
-        "seek": ("topic", "partition", "offset"),
-        "safe_offset": ("topic", "partition", "position"),
-        "safe_offsets": (),
-        "waiting_offsets": (),
-        "overhead_bytes": ("record",),
-        "stats": (),
-        "close": (),
-    }
-)
-"""What an interceptor may have beside its hooks, likewise."""
-
 OnError = Literal["raise", "skip", "drop", "dead_letter"]
 
 
@@ -151,14 +132,7 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     A subclass adds its options as fields, and either has the hooks itself (when it needs no state) or
     returns an object that has them from :meth:`open`. That object belongs to one session; beside
-    the hooks it may have ``begin(work)``, ``poll(now_ms)``, ``flush()``, ``revoke(partitions)``,
-    ``reached(topic, partition, offset)``, ``seek(topic, partition, offset)``, ``safe_offset(topic, partition,
-    position)``, ``safe_offsets()``, ``waiting_offsets()``, ``overhead_bytes(record)``, ``stats()`` and
-    ``close()``: see :class:`Step`.
-
-    ``settle(record)``, and ``settle_batch(records)`` where a batch is cheaper, see each consumed record last,
-    once no step has refused it, and return what the hooks return. There a step remembers what it has seen,
-    so that a refused record leaves no trace, and gives the application what no other step may see.
+    the hooks it may have any of the methods in :mod:`headerware.core.services`, such as ``poll``.
 
     Args:
         name: what it is called in configuration, errors and statistics; its type where it is None.
@@ -180,6 +154,14 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where it belongs in a chain; None means anywhere its role allows."""
     decodes: ClassVar[tuple[str, ...]] = ()
     """The transport headers that it takes off on consume."""
+    atomic: ClassVar[bool] = False
+    """Whether the records that it makes of one are of no use unless all of them go on."""
+    splits: ClassVar[bool] = False
+    """Whether its ``on_send`` splits a record that is too large; the session splits dead letters with it."""
+    verifies: ClassVar[bool] = False
+    """Whether it keeps what it has verified in ``record.local``; new records of later hooks get it, too."""
+    compacts: ClassVar[bool] = False
+    """Whether it writes header names in a compact form and reads them back."""
 
     name: str | None = None
     topics: tuple[str, ...] = ("*",)

@@ -1,137 +1,155 @@
 """Find what configuration names by a word: our own stand in tables, others come by entry points.
 
-A catalogue is one kind of them (interceptors, serdes, schema stores). Nothing is imported before a
-configuration names it.
+A catalogue holds one kind of them: interceptors, serdes, schema stores, Connect's classes. Nothing is
+imported before a configuration names it.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from headerware.core.errors import PluginError
-from headerware.core.hooks import HOOKS, SERVICES, Interceptor, has_hook
+from headerware.core.hooks import HOOKS, Interceptor, has_hook
+from headerware.core.services import SERVICE_ARGUMENTS
+from headerware.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GROUP: Final = "headerware.interceptors"
-_CALLED: Final = MappingProxyType({**HOOKS, **SERVICES})
-Kind = TypeVar("Kind", bound=msgspec.Struct)
+_OPEN: Final = MappingProxyType({"open": ("context",)})
+_CALLED: Final = MappingProxyType({**HOOKS, **_OPEN, **SERVICE_ARGUMENTS})
+Kind = TypeVar("Kind")
 
 
 class Catalogue(Generic[Kind]):
-    """The types of one kind, by the word that configuration uses for them.
+    """The classes of one kind, by the words that configuration uses for them.
+
+    Our own have precedence over plug-ins. A subclass may change each step of the look-up: :meth:`find`
+    resolves a word, :meth:`checked` tells whether what was found will do, and :meth:`unknown` makes the error
+    for a word that nothing has.
 
     Args:
-        what: what one of them is called in errors, such as ``interceptor``.
+        what: what one of them is called in errors, such as ``interceptor type``.
         base: the class that all of them extend.
         built_in: our own, as ``word: "module:Class"``.
         group: the entry-point group of the others; None where there are no others.
     """
 
-    def __init__(
-        self, what: str, base: type[Kind], built_in: Mapping[str, str], group: str | None = None
-    ) -> None:
-        self._what: Final = what
-        self._base: Final = base
-        self._built_in: Final = MappingProxyType(dict(built_in))
-        self._group: Final = group
+    error: ClassVar[type[PluginError]] = PluginError
+    """What is raised."""
 
-    @property
-    def built_in(self) -> Mapping[str, str]:
-        """Our own, as ``word: "module:Class"``."""
-        return self._built_in
+    def __init__(
+        self, what: str, base: type[Any], built_in: Mapping[str, str], group: str | None = None
+    ) -> None:
+        self.what: Final = what
+        self.base: Final = base
+        self._built_in: Final = dict(built_in)
+        self._group: Final = group
 
     def __call__(self, word: str, *, path: str = "") -> type[Kind]:
         """Load the class that a word stands for.
 
         Args:
-            word: the type as configuration writes it.
+            word: the word as configuration writes it.
             path: where it stands in the configuration, for the error.
 
         Raises:
-            PluginError: nothing or more than one thing has this name, or it is of another kind.
+            PluginError: nothing or more than one thing has this name, it cannot be imported, or it is of
+                another kind.
         """
+        loaded = self.find(word, path=path)
+        if loaded is None:
+            raise self.unknown(word, path=path)
+        return self.checked(loaded, word, path=path)
+
+    @property
+    def built_in(self) -> Mapping[str, str]:
+        """Our own, as ``word: "module:Class"``."""
+        return MappingProxyType(self._built_in)
+
+    def add(self, built_in: Mapping[str, str]) -> None:
+        """Add some of our own, as ``word: "module:Class"``."""
+        self._built_in.update(built_in)
+
+    def names(self) -> tuple[str, ...]:
+        """Return all words, those of plug-ins too, in alphabetical order."""
+        return tuple(sorted({*self._built_in, *(entry.name for entry in self.entries())}))
+
+    def find(self, word: str, *, path: str = "") -> Any:
+        """Load what a word stands for, whatever it is; None if nothing has this name."""
         if word in self._built_in:
-            module, _, name = self._built_in[word].partition(":")
-            loaded = getattr(importlib.import_module(module), name)
-        else:
-            loaded = self._loaded(self._only_entry_point(word, path), path)
-        if not (isinstance(loaded, type) and issubclass(loaded, self._base)):
-            expected = f"{self._base.__module__}.{self._base.__qualname__}"
-            raise PluginError(
+            return load_symbol(self._built_in[word])
+        entry = self.entry(word, path=path)
+        return None if entry is None else self.imported(entry, path=path)
+
+    def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Kind]:
+        """Return what was loaded, or raise PluginError because it is of another kind."""
+        if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
+            expected = f"{self.base.__module__}.{self.base.__qualname__}"
+            raise self.error(
                 f"plug-in {word!r} gives {loaded!r}; expected a subclass of {expected}", path=path
             )
         return loaded
 
-    def _only_entry_point(self, word: str, path: str) -> EntryPoint:
-        entries = _entry_points(self._group) if self._group else ()
-        found = [entry for entry in entries if entry.name == word]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(sorted(_distribution(entry) for entry in found))
-            problem = f"{self._what} type {word!r} is provided more than once, by {names}"
-            raise PluginError(problem, path=path)
-        known = sorted({*self._built_in, *(entry.name for entry in entries)})
-        near = get_close_matches(word, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise PluginError(
-            f"there is no {self._what} type {word!r}; {hint}known: {', '.join(known)}", path=path
-        )
+    def unknown(self, word: str, *, path: str = "") -> PluginError:
+        """Return the error for a word that nothing has."""
+        known = self.names()
+        hint = did_you_mean(word, known)
+        return self.error(f"there is no {self.what} {word!r}; {hint}known: {', '.join(known)}", path=path)
 
-    def _loaded(self, entry: EntryPoint, path: str) -> Any:
+    def entries(self) -> tuple[EntryPoint, ...]:
+        """Return the entry points of plug-ins."""
+        return _entry_points(self._group) if self._group else ()
+
+    def entry(self, word: str, *, path: str = "") -> EntryPoint | None:
+        """Return the plug-in of a word, or None; raise PluginError if there are several."""
+        found = [entry for entry in self.entries() if entry.name == word]
+        if len(found) > 1:
+            names = ", ".join(sorted(_distribution(entry) for entry in found))
+            raise self.error(f"{self.what} {word!r} is provided more than once, by {names}", path=path)
+        return found[0] if found else None
+
+    def imported(self, entry: EntryPoint, *, path: str = "") -> Any:
+        """Import a plug-in, or raise PluginError with the reason why it cannot be."""
         try:
             return entry.load()
         except Exception as error:
-            raise PluginError(
-                f"{self._what} type {entry.name!r} of {_distribution(entry)} cannot be imported from "
+            raise self.error(
+                f"{self.what} {entry.name!r} of {_distribution(entry)} cannot be imported from "
                 f"{entry.value}: {type(error).__name__}: {error}",
                 path=path,
             ) from error
 
 
-_interceptors: Final = Catalogue(
-    "interceptor",
+class InterceptorCatalogue(Catalogue[Interceptor]):
+    """The interceptors, by word; what has no hooks is refused."""
+
+    def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Interceptor]:
+        """Return what was loaded if it is an interceptor class with hooks."""
+        found = super().checked(loaded, word, path=path)
+        require_hooks(found, path=path)
+        return found
+
+
+interceptor_type: Final = InterceptorCatalogue(
+    "interceptor type",
     Interceptor,
-    {
-        "compact": "headerware.interceptors.compact:Compact",
-        "compress": "headerware.interceptors.compress:Compress",
-        "dedup": "headerware.interceptors.dedup:Dedup",
-        "schema": "headerware.interceptors.schema:Schema",
-        "serialize": "headerware.interceptors.serialize:Serialize",
-        "sign": "headerware.interceptors.sign:Sign",
-        "slice": "headerware.interceptors.slice:Slice",
-        "trace": "headerware.interceptors.trace:Trace",
-        "trail": "headerware.interceptors.trail:Trail",
-        "transforms": "headerware.interceptors.transforms:Transforms",
-    },
+    {},
     GROUP,
 )
-BUILT_IN: Final = _interceptors.built_in
+"""The interceptors, by word: our own, which the package adds, and those of the group of entry points."""
 
 
-def interceptor_type(word: str, *, path: str = "") -> type[Interceptor]:
-    """Load the interceptor class that a word stands for.
-
-    Args:
-        word: the type as configuration writes it.
-        path: where it stands in the configuration, for the error.
-
-    Raises:
-        PluginError: nothing or more than one thing has this name, or what has it is no interceptor.
-    """
-    loaded = _interceptors(word, path=path)
-    require_hooks(loaded, path=path)
-    return loaded
+def load_symbol(home: str) -> Any:
+    """Import what ``module:name`` stands for."""
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def require_hooks(interceptor: object, *, path: str = "") -> None:
@@ -144,7 +162,7 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
     opens_something = callable(opens) and getattr(opens, "__func__", opens) is not Interceptor.open
     if has_hook(interceptor) or opens_something:
         if not isinstance(interceptor, type):  # whose hooks still want a self
-            called = {"open": SERVICES["open"]} if opens_something else _CALLED
+            called = _OPEN if opens_something else _CALLED
             require_arguments(interceptor, called, path=path)
         return
     shown = interceptor if isinstance(interceptor, type) else type(interceptor)

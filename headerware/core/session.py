@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
+from headerware.core import services
 from headerware.core.dead_letter import dead_letters, is_dead_letter_topic
 from headerware.core.edge import (
     WIRE_TYPES,
@@ -26,12 +27,13 @@ from headerware.core.edge import (
     to_wire,
 )
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
-from headerware.core.fold import Fold, Outcome
-from headerware.core.hooks import DROP, Place
+from headerware.core.hooks import DROP
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.order import place_of, precedes_bytes
-from headerware.core.plan import Direction, Step
+from headerware.core.order import precedes_bytes
 from headerware.core.record import Record, RecordMetadata
+from headerware.core.runner import Outcome, Runner
+from headerware.core.services import Service, TopicPartitionKey, offered
+from headerware.core.step import Direction, Step
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
 
-TopicAndPartition = tuple[str, int]
 _log: Final = logging.getLogger("headerware")
 
 
@@ -64,36 +65,63 @@ class Session:
         except BaseException:
             self.close()
             raise
-        sending, consuming = list(self._steps), list(self._steps)
-        objects = sum(precedes_bytes(step.interceptor) for step in self._steps)
-        # Between the steps that see objects and those that see bytes.
-        # A step reads compact keys on its own topics only; elsewhere they are still encoded.
-        elsewhere = Elsewhere(
-            step.topics for step in self._steps if "hw.ids" in getattr(step.interceptor, "decodes", ())
+        self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
+        sending, consuming = self._with_checks()
+        edge = admit if self._objects else admit_bytes
+        self._send: Final = Runner("send", sending, edge, partial(self._publish_dead_letter, "ON_SEND"))
+        self._consume: Final = Runner(
+            "consume", consuming, normalised, partial(self._publish_dead_letter, "ON_CONSUME")
         )
-        consuming[objects:objects] = [
-            _check("consume", refuse_compacted, objects - 0.5, elsewhere),
-            _check("consume", refuse_encodings, objects - 0.5, Elsewhere([elsewhere])),
+        self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
+        """Return what became of one record on its way to the wire; never raises for a record."""
+        self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
+        """Return what became of one record from the wire; never raises for a record."""
+        self._acknowledging = self._offering(services.HearsAcknowledgements)
+        self._processing = self._offering(services.HearsProcessed)
+        self._committing = self._offering(services.HearsCommits)
+        self._beginning = self._offering(services.Begins)
+        self._polling = self._offering(services.Polls)
+        self._flushing = self._offering(services.Flushes)
+        self._following = self._offering(services.FollowsPosition)
+        self._waiting = self._offering(services.Waits)
+        self._revoking = self._offering(services.Revokes)
+        self._seeking = self._offering(services.Seeks)
+        self._holding = self._offering(services.HoldsOffset)
+        self._holding_partitions = self._offering(services.HoldsOffsets)
+        self.acknowledges: Final = bool(self._acknowledging)
+        """Whether any interceptor hears what became of records that were sent."""
+        self.hears_commits: Final = bool(self._committing)
+        """Whether any interceptor hears which offsets were committed."""
+        self.polls: Final = bool(self._polling)
+        """Whether any interceptor releases consumed records on its own."""
+        self.reassembles: Final = bool(self._holding)
+        """Whether any interceptor makes one record of several, so that offsets need care."""
+
+    def _with_checks(self) -> tuple[list[Step], list[Step]]:
+        """Return the steps of sending and of consuming, with what the session itself does among them."""
+        sending, consuming = list(self._steps), list(self._steps)
+        # Between the steps that see objects and those that see bytes.
+        between = self._objects - 0.5
+        # A step reads compact keys on its own topics only; elsewhere they are still encoded.
+        elsewhere = Elsewhere(step.topics for step in self._steps if step.states("compacts"))
+        compacting = Elsewhere([elsewhere])
+        consuming[self._objects : self._objects] = [
+            _check("consume", refuse_compacted, between, elsewhere),
+            _check("consume", refuse_encodings, between, compacting),
         ]
         # The last that consuming does, in the same order as the steps themselves.
-        last = [each for at, step in enumerate(self._steps) if (each := step.settling(at - len(steps) - 1))]
-        consuming[:0] = last
-        if objects:
-            sending.insert(objects, _check("send", to_wire, objects - 0.5, Elsewhere([])))
-        sending += [
-            _check("send", require_plain_names, float(len(self._steps)), elsewhere),
-            _check("send", require_wire_names, float(len(self._steps)), Elsewhere([elsewhere])),
+        first = -len(self._steps) - 1
+        consuming[:0] = [
+            settling for at, step in enumerate(self._steps) if (settling := step.settling(first + at))
         ]
-        edge = admit if objects else admit_bytes
-        self._send: Final = Fold("send", sending, edge, partial(self._bury, "ON_SEND"))
-        self._consume: Final = Fold("consume", consuming, normalised, partial(self._bury, "ON_CONSUME"))
-        self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
-        """Gives what became of one record on its way to the wire; never raises for a record."""
-        self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
-        """Gives what became of one record from the wire; never raises for a record."""
-        self._acknowledging = self._hooks("on_acknowledgement")
-        self._processing = self._hooks("on_processed")
-        self._committing = self._hooks("on_commit")
+        if self._objects:
+            sending.insert(self._objects, _check("send", to_wire, between, Elsewhere([])))
+        end = float(len(self._steps))
+        sending += [
+            _check("send", require_plain_names, end, elsewhere),
+            _check("send", require_wire_names, end, compacting),
+        ]
+        return sending, consuming
 
     # Records
 
@@ -123,103 +151,95 @@ class Session:
 
     # Moments
 
-    def has(self, name: str) -> bool:
-        """Return whether any interceptor has this hook or service."""
-        return any(step.hook(name) is not None for step in self._steps)
-
-    @property
-    def gathers(self) -> bool:
-        """Whether any interceptor makes one record of several, so that offsets need care."""
-        return self.has("safe_offset")
+    def takes_batches(self, direction: Direction) -> bool:
+        """Return whether any interceptor would rather have many records at once."""
+        return any(step.takes_batches(direction) for step in self._steps)
 
     def acknowledge(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
         """Tell every interceptor, once, what became of a record that the application sent."""
-        for step, hook in self._acknowledging:
+        for step, interceptor in self._acknowledging:
             if step.topics.matches(record.topic):
-                _guarded(step, "on_acknowledgement", hook, record, metadata, error)
+                _guarded(step, "on_acknowledgement", interceptor.on_acknowledgement, record, metadata, error)
 
     def processed(self, record: Record, error: BaseException | None = None) -> None:
         """Tell every interceptor that the application has finished with a record."""
-        for step, hook in self._processing:
+        for step, interceptor in self._processing:
             if step.topics.matches(record.topic):
-                _guarded(step, "on_processed", hook, record, error)
+                _guarded(step, "on_processed", interceptor.on_processed, record, error)
 
     def committed(self, offsets: Sequence[Any]) -> None:
         """Tell every interceptor which offsets have been committed."""
-        for step, hook in self._committing:
-            _guarded(step, "on_commit", hook, offsets)
+        for step, interceptor in self._committing:
+            _guarded(step, "on_commit", interceptor.on_commit, offsets)
 
     def begin(self, work: str) -> None:
         """Tell every interceptor what the client works at from now on, such as one batch of a job."""
-        for _, begin in self._hooks("begin"):
-            begin(work)
+        for _, interceptor in self._beginning:
+            interceptor.begin(work)
 
     def poll(self, now_ms: int | None = None) -> list[Outcome]:
         """Return what has expired or has waited long enough on the consuming side.
 
         Args:
-            now_ms: the time in milliseconds since the epoch; the context's clock where it is None.
+            now_ms: the time in milliseconds since the epoch; None reads the context's clock.
         """
         now = self.context.now_ms() if now_ms is None else now_ms
         outcomes: list[Outcome] = []
-        for step in self._steps:
-            poll = step.hook("poll")
-            if poll is not None:
-                outcomes.extend(self._consume.onward(step, poll, now))
+        for step, interceptor in self._polling:
+            outcomes.extend(self._consume.run_released(step, interceptor.poll, now))
         return outcomes
 
     def flush(self) -> list[Outcome]:
         """Return what interceptors still hold back on the sending side."""
         outcomes: list[Outcome] = []
-        for step in self._steps:
-            flush = step.hook("flush")
-            if flush is not None:
-                outcomes.extend(self._send.onward(step, flush))
+        for step, interceptor in self._flushing:
+            outcomes.extend(self._send.run_released(step, interceptor.flush))
         return outcomes
 
     # Offsets
 
     def reached(self, topic: str, partition: int, offset: int) -> None:
-        """Say how far a partition has been read where its records themselves do not come this way."""
-        for _, reached in self._hooks("reached"):
-            reached(topic, partition, offset)
+        """Say how far a partition has been read if its records themselves do not come this way."""
+        for _, interceptor in self._following:
+            interceptor.reached(topic, partition, offset)
 
-    def waiting_offsets(self) -> dict[TopicAndPartition, list[int]]:
+    def waiting_offsets(self) -> dict[TopicPartitionKey, list[int]]:
         """Return the offsets of the records that still wait for others of their message, by partition."""
-        waiting: dict[TopicAndPartition, list[int]] = {}
-        for _, waiting_offsets in self._hooks("waiting_offsets"):
-            for place, offsets in waiting_offsets().items():
-                waiting.setdefault(place, []).extend(offsets)
+        waiting: dict[TopicPartitionKey, list[int]] = {}
+        for _, interceptor in self._waiting:
+            for topic_partition, offsets in interceptor.waiting_offsets().items():
+                waiting.setdefault(topic_partition, []).extend(offsets)
         return waiting
 
-    def revoke(self, partitions: Iterable[TopicAndPartition]) -> None:
+    def revoke(self, partitions: Iterable[TopicPartitionKey]) -> None:
         """Forget what belongs to partitions that have gone to another consumer."""
         gone = list(partitions)
-        for _, revoke in self._hooks("revoke"):
-            revoke(gone)
+        for _, interceptor in self._revoking:
+            interceptor.revoke(gone)
 
     def seek(self, topic: str, partition: int, offset: int) -> int:
         """Return the offset at which to begin, so that the record delivered at ``offset`` comes whole."""
         begin = offset
-        for _, seek in self._hooks("seek"):
-            earlier = seek(topic, partition, offset)
+        for _, interceptor in self._seeking:
+            earlier = interceptor.seek(topic, partition, offset)
             begin = begin if earlier is None else min(begin, earlier)
         return begin
 
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
         """Return the largest offset up to ``position`` from which a restart loses nothing."""
         return min(
-            (safe(topic, partition, position) for _, safe in self._hooks("safe_offset")), default=position
+            (interceptor.safe_offset(topic, partition, position) for _, interceptor in self._holding),
+            default=position,
         )
 
-    def safe_offsets(self) -> dict[TopicAndPartition, int]:
-        """Give, for each partition that holds something incomplete, where that begins."""
-        safest: dict[TopicAndPartition, int] = {}
-        for _, safe_offsets in self._hooks("safe_offsets"):
-            for place, offset in safe_offsets().items():
-                safest[place] = min(offset, safest.get(place, offset))
+    def safe_offsets(self) -> dict[TopicPartitionKey, int]:
+        """Return, for each partition that holds something incomplete, where that begins."""
+        safest: dict[TopicPartitionKey, int] = {}
+        for _, interceptor in self._holding_partitions:
+            for topic_partition, offset in interceptor.safe_offsets().items():
+                safest[topic_partition] = min(offset, safest.get(topic_partition, offset))
         return safest
 
     # The end
@@ -233,7 +253,7 @@ class Session:
                 "consumed": consumed.get(step.name, 0),
                 **step.counts,
                 **({"patterns_unmatched": len(step.topics.unmatched)} if step.topics.unmatched else {}),
-                **(stats() if (stats := step.hook("stats")) else {}),
+                **(own.stats() if (own := offered(step.opened, services.Counts)) else {}),
             }
             for step in self._steps
         }
@@ -249,9 +269,9 @@ class Session:
         if unmatched:
             _log.warning("patterns of topics that matched no topic of this client: %s", "; ".join(unmatched))
         for step in self._steps:
-            close = step.hook("close")
-            if close is not None:
-                _guarded(step, "close", close)
+            closing = offered(step.opened, services.Closes)
+            if closing is not None:
+                _guarded(step, "close", closing.close)
 
     def __enter__(self) -> Self:
         """Return the session itself."""
@@ -261,24 +281,26 @@ class Session:
         """Close the session."""
         self.close()
 
-    def _hooks(self, name: str) -> list[tuple[Step, Callable[..., Any]]]:
-        return [(step, hook) for step in self._steps if (hook := step.hook(name)) is not None]
+    def _offering(self, service: Callable[..., Service]) -> list[tuple[Step, Service]]:
+        """Return the steps whose interceptors offer a service, and these."""
+        return [(step, found) for step in self._steps if (found := offered(step.opened, service)) is not None]
 
     def _overhead_right_of(self, index: int) -> Callable[[Record], int]:
         def overhead_bytes(record: Record) -> int:
             right = self._steps[index + 1 :]
             return sum(
-                bound(record)
+                adding.overhead_bytes(record)
                 for step in right
-                if (bound := step.hook("overhead_bytes")) and step.topics.matches(record.topic)
+                if (adding := offered(step.opened, services.AddsBytes)) and step.topics.matches(record.topic)
             )
 
         return overhead_bytes
 
-    def _bury(self, stage: str, original: Record, error: InterceptorError, step: Step) -> bool:
-        """Publish a dead letter and return once it is stored, or raise.
+    def _publish_dead_letter(self, stage: str, original: Record, error: InterceptorError, step: Step) -> bool:
+        """Publish the dead letter of a record and return once it is stored, or raise.
 
-        False for what cannot be one: a dead letter already, or objects that were never serialized.
+        Return False for a record that cannot have one: a dead letter already, or objects that were never
+        serialized.
         """
         if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
             return False
@@ -291,7 +313,7 @@ class Session:
             raise DeadLetterError("this session's context has no publish port to send a dead letter with")
         policy = getattr(interceptor, "dead_letter_too_large", "stub")
         refusal: InterceptorError | None = None
-        for letter, is_stub in dead_letters(
+        for dead_letter, is_stub in dead_letters(
             original,
             error,
             # What is sent stands nowhere else, so its application keeps it.
@@ -302,8 +324,8 @@ class Session:
             group_id=self.context.group_id,
         ):
             try:
-                for piece in self._cut(letter):
-                    publish(piece)
+                for part in self._split(dead_letter):
+                    publish(part)
             except InterceptorError as unstored:
                 if isinstance(unstored, DeadLetterError) and not unstored.unfit:
                     raise
@@ -312,20 +334,20 @@ class Session:
                 if is_stub and refusal is not None:
                     _note_stub(step, original, refusal)
                 return True
-        assert refusal is not None  # noqa: S101 - there is always a letter to try
+        assert refusal is not None  # noqa: S101 - there is always a dead letter to try
         raise refusal
 
-    def _cut(self, letter: Record) -> Iterable[Record]:
-        """Cut a letter that was glued from slices, for it may be too large to go in one piece."""
+    def _split(self, dead_letter: Record) -> Iterable[Record]:
+        """Split the dead letter of a reassembled message, which may be too large to go whole."""
         for step in self._steps:
-            if place_of(step.interceptor) is Place.SLICE and (cut := step.hook("on_send")):
-                pieces = cut(letter)
-                return (pieces,) if isinstance(pieces, Record) else pieces
-        return (letter,)
+            if step.states("splits") and (split := step.hook("on_send")):
+                parts = split(dead_letter)
+                return (parts,) if isinstance(parts, Record) else parts
+        return (dead_letter,)
 
 
 def _note_stub(step: Step, original: Record, refusal: InterceptorError) -> None:
-    """Count a letter that is only a stub, and log the first of a step's."""
+    """Count a dead letter that is only a stub, and log the first one of a step."""
     step.counts["stubs"] = step.counts.get("stubs", 0) + 1
     if "stub" not in step.warned:
         step.warned.add("stub")

@@ -9,8 +9,7 @@ from headerware.core.lazy import lazy
 if TYPE_CHECKING:
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
-    from headerware.interceptors.dedup import Dedup
-    from headerware.interceptors.dedup_wire import Identity
+    from headerware.interceptors.dedup import Dedup, Identity
     from headerware.interceptors.schema import Schema
     from headerware.interceptors.serialize import Serialize
     from headerware.interceptors.sign import Sign
@@ -44,7 +43,7 @@ _HOMES: Final = {
     "Compact": "compact",
     "Compress": "compress",
     "Dedup": "dedup",
-    "Identity": "dedup_wire",
+    "Identity": "dedup",
     "Schema": "schema",
     "Serialize": "serialize",
     "Sign": "sign",

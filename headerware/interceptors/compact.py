@@ -13,7 +13,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import path_unless
 from headerware.core.topics import TopicPatterns
-from headerware.registry.names_source import NamesSource
+from headerware.registry.names import NamesSource
 from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
 from headerware.registry.wire.packed_block import FIXED_BYTES
 
@@ -67,6 +67,7 @@ class Compact(Interceptor, frozen=True, kw_only=True):
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.COMPACT
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    compacts: ClassVar[bool] = True
 
     form: Literal["packed", "keys"] = "packed"
     registry: Annotated[str, path_unless(_is_no_path)] | None = None

@@ -2,56 +2,63 @@
 
 A signature covers the key, the value and the headers that stand before ``hw.sig``, with their order and
 count, and where the record belongs: the cluster and the topic. It does not cover the partition, nor what
-the broker writes.
+the broker writes. The layout of ``hw.sig``, and of the signed bytes, is in
+:mod:`headerware.keyring.signature`.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+from collections import OrderedDict
+from fnmatch import fnmatchcase
+from glob import escape
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args
 from weakref import WeakSet
 
 import msgspec
 
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
-from headerware.core.header_text import encode_text, text_bytes
-from headerware.core.headers import Headers
+from headerware.core.errors import position as position_text
+from headerware.core.header_text import decode_text, encode_text, text_bytes
+from headerware.core.headers import EMPTY, Headers, HeaderValue, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
-from headerware.core.verified import Verified
-from headerware.interceptors.sign_replay import ReplayWindow
-from headerware.interceptors.sign_verify import TOPIC, Require, Rules, Uncovered, Verifying
+from headerware.core.record import Record
+from headerware.core.verified import LOCAL, Verified
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.file import MAX_STALE_MS
 from headerware.keyring.signature import (
     HEADER,
+    SIGNATURE_BYTES,
     STAMP_BYTES,
     STATEMENT_FIXED_BYTES,
     Statement,
+    Verify,
     beginning,
+    decode_stamp,
+    decode_statement,
     encode_stamp,
+    repeats,
     rest_of_signed_bytes,
+    signer,
+    verifier,
 )
-from headerware.keyring.signing import SIGNATURE_BYTES, signer
-from headerware.keyring.signing import Sign as SignBytes
+from headerware.keyring.signature import Sign as SignBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headerware.core.context import Context
-    from headerware.core.record import Record
+    from headerware.keyring import Key
 
-__all__ = ["Sign", "SignStep", "Verified"]
+_Require = Literal["off", "warn", "enforce"]
+_Uncovered = Literal["strip", "refuse", "pass"]
 
-_TOPICS_MAX: Final = 1024
-_TEXT_MAX_BYTES: Final = 255
-_SKEW_MAX_MS: Final = 3_600_000
-_NO_ORIGIN: Final = frozenset("[]{}!")
-_FRAMING_BYTES: Final = 10
-"""What the record format spends on a header's two lengths, at most."""
-_REQUIRE: Final[dict[bool | str, Require]] = {
+_REQUIRE: Final[dict[bool | str, _Require]] = {
     "off": "off",
     "warn": "warn",
     "enforce": "enforce",
@@ -60,19 +67,39 @@ _REQUIRE: Final[dict[bool | str, Require]] = {
     "false": "off",
     "true": "enforce",
 }
+_MAX_TOPICS: Final = 1024
+_MAX_STATEMENTS: Final = 256
+MAX_PRODUCERS: Final = 1024
+_MAX_TEXT_BYTES: Final = 255
+_MAX_SKEW_MS: Final = 3_600_000
+_MAX_SHOWN: Final = 60
+_FRAMING_BYTES: Final = 10
+"""What the record format spends on a header's two lengths, at most."""
+_HMAC_BYTES: Final = STAMP_BYTES + SIGNATURE_BYTES["hmac-sha256"]
+_ED25519_BYTES: Final = STAMP_BYTES + SIGNATURE_BYTES["ed25519"]
+"""What follows the statement in ``hw.sig``."""
+
+_TOPIC: Final = "{topic}"
+"""In an origin: the topic that a record is read from."""
+_NOT_IN_ORIGINS: Final = frozenset("[]{}!")
+_SLICE_HEADER: Final = "hw.slice"
+_UNSETTLED: Final = "hw.unsettled"
+"""Where a record carries what :meth:`_Verification.settle` has left to do."""
+
+_log = logging.getLogger("headerware.interceptors.sign")
 
 
 class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sign each record, and refuse records whose signature is missing, wrong or out of place.
 
-    Verification ends with the removal of ``hw.sig``, and ``record.verified`` then says what was verified. No
-    other step sees a header that was added behind ``hw.sig`` later, for that takes no key. A bad signature is
-    refused even where none is required, and so is a later header that repeats a signed name or begins with
-    ``hw.``, in any case. Of a record without a signature nothing is claimed, and all its headers are shown.
+    Verification removes ``hw.sig``, and ``record.verified`` then says what was verified. Headers behind
+    ``hw.sig`` were added later, which takes no key, so no other step sees them. A bad signature is refused
+    even if none is required, and so is a later header whose name repeats a signed one or begins with ``hw.``,
+    in any case. For a record without a signature nothing is claimed, and all its headers are shown.
 
     Args:
-        keyring: path of the keyring file (spec/keyring.md); any ``os.PathLike`` is taken. In a TOML file it
-            is relative to that file.
+        keyring: path of the keyring file (spec/keyring.md), a text or any ``os.PathLike``. In a TOML file
+            it is relative to that file.
         key_id: the key to sign with. Consumers need none: a record names its key.
         require: what happens to records without a signature: ``off`` passes them, ``warn`` counts them and
             logs each topic once, ``enforce`` refuses them. False and True mean off and enforce.
@@ -80,16 +107,17 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             out, ``refuse`` refuses the record, ``pass`` gives them to the application alone, after all steps.
         covered: names of headers that each signed record must have, covered by the signature.
         max_age_ms: how old a signature may be, in milliseconds by the clock here; None is no limit.
-        clock_skew_ms: with ``max_age_ms``, how far a signer's clock may run ahead of the one here.
+        clock_skew_ms: with ``max_age_ms``, how far a signer's clock may run ahead of the one here, in
+            milliseconds.
         cluster: this cluster's id; None asks the client.
-        accept_origins: other places whose records may also stand here, copied byte for byte by a mirror:
-            ``cluster/topic``, both literal but for ``*`` and ``?``. ``{topic}`` is the topic that is read.
+        accept_origins: other topics whose records may stand here too, copied byte for byte by a mirror:
+            ``cluster/topic``, in which ``*`` and ``?`` are wildcards. ``{topic}`` is the topic that is read.
         keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
             that the group can read.
         keyring_max_stale_ms: how long the last good keyring is used while the file is missing or broken,
             in milliseconds; then nothing is signed or verified until it is good again.
-        replay_window: how many records to remember for each producer, to refuse copies of them that
-            stand elsewhere; 0 is off.
+        replay_window: how many records to remember for each producer, to refuse copies of them at other
+            positions; 0 is off.
 
     Raises:
         ConfigError: an option that cannot work.
@@ -99,15 +127,16 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: ClassVar[Role] = Role.PROTECT
     place: ClassVar[Place | None] = Place.SIGN
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    verifies: ClassVar[bool] = True
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     key_id: str | None = None
     require: bool | Literal["off", "warn", "enforce", "true", "false"] = "enforce"
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
-    uncovered: Literal["strip", "refuse", "pass"] = "strip"
+    uncovered: _Uncovered = "strip"
     covered: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
     max_age_ms: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=_SKEW_MAX_MS)] = 60_000
+    clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=_MAX_SKEW_MS)] = 60_000
     accept_origins: tuple[str, ...] = ()
     keyring_permissions: Permissions = "owner"
     keyring_max_stale_ms: Annotated[int, msgspec.Meta(ge=0)] = MAX_STALE_MS
@@ -120,7 +149,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if require is None:
             raise ConfigError(f"off, warn or enforce, not {self.require!r}", path="require")
         msgspec.structs.force_setattr(self, "require", require)
-        if self.uncovered not in get_args(Uncovered):  # in code nothing has checked it yet
+        if self.uncovered not in get_args(_Uncovered):  # in code it was not checked before
             raise ConfigError(f"strip, refuse or pass, not {self.uncovered!r}", path="uncovered")
         for name in self.covered:
             if name.casefold() == HEADER:
@@ -128,10 +157,10 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.key_id is not None and (problem := key_id_problem(self.key_id)):
             raise ConfigError(problem, path="key_id")
         for origin in self.accept_origins:
-            _origin(origin)
+            _origin_patterns(origin)
 
     def open(self, context: Context) -> SignStep:
-        """Read the keyring, and give the hooks of one session.
+        """Read the keyring, and return the hooks of one session.
 
         Raises:
             ConfigError: a producer's chain without a ``key_id``.
@@ -151,8 +180,10 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return SignStep(self, context, file)
 
 
-_Ready = tuple[bytes, SignBytes, float]
-"""What was prepared for a topic: the statement, the key at work, and until when it may sign."""
+_Prepared = tuple[bytes, SignBytes, float]
+"""For a topic: the statement, the function that signs, and the last moment at which the key may sign."""
+_Signing = tuple[Keyring, str | None, BoundedCache[str, _Prepared]]
+"""A keyring, the cluster's id, and what was prepared with the two by topic."""
 
 
 class SignStep:
@@ -160,9 +191,9 @@ class SignStep:
 
     Args:
         options: the interceptor.
-        context: the session's surroundings.
-        file: the keyring that both halves follow.
-        producer: the session's producer id, 8 bytes; None draws one.
+        context: the session's.
+        file: the keyring file that both directions follow.
+        producer: the session's producer id, 8 bytes; None draws one at random.
         sequence: the number of the session's first record.
     """
 
@@ -170,10 +201,11 @@ class SignStep:
         "__weakref__",
         "_cluster",
         "_file",
+        "_now_ms",
         "_options",
         "_producer",
         "_sequences",
-        "_verifying",
+        "_verification",
         "on_consume",
         "on_send",
         "settle",
@@ -190,27 +222,15 @@ class SignStep:
     ) -> None:
         self._options = options
         self._file = file
+        self._now_ms = context.now_ms
         self._cluster = _cluster_port(options, context)
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
-        self._verifying = Verifying(
-            file,
-            now_ms=context.now_ms,
-            own_cluster=self._cluster,
-            rules=Rules(
-                require=_REQUIRE[options.require],
-                uncovered=options.uncovered,
-                covered=frozenset(options.covered),
-                max_age_ms=options.max_age_ms,
-                clock_skew_ms=options.clock_skew_ms,
-                origins=tuple(map(_origin, options.accept_origins)),
-            ),
-            window=ReplayWindow(options.replay_window) if options.replay_window else None,
-        )
-        self.on_send: Callable[[Record], Record] = self._sending_hook(context.now_ms)
-        self.on_consume: Callable[[Record], Record] = self._verifying.on_consume
+        self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=self._cluster)
+        self.on_send: Callable[[Record], Record] = self._sending_hook()
+        self.on_consume: Callable[[Record], Record] = self._verification.on_consume
         self.settle: Callable[[Record], Record] | None = (
-            self._verifying.settle if self._verifying.settles else None
+            self._verification.settle if self._verification.settles else None
         )
         _open_steps.add(self)
 
@@ -220,7 +240,7 @@ class SignStep:
         layout = (
             STATEMENT_FIXED_BYTES
             + len((self._options.key_id or "").encode())
-            + (_TEXT_MAX_BYTES if cluster is None else len(cluster.encode()))
+            + (_MAX_TEXT_BYTES if cluster is None else len(cluster.encode()))
             + len(record.topic.encode())
             + STAMP_BYTES
             + max(SIGNATURE_BYTES.values())
@@ -230,34 +250,35 @@ class SignStep:
     def stats(self) -> dict[str, int]:
         """Count the records without a signature and with uncovered headers, and the keyring's reloads."""
         return {
-            "unsigned": self._verifying.unsigned,
-            "uncovered": self._verifying.uncovered,
+            "unsigned": self._verification.unsigned,
+            "uncovered": self._verification.uncovered,
             "keyring_reloads": self._file.reloads,
             "keyring_failures": self._file.failures,
         }
 
     def renew_producer(self) -> None:
-        """Become another producer, as after a fork, so that no sequence is used twice."""
+        """Draw another producer id, as after a fork, so that no sequence is used twice."""
         self._producer = os.urandom(8)
 
-    def _sending_hook(self, now_ms: Callable[[], int]) -> Callable[[Record], Record]:
-        current, cluster_of, prepare = self._file.current, self._cluster, self._prepare
+    def _sending_hook(self) -> Callable[[Record], Record]:
+        # One function with everything bound, for it runs once a record.
+        now_ms, current, cluster_of = self._now_ms, self._file.current, self._cluster
         rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
         new, to_text = tuple.__new__, encode_text
-        # Keyring, cluster and what was prepared with them change together, so that a thread which still
-        # holds the old ones cannot put a retired key among the new.
-        state = self._fresh(now_ms())
+        # The three change together, so that a thread which still holds the old ones cannot put a retired key
+        # among the new.
+        signing = self._signing(now_ms())
 
         def on_send(record: Record) -> Record:
-            nonlocal state
+            nonlocal signing
             now = now_ms()
-            keyring, cluster, prepared = state
+            keyring, cluster, prepared = signing
             if current(now) is not keyring or (cluster is None and cluster_of() is not None):
-                keyring, cluster, prepared = state = self._fresh(now)
+                keyring, cluster, prepared = signing = self._signing(now)
             topic = record.topic
-            statement, sign, until_ms = prepared.get(topic) or prepare(keyring, cluster, prepared, topic, now)
+            statement, sign, until_ms = prepared[topic]
             if now > until_ms:
-                prepare(keyring, cluster, prepared, topic, now)
+                self._prepare(keyring, cluster, topic, now)  # raises the error with its reason
             headers = record.headers
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
@@ -266,17 +287,15 @@ class SignStep:
 
         return on_send
 
-    def _fresh(self, now_ms: int) -> tuple[Keyring, str | None, dict[str, _Ready]]:
-        return self._file.current(now_ms), self._cluster(), {}
+    def _signing(self, now_ms: int) -> _Signing:
+        keyring, cluster = self._file.current(now_ms), self._cluster()
 
-    def _prepare(
-        self,
-        keyring: Keyring,
-        cluster: str | None,
-        prepared: dict[str, _Ready],
-        topic: str,
-        now_ms: int,
-    ) -> _Ready:
+        def prepare(topic: str) -> _Prepared:
+            return self._prepare(keyring, cluster, topic, self._now_ms())
+
+        return keyring, cluster, BoundedCache(_MAX_TOPICS, prepare)
+
+    def _prepare(self, keyring: Keyring, cluster: str | None, topic: str, now_ms: int) -> _Prepared:
         if self._options.key_id is None:
             raise SignatureError("sending takes a key_id to sign with, and none is configured")
         try:
@@ -287,27 +306,7 @@ class SignStep:
         if refusal := key.refusal(topic, now_ms):
             raise SignatureError(f"cannot sign: {refusal}")
         until_ms = math.inf if key.not_after is None else key.not_after.timestamp() * 1000
-        if len(prepared) >= _TOPICS_MAX:
-            prepared.clear()
-        ready = prepared[topic] = (statement, signer(key, beginning(key.algorithm, statement)), until_ms)
-        return ready
-
-
-def _origin(origin: str) -> tuple[str, str]:
-    """Return the patterns of cluster and topic.
-
-    Raises:
-        ConfigError: one of them is missing, or holds what is no pattern here.
-    """
-    cluster, _, topic = origin.rpartition("/")
-    if not cluster or not topic:
-        raise ConfigError(f'"cluster/topic", such as "*/orders", not {origin!r}', path="accept_origins")
-    if odd := _NO_ORIGIN & {*cluster, *topic.replace(TOPIC, "")}:
-        raise ConfigError(
-            f"expected names, * and ?, and {TOPIC} in the topic, found {' '.join(sorted(odd))} in {origin!r}",
-            path="accept_origins",
-        )
-    return cluster, topic
+        return statement, signer(key, beginning(key.algorithm, statement)), until_ms
 
 
 def _cluster_port(options: Sign, context: Context) -> Callable[[], str | None]:
@@ -324,3 +323,370 @@ def _renew_producers() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_producers)
+
+
+class _Known(NamedTuple):
+    """A statement that was found good in a topic before, and what verifies its records."""
+
+    verify: Verify
+    end: int
+    """Where the statement ends in ``hw.sig``."""
+    conditional_key: Key | None
+    """The key, if it depends on the record whether the key counts."""
+    statement: Statement
+
+
+_Position = tuple[str, int | None, int | None]
+"""A topic, a partition and an offset."""
+
+
+class _Unsettled(msgspec.Struct, frozen=True, gc=False):
+    """What is left to do once all steps have accepted a record."""
+
+    verification: _Verification
+    position: _Position
+    missing: frozenset[str]
+
+
+class _Verification:
+    """Verify a session's records: whose they are, where they belong, and that they are unchanged.
+
+    For one caller at a time.
+    """
+
+    __slots__ = (
+        "_covered",
+        "_file",
+        "_known",
+        "_options",
+        "_origins",
+        "_own_cluster",
+        "_warned",
+        "_window",
+        "on_consume",
+        "settles",
+        "uncovered",
+        "unsigned",
+    )
+
+    def __init__(
+        self,
+        options: Sign,
+        file: KeyringFile,
+        *,
+        now_ms: Callable[[], int],
+        own_cluster: Callable[[], str | None],
+    ) -> None:
+        self._options = options
+        self._file = file
+        self._own_cluster = own_cluster
+        self._covered = frozenset(options.covered)
+        self._origins = tuple(map(_origin_patterns, options.accept_origins))
+        self._window = ReplayWindow(options.replay_window) if options.replay_window else None
+        self.settles: Final = self._window is not None or bool(options.covered) or options.uncovered == "pass"
+        """Whether anything is left to do once all steps have accepted a record."""
+        self._known: BoundedCache[str, BoundedCache[bytes, _Known]] = BoundedCache(
+            _MAX_TOPICS, lambda _topic: BoundedCache(_MAX_STATEMENTS)
+        )
+        self._warned: set[str] = set()
+        self.unsigned: int = 0
+        self.uncovered: int = 0
+        self.on_consume: Final[Callable[[Record], Record]] = self._hook(now_ms)
+
+    def settle(self, record: Record) -> Record:
+        """Do what waits until all steps have accepted a record.
+
+        Only now a sequence counts as seen, so that a copy that was refused does not make the genuine record
+        a replay. Only now it is known which headers are missing, for of a message in slices only the first
+        has any. And only now the application gets the headers that no step may see.
+
+        Raises:
+            SignatureError: a header that must be covered is not, or a copy was seen meanwhile.
+        """
+        local = record.local
+        unsettled = None if local is None else local.get(_UNSETTLED)
+        if local is None or unsettled is None or unsettled.verification is not self:
+            return record
+        verified: Verified = local[LOCAL]
+        if unsettled.missing:
+            raise _not_covered(unsettled.missing)
+        if self._window is not None:
+            self._window.remember(verified, unsettled.position)
+        headers = record.headers
+        return Record(
+            record.topic,
+            record.value,
+            record.key,
+            Headers.trusted((*headers, *verified.set_aside)) if verified.set_aside else headers,
+            record.partition,
+            record.timestamp_ms,
+            record.timestamp_type,
+            record.offset,
+            record.leader_epoch,
+            {name: state for name, state in local.items() if name != _UNSETTLED},
+        )
+
+    def _hook(self, now_ms: Callable[[], int]) -> Callable[[Record], Record]:
+        check, unusual, new = self._check(now_ms), self._unusual, tuple.__new__
+
+        def on_consume(record: Record) -> Record:
+            headers = record.headers
+            if not headers or headers[-1][0] != HEADER:
+                return unusual(record, check)
+            covered = headers[:-1]
+            local = check(record, headers[-1][1], covered, ())
+            return Record(
+                record.topic,
+                record.value,
+                record.key,
+                new(Headers, covered),
+                record.partition,
+                record.timestamp_ms,
+                record.timestamp_type,
+                record.offset,
+                record.leader_epoch,
+                local if record.local is None else {**record.local, **local},
+            )
+
+        return on_consume
+
+    def _check(
+        self, now_ms: Callable[[], int]
+    ) -> Callable[[Record, HeaderValue, tuple[Pair, ...], tuple[Pair, ...]], dict[str, Any]]:
+        # One function with everything bound, for it runs once a record; the rest runs once a statement.
+        current, own_cluster = self._file.current, self._own_cluster
+        rest, examine, judge = rest_of_signed_bytes(), self._examine, self._judge
+        known_in, stamp_of, max_age_ms = self._known, decode_stamp, self._options.max_age_ms
+        unsettled = self._unsettled if self.settles else None
+        passes = self._options.uncovered == "pass"
+        to_layout, new_verified = decode_text, Verified
+        keyring, own = current(now_ms()), own_cluster()
+
+        def check(
+            record: Record, text: HeaderValue, covered: tuple[Pair, ...], later: tuple[Pair, ...]
+        ) -> dict[str, Any]:
+            nonlocal keyring, own
+            now = now_ms()
+            newest = current(now)
+            if newest is not keyring or (own is None and own_cluster() is not None):
+                known_in.clear()
+                keyring, own = newest, own_cluster()
+            try:
+                value = to_layout(text, HEADER)
+            except WireFormatError as error:
+                raise SignatureError(f"its hw.sig cannot be read: {error}") from error
+            topic = record.topic
+            try:
+                known: _Known | None = known_in[topic][value[:-_HMAC_BYTES]]
+            except KeyError:
+                known = known_in[topic].get(value[:-_ED25519_BYTES])
+            found = known or examine(record, value, own, now)
+            verify, end, conditional_key, statement = found
+            stamp = value[end : end + STAMP_BYTES]
+            if not verify(rest(stamp, record.key, record.value, covered), value[end + STAMP_BYTES :]):
+                raise SignatureError(_mismatch(statement))
+            signed_at_ms, producer, sequence = stamp_of(stamp)
+            if conditional_key is not None or max_age_ms is not None:
+                judge(conditional_key, statement, record, signed_at_ms, now)
+            if not known:
+                known_in[topic][value[:end]] = found
+            verified = new_verified(
+                statement.key_id,
+                statement.key_version,
+                signed_at_ms,
+                statement.cluster,
+                statement.topic,
+                producer,
+                sequence,
+            )
+            if later:
+                verified = msgspec.structs.replace(
+                    verified,
+                    uncovered=tuple(pair[0] for pair in later),
+                    set_aside=Headers.trusted(later) if passes else EMPTY,
+                )
+            if unsettled is None:
+                return {LOCAL: verified}
+            return {LOCAL: verified, _UNSETTLED: unsettled(verified, record, covered)}
+
+        return check
+
+    def _unsettled(self, verified: Verified, record: Record, covered: tuple[Pair, ...]) -> _Unsettled:
+        position = (record.topic, record.partition, record.offset)
+        if self._window is not None:
+            self._window.check(verified, position)
+        missing = self._covered
+        if missing:
+            names = {pair[0] for pair in covered}
+            missing = missing - names
+            if missing and _SLICE_HEADER not in names:
+                raise _not_covered(missing)
+        return _Unsettled(self, position, missing)
+
+    def _examine(self, record: Record, value: bytes, own: str | None, now_ms: int) -> _Known:
+        try:
+            statement, end = decode_statement(value)
+            key = self._file.find(statement.key_id, statement.key_version, now_ms)
+        except WireFormatError as error:
+            raise SignatureError(f"its hw.sig cannot be read: {error}") from error
+        except KeyringError as error:
+            if self._file.failure is not None:  # nobody can tell what keys there are
+                raise KeyringError(f"{error}, as it was last read: {self._file.failure}") from error
+            raise SignatureError(f"signed with a key that is not trusted here: {error}") from error
+        self._check_origin(statement, record.topic, own)
+        ready = verifier(key, beginning(key.algorithm, value[:end]))
+        is_bound = key.not_before is not None or key.not_after is not None
+        if not is_bound:
+            _require_permitted(key, statement, decode_stamp(value[end : end + STAMP_BYTES])[0], now_ms)
+        conditional_key = key if is_bound or key.status == "revoked" else None
+        return _Known(ready, end, conditional_key, statement)
+
+    def _judge(
+        self, key: Key | None, statement: Statement, record: Record, signed_at_ms: int, now_ms: int
+    ) -> None:
+        """Refuse a record whose signature fits, but is too old or too new, or whose key does not count."""
+        if key is not None:
+            if not key.verifies_at(record.topic, record.partition, record.offset):
+                raise SignatureError(f"signed with {_key_name(statement)}, which is revoked")
+            _require_permitted(key, statement, signed_at_ms, now_ms)
+        max_age_ms, clock_skew_ms = self._options.max_age_ms, self._options.clock_skew_ms
+        if max_age_ms is None:
+            return
+        if now_ms - signed_at_ms > max_age_ms:
+            raise SignatureError(f"signed {now_ms - signed_at_ms} ms ago; max_age_ms is {max_age_ms}")
+        if signed_at_ms - now_ms > clock_skew_ms:
+            ahead_ms = signed_at_ms - now_ms
+            raise SignatureError(
+                f"signed {ahead_ms} ms in the future by the clock here; clock_skew_ms is {clock_skew_ms}"
+            )
+
+    def _check_origin(self, statement: Statement, topic: str, own: str | None) -> None:
+        same_cluster = not statement.cluster or own is None or statement.cluster == own
+        if same_cluster and statement.topic == topic:
+            return
+        for cluster, name in self._origins:
+            permitted = name.replace(_TOPIC, escape(topic))
+            if fnmatchcase(statement.cluster, cluster) and fnmatchcase(statement.topic, permitted):
+                return
+        raise SignatureError(
+            f"signed for topic {statement.topic!r} of cluster {_cluster_name(statement.cluster)}, found in "
+            f"topic {topic!r} of cluster {_cluster_name(own)}; accept_origins permits no such origin"
+        )
+
+    def _unusual(self, record: Record, check: Callable[..., dict[str, Any]]) -> Record:
+        headers = record.headers
+        names = headers.names()
+        if HEADER not in names:
+            return self._unsigned(record)
+        at = names.index(HEADER)
+        covered, later, added = headers[:at], headers[at + 1 :], names[at + 1 :]
+        if repeats(names[:at], added):
+            raise SignatureError(
+                "a header that was added behind hw.sig repeats a signed name, or its name begins with hw. "
+                "(in any case) or is an id of such a name"
+            )
+        if self._options.uncovered == "refuse":
+            raise SignatureError(
+                f"{len(added)} headers stand behind hw.sig and are not covered, the first of them "
+                f'{added[0][:_MAX_SHOWN]!r} (uncovered = "refuse")'
+            )
+        local = check(record, headers[at][1], covered, later)
+        self.uncovered += 1
+        return record.replace(headers=Headers.trusted(covered), local={**(record.local or {}), **local})
+
+    def _unsigned(self, record: Record) -> Record:
+        if self._options.require == "enforce":
+            raise SignatureError("expected a signature, found no hw.sig header")
+        self.unsigned += 1
+        if self._options.require == "warn" and record.topic not in self._warned:
+            if len(self._warned) < _MAX_TOPICS:
+                self._warned.add(record.topic)
+            _log.warning("topic %r has records without a signature", record.topic)
+        return record
+
+
+class ReplayWindow:
+    """Remember the position of each sequence of a producer.
+
+    The same sequence at the same position is a record read again, as after a seek or a restart; at any other
+    position it is a replay. Records are checked when they come, and remembered once all steps have accepted
+    them. The window is bounded by ``size`` sequences a producer and 1,024 producers, and those not heard of
+    for longest go first; a copy of what has left the window passes. For one caller at a time.
+    """
+
+    __slots__ = ("_producers", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._producers: OrderedDict[tuple[str, bytes], OrderedDict[int, _Position]] = OrderedDict()
+
+    def check(self, verified: Verified, position: _Position) -> None:
+        """Refuse a record whose sequence was seen at another position, or now has no offset.
+
+        Sequences are kept by signer, so that one signer cannot use up another's.
+        """
+        positions = self._producers.get(verified.signer)
+        before = None if positions is None else positions.get(verified.sequence)
+        if before is not None and (before != position or position[2] is None):
+            raise SignatureError(
+                f"replayed: sequence {verified.sequence} of producer {verified.producer.hex()} was seen at "
+                f"{position_text(*before)}"
+            )
+
+    def remember(self, verified: Verified, position: _Position) -> None:
+        """Check a record that all steps have accepted once more, and remember it."""
+        self.check(verified, position)
+        positions = self._positions_of(verified.signer)
+        positions[verified.sequence] = position
+        if len(positions) > self._size:
+            positions.popitem(last=False)
+
+    def _positions_of(self, signer: tuple[str, bytes]) -> OrderedDict[int, _Position]:
+        positions = self._producers.get(signer)
+        if positions is None:
+            positions = self._producers[signer] = OrderedDict()
+            if len(self._producers) > MAX_PRODUCERS:
+                self._producers.popitem(last=False)
+        else:
+            self._producers.move_to_end(signer)
+        return positions
+
+
+def _origin_patterns(origin: str) -> tuple[str, str]:
+    """Return the patterns of cluster and topic; ConfigError if one is missing, or is no pattern here."""
+    cluster, _, topic = origin.rpartition("/")
+    if not cluster or not topic:
+        raise ConfigError(f'"cluster/topic", such as "*/orders", not {origin!r}', path="accept_origins")
+    if odd := _NOT_IN_ORIGINS & {*cluster, *topic.replace(_TOPIC, "")}:
+        raise ConfigError(
+            f"expected names, * and ?, and {_TOPIC} in the topic, "
+            f"found {' '.join(sorted(odd))} in {origin!r}",
+            path="accept_origins",
+        )
+    return cluster, topic
+
+
+def _require_permitted(key: Key, statement: Statement, signed_at_ms: int, now_ms: int) -> None:
+    refusal = key.refusal(statement.topic, signed_at_ms, now_ms)
+    if refusal is not None:
+        raise SignatureError(f"signed with a key that may not vouch for it: {refusal}")
+
+
+def _not_covered(missing: frozenset[str]) -> SignatureError:
+    names = ", ".join(map(repr, sorted(missing)))
+    return SignatureError(f"expected these headers to be there and to be covered by the signature: {names}")
+
+
+def _mismatch(statement: Statement) -> str:
+    return (
+        f"the signature by {_key_name(statement)} does not fit the record: its key, value, covered headers "
+        "or the signature itself were changed, or another key of that name signed"
+    )
+
+
+def _key_name(statement: Statement) -> str:
+    return f"key {statement.key_id!r} version {statement.key_version}"
+
+
+def _cluster_name(cluster: str | None) -> str:
+    return repr(cluster) if cluster else "(unknown)"

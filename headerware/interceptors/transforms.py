@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from headerware.connect.converters.catalogue import header_converter_from
 from headerware.connect.converters.wire_headers import from_connect, to_connect
-from headerware.connect.data.conforming import plain
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema_and_value import SchemaAndValue
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.schema import Schema, SchemaAndValue
+from headerware.connect.data.struct import Struct, plain
 from headerware.connect.errors import ConnectError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.pipeline import Pipeline, StageError

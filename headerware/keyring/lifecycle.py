@@ -20,6 +20,7 @@ from headerware.keyring.keyring import (
     Key,
     Keyring,
 )
+from headerware.keyring.signature import public_half
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,15 +181,11 @@ def _key(*, algorithm: Algorithm, **fields: Any) -> Key:
 def _material(algorithm: Algorithm) -> dict[str, Any]:
     if algorithm == "hmac-sha256":
         return {"secret": secrets.token_bytes(HMAC_SECRET_MIN_BYTES)}
-    from headerware.keyring.signing import public_half  # noqa: PLC0415 - cryptography only where it is used
-
     private = secrets.token_bytes(32)
     return {"private": private, "public": public_half(private)}
 
 
 def _public_key(key: Key) -> Key:
-    from headerware.keyring.signing import public_half  # noqa: PLC0415 - cryptography only where it is used
-
     public = key.public if key.private is None else public_half(key.private)
     return _changed(key, private=None, public=public)
 

@@ -23,36 +23,47 @@
                   u32 + n value, 0xFFFFFFFF and nothing for null
 
 Numbers are big-endian. The part up to the topic is the statement; it is the same for all records of a key
-and a topic, so that both ends prepare it once. Time, producer and sequence are the stamp.
+and a topic. So both ends prepare once what begins with it, and the key with it: :func:`signer` and
+:func:`verifier` take the fixed beginning, what they return takes the rest. Time, producer and sequence are
+the stamp.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.edge import is_own
-from headerware.core.errors import SignatureError, WireFormatError
+from headerware.core.errors import KeyringError, SignatureError, WireFormatError
 from headerware.core.headers import Pair
 
 if TYPE_CHECKING:
-    from headerware.keyring.keyring import Algorithm
+    from hashlib import _Hash
+
+    from headerware.keyring.keyring import Algorithm, Key
 
 HEADER: Final = "hw.sig"
-VERSION: Final = 1
-DOMAIN: Final = b"headerware/hw.sig/1"
 STAMP_BYTES: Final = 24
+SIGNATURE_BYTES: Final[dict[Algorithm, int]] = {"hmac-sha256": 32, "ed25519": 64}
 STATEMENT_FIXED_BYTES: Final = 6
 """The statement without its key id, cluster and topic."""
 
-_TEXT_MAX_BYTES: Final = 255
+_VERSION: Final = 1
+_DOMAIN: Final = b"headerware/hw.sig/1"
+_MAX_TEXT_BYTES: Final = 255
 _NULL: Final = 0xFFFFFFFF
-_NAMES_MAX: Final = 4096
-_SIZES_MAX: Final = 4096
-_NAME_BYTES_MAX: Final = 256
+_MAX_NAMES: Final = 4096
+_MAX_NAMES_BYTES: Final = 1 << 20
+_MAX_SIZE: Final = 4096
+_BLOCK_BYTES: Final = 64
+_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 _u16 = Struct(">H")
 _u32 = Struct(">I").pack
@@ -61,12 +72,12 @@ _stamp = Struct(">q8sQ")
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """Say by which key, for which cluster and which topic a record was signed.
+    """The key that signed a record, and the cluster and topic that it was signed for.
 
     Args:
         key_id: the key's name.
         key_version: its version.
-        cluster: the cluster's id, or an empty text where the signer did not know it.
+        cluster: the cluster's id; empty if the signer did not know it.
         topic: the topic.
     """
 
@@ -76,24 +87,24 @@ class Statement(msgspec.Struct, frozen=True):
     topic: str
 
     def encode(self) -> bytes:
-        """Write the statement.
+        """Return the statement's bytes.
 
         Raises:
-            WireFormatError: a text of more than 255 bytes, or a version that is no u16.
+            WireFormatError: a text of more than 255 bytes, or a version that is not a u16.
         """
         if not 0 <= self.key_version <= 0xFFFF:
             raise WireFormatError(f"a key version is a u16, not {self.key_version}")
-        place = _text("cluster id", self.cluster) + _text("topic", self.topic)
-        return bytes((VERSION,)) + _text("key id", self.key_id) + _u16.pack(self.key_version) + place
+        belongs_to = _text("cluster id", self.cluster) + _text("topic", self.topic)
+        return bytes((_VERSION,)) + _text("key id", self.key_id) + _u16.pack(self.key_version) + belongs_to
 
 
 def decode_statement(value: bytes) -> tuple[Statement, int]:
-    """Read the statement that a value of ``hw.sig`` begins with, and where it ends.
+    """Read the statement at the beginning of a value of ``hw.sig``; return it and the index of its end.
 
     Raises:
-        WireFormatError: another version, text that is no UTF-8, or a value that is cut off.
+        WireFormatError: another version, text that is not UTF-8, or a value that is cut off.
     """
-    if value[:1] != bytes((VERSION,)):
+    if value[:1] != bytes((_VERSION,)):
         raise WireFormatError("its first byte is not version 1")
     key_id, at = _read_text(value, 1)
     if at + _u16.size > len(value):
@@ -107,53 +118,50 @@ def decode_statement(value: bytes) -> tuple[Statement, int]:
 
 
 def beginning(algorithm: Algorithm, statement: bytes) -> bytes:
-    """Return what the signed bytes begin with, up to the stamp; it is fixed for a key and a topic."""
+    """Return the signed bytes up to the stamp; they are the same for all records of a key and a topic."""
     name = algorithm.encode()
-    return b"".join((DOMAIN, _u32(len(name)), name, _u32(len(statement) + STAMP_BYTES), statement))
+    return b"".join((_DOMAIN, _u32(len(name)), name, _u32(len(statement) + STAMP_BYTES), statement))
 
 
 encode_stamp: Final[Callable[[int, bytes, int], bytes]] = _stamp.pack
 """Write the stamp: time in milliseconds since the epoch, 8 bytes of producer id, sequence."""
 
-
 decode_stamp: Final[Callable[[bytes], Any]] = _stamp.unpack
 """Read the stamp: time, producer id, sequence."""
 
 
-class _Names(dict[str, bytes]):
-    """Names with their length prefixes; those already met cost one look-up."""
-
-    def __missing__(self, name: str) -> bytes:
-        if name == HEADER:
-            raise SignatureError("the record carries more than one hw.sig")
-        text = name.encode()
-        prefixed = _u32(len(text)) + text
-        if len(self) < _NAMES_MAX and len(text) <= _NAME_BYTES_MAX:
-            self[name] = prefixed
-        return prefixed
-
-
 class _Sizes(dict[int, bytes]):
-    """Lengths as they are written; small ones cost one look-up."""
+    """Lengths as they are written; small ones are kept."""
 
     def __missing__(self, size: int) -> bytes:
         written = _u32(size)
-        if size < _SIZES_MAX:
+        if size < _MAX_SIZE:
             self[size] = written
         return written
 
 
+def _prefixed(name: str) -> bytes:
+    """Return the name of a header with its length before it."""
+    if name == HEADER:
+        raise SignatureError("the record carries more than one hw.sig")
+    text = name.encode()
+    return _u32(len(text)) + text
+
+
 Rest = Callable[[bytes, bytes | None, bytes | None, tuple[Pair, ...]], bytes]
-"""Lays out what is signed after the beginning, from stamp, key, value and the headers before ``hw.sig``."""
+"""Makes the signed bytes from the stamp on, from stamp, key, value and the headers before ``hw.sig``."""
 
 
 def rest_of_signed_bytes() -> Rest:
-    """Return the function that lays out what is signed after the beginning.
+    """Return a function that makes the signed bytes from the stamp on.
 
-    Each session has its own, for it remembers names that it has met, up to a bound. It raises
-    SignatureError where ``hw.sig`` is among the headers.
+    Each session has its own, for it keeps the names of headers that it has met. It raises SignatureError if
+    ``hw.sig`` is among the headers.
     """
-    names, sizes, join = _Names(), _Sizes(), b"".join
+    names = BoundedCache(
+        _MAX_NAMES, _prefixed, max_cost=_MAX_NAMES_BYTES, cost=lambda _name, prefixed: len(prefixed)
+    )
+    sizes, join = _Sizes(), b"".join
     counts: Callable[[int, int, int], bytes] = Struct(">III").pack
 
     def rest(stamp: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /) -> bytes:
@@ -176,7 +184,7 @@ def rest_of_signed_bytes() -> Rest:
 
 
 def repeats(covered: Iterable[str], added: Iterable[str]) -> bool:
-    """Return whether a header that was added later bears a name that is signed or reserved, in any case.
+    """Return whether a header that was added later has a name that is covered or reserved, in any case.
 
     The compact keys of reserved names are reserved, too.
     """
@@ -186,8 +194,8 @@ def repeats(covered: Iterable[str], added: Iterable[str]) -> bool:
 
 def _text(what: str, text: str) -> bytes:
     encoded = text.encode()
-    if len(encoded) > _TEXT_MAX_BYTES:
-        raise WireFormatError(f"the {what} has {len(encoded)} bytes; {_TEXT_MAX_BYTES} are possible")
+    if len(encoded) > _MAX_TEXT_BYTES:
+        raise WireFormatError(f"the {what} has {len(encoded)} bytes; {_MAX_TEXT_BYTES} are possible")
     return bytes((len(encoded),)) + encoded
 
 
@@ -199,3 +207,101 @@ def _read_text(value: bytes, at: int) -> tuple[str, int]:
         return value[at + 1 : end].decode(), end
     except UnicodeDecodeError:
         raise WireFormatError("it holds text that is no UTF-8") from None
+
+
+Sign = Callable[[bytes], bytes]
+"""Signs the fixed beginning followed by its argument."""
+Verify = Callable[[bytes, bytes], bool]
+"""Returns whether the second argument is the signature of the fixed beginning followed by the first."""
+
+_CopyState = Callable[[], "_Hash"]
+
+
+def signer(key: Key, beginning: bytes) -> Sign:
+    """Return a function that signs with a key; what can be computed from the beginning is computed here.
+
+    Raises:
+        KeyringError: the key has only its public half.
+    """
+    if key.secret is not None:
+        return _hmac_signer(key.secret, beginning)
+    if key.private is not None:
+        return _ed25519_signer(key.private, beginning)
+    raise KeyringError(f"key {key.id!r} version {key.version} has only its public half and cannot sign")
+
+
+def verifier(key: Key, beginning: bytes) -> Verify:
+    """Return a function that verifies with a key; the key's algorithm counts, whatever a record says."""
+    if key.secret is not None:
+        return _hmac_verifier(key.secret, beginning)
+    return _ed25519_verifier(key, beginning)
+
+
+def public_half(private: bytes) -> bytes:
+    """Return the public half of an Ed25519 private key, 32 bytes each."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - heavy, and HMAC needs none
+        Ed25519PrivateKey,
+    )
+
+    return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def _hmac_signer(secret: bytes, beginning: bytes) -> Sign:
+    copy_inner, copy_outer = _hmac_states(secret, beginning)
+
+    def sign(rest: bytes) -> bytes:
+        inner = copy_inner()
+        inner.update(rest)
+        outer = copy_outer()
+        outer.update(inner.digest())
+        return outer.digest()
+
+    return sign
+
+
+def _hmac_verifier(secret: bytes, beginning: bytes) -> Verify:
+    copy_inner, copy_outer = _hmac_states(secret, beginning)
+    same = hmac.compare_digest
+
+    def verify(rest: bytes, signature: bytes) -> bool:
+        inner = copy_inner()
+        inner.update(rest)
+        outer = copy_outer()
+        outer.update(inner.digest())
+        return same(outer.digest(), signature)
+
+    return verify
+
+
+def _hmac_states(secret: bytes, beginning: bytes) -> tuple[_CopyState, _CopyState]:
+    # RFC 2104, from hash states that are copied: half the cost of hmac.digest for small records.
+    block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
+    return sha256(block.translate(_INNER) + beginning).copy, sha256(block.translate(_OUTER)).copy
+
+
+def _ed25519_signer(private: bytes, beginning: bytes) -> Sign:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - heavy, and HMAC needs none
+        Ed25519PrivateKey,
+    )
+
+    sign = Ed25519PrivateKey.from_private_bytes(private).sign
+    return lambda rest: sign(beginning + rest)
+
+
+def _ed25519_verifier(key: Key, beginning: bytes) -> Verify:
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - heavy, and HMAC needs none
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - likewise
+        Ed25519PublicKey,
+    )
+
+    half = public_half(key.private) if key.private is not None else key.public
+    check = Ed25519PublicKey.from_public_bytes(half or b"").verify
+
+    def verify(rest: bytes, signature: bytes) -> bool:
+        try:
+            check(signature, beginning + rest)
+        except InvalidSignature:
+            return False
+        return True
+
+    return verify

@@ -1,13 +1,17 @@
-"""The registry of integer header ids: blocks and their owners, entries, rules and stores."""
+"""The registry of integer header ids (it is not a schema registry): blocks, owners, entries, rules, stores."""
 
 from headerware.core.lazy import refuse_link
-from headerware.registry.built_in import built_in, with_built_in, without_built_in
-from headerware.registry.changes import Allocate, Change, Register, Retire
 from headerware.registry.differences import Difference, diff
-from headerware.registry.entries import Block, Encoding, Entry
 from headerware.registry.names import Names, default_name_of, default_names, use_registry
-from headerware.registry.registry import Registry
-from headerware.registry.rules import Problem, problems
+from headerware.registry.registry import (
+    Problem,
+    Registry,
+    built_in,
+    problems,
+    with_built_in,
+    without_built_in,
+)
+from headerware.registry.values import Allocate, Block, Change, Encoding, Entry, Register, Retire
 
 __all__ = [
     "Allocate",

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from headerware.registry.change_rules import refusals
-from headerware.registry.changes import Allocate, Change, Register, Retire
-from headerware.registry.registry import Registry
+from headerware.registry.registry import Registry, refusals
+from headerware.registry.values import Allocate, Change, Register, Retire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headerware.registry.entries import Block, Entry
+    from headerware.registry.values import Block, Entry
 
 Kind = Literal["allocated", "registered", "retired", "reworded", "handed-over", "forbidden"]
 """``reworded`` is a description, which may be put better at any time; what it describes may not change."""

@@ -14,15 +14,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from headerware.registry.built_in import built_in
-from headerware.registry.plain import to_plain
-from headerware.registry.stores.toml.text import registry_text
+from headerware.registry.registry import built_in
+from headerware.registry.stores.toml import registry_text
+from headerware.registry.values import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headerware.registry.entries import Block, Entry
     from headerware.registry.registry import Registry
+    from headerware.registry.values import Block, Entry
 
 JSON_VERSION: Final = 1
 BEGIN: Final = "<!-- from headerware/registry/built_in.toml: change that, and write this anew -->"

@@ -6,11 +6,11 @@ import re
 from typing import Final
 from unicodedata import normalize
 
+from headerware.registry.wire.compact_keys import MARKER
+
 MAX_NAME_CHARACTERS: Final = 249
 MAX_OWNER_CHARACTERS: Final = 100
 MAX_DESCRIPTION_CHARACTERS: Final = 1000
-MARKER: Final = "~"
-"""What a compact key begins with on the wire; no registered name does."""
 
 _MAX_SHOWN: Final = 1000
 _INVISIBLE: Final = re.compile(

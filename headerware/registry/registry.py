@@ -1,27 +1,81 @@
-"""A registry of header ids as a value: look-ups, and the registry that a change makes of it."""
+"""A registry of header ids: what it holds, what it refuses, and what a change makes of it.
+
+The rules are tables: one for blocks and one for entries, by which :func:`problems` checks a whole registry,
+and one for each kind of change. A change is checked by both (:func:`refusals`).
+"""
 
 from __future__ import annotations
 
+import tomllib
 from bisect import bisect_left
+from collections.abc import Callable
+from datetime import date
+from functools import cache
+from importlib.resources import files
 from ipaddress import IPv4Network
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 
+import msgspec
 from msgspec.structs import replace
 
 from headerware.core.errors import RegistryError
-from headerware.registry.change_rules import refusals
-from headerware.registry.changes import Allocate, Change, Register, Retire
-from headerware.registry.entries import Block, Entry
-from headerware.registry.header_names import look
-from headerware.registry.rules import gives_way
+from headerware.registry.header_names import (
+    MAX_DESCRIPTION_CHARACTERS,
+    MAX_OWNER_CHARACTERS,
+    line_problem,
+    look,
+    name_problem,
+    printable,
+)
+from headerware.registry.values import (
+    NO_ID,
+    OWN_NETWORK,
+    PRIVATE_NETWORK,
+    Allocate,
+    Block,
+    Change,
+    Encoding,
+    Entry,
+    Register,
+    Retire,
+    from_plain,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 REGISTRAR: Final = "registrar"
 """Who allocates the blocks that lie in no other, where a registry does not say who."""
 
 _BlockKey = tuple[int, int]
+_ENCODINGS: Final = frozenset(get_args(Encoding))
+_OWN_PREFIX: Final = look("hw.")
+_Subject = TypeVar("_Subject")
+_Rules = tuple[tuple[str, Callable[[_Subject, "Registry"], str | None]], ...]
+_PACKAGE: Final = "headerware.registry"
+_FILE: Final = "built_in.toml"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a registry or a change.
+
+    Args:
+        about: the id, the block, or the setting that it is about, as it is written.
+        rule: the rule that is broken, in a word.
+        message: what is wrong, and what would be right.
+        where: the file and line, for what was read from a file.
+    """
+
+    about: str
+    rule: str
+    message: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        where = f"{self.where}: " if self.where else ""
+        return f"{where}{self.about}: {self.message}"
 
 
 class Registry:
@@ -48,7 +102,7 @@ class Registry:
         for entry in self._entries:
             self._ids.setdefault(entry.id, entry)
             held = self._looks.setdefault(look(entry.name), entry)
-            if gives_way(held, entry):
+            if _gives_way(held, entry):
                 self._looks[look(entry.name)] = entry
         self._blocks, self._networks, self._prefixes = _placed(blocks)
 
@@ -192,3 +246,355 @@ def _block_order(block: Block) -> tuple[int, int]:
 def _block_key(network: IPv4Network) -> _BlockKey:
     prefix = network.prefixlen
     return int(network.network_address) >> (32 - prefix), prefix
+
+
+@cache
+def built_in() -> Registry:
+    """Return the registry that comes with Headerware: its own headers, and well-known names of others."""
+    return with_built_in()
+
+
+def with_built_in(
+    blocks: Iterable[Block] = (), entries: Iterable[Entry] = (), *, registrar: str = REGISTRAR
+) -> Registry:
+    """Put an organisation's blocks and entries beside those that come with Headerware.
+
+    Stores hold the former only, so that a newer Headerware brings its own.
+
+    Args:
+        blocks: the organisation's blocks.
+        entries: its entries.
+        registrar: who allocates its blocks.
+    """
+    ours = _built_in_tables()
+    return Registry((*ours.blocks, *blocks), (*ours.entries, *entries), registrar=registrar)
+
+
+def without_built_in(registry: Registry) -> Registry:
+    """Return what stores hold of a registry: all but what comes with Headerware."""
+    blocks, entries = map(frozenset, _built_in_tables())
+    return Registry(
+        (block for block in registry.blocks if block not in blocks),
+        (entry for entry in registry.entries if entry not in entries),
+        registrar=registry.registrar,
+    )
+
+
+class _BuiltInTables(NamedTuple):
+    """What ``built_in.toml`` says.
+
+    Attributes:
+        blocks: by their order in the file.
+        entries: by their order in the file.
+    """
+
+    blocks: tuple[Block, ...]
+    entries: tuple[Entry, ...]
+
+
+@cache
+def _built_in_tables() -> _BuiltInTables:
+    """Read the file, once a process; the package may be a folder or a zip."""
+    tables = tomllib.loads(files(_PACKAGE).joinpath(_FILE).read_text(encoding="utf-8"))
+    blocks = tuple(from_plain(table, Block) for table in tables["block"])
+    return _BuiltInTables(blocks, tuple(from_plain(table, Entry) for table in tables["entry"]))
+
+
+# What a registry refuses in itself.
+
+
+def _gives_way(ours: Entry, entry: Entry) -> bool:
+    """Return whether a name of others that came with Headerware is left to an entry that had it first.
+
+    A newer Headerware may know more names than the one with which a registry was begun, and must not take
+    a name away there.
+    """
+    return ours.foreign and _is_ours(ours.id) and entry.since < ours.since
+
+
+def problems(registry: Registry) -> list[Problem]:
+    """Check a whole registry, and give all that is wrong with it."""
+    found = line_problem(registry.registrar, MAX_OWNER_CHARACTERS, "the registrar's name")
+    return [
+        *([Problem("registrar", "owner", found)] if found else []),
+        *(
+            each
+            for block in registry.blocks
+            for each in _broken(_BLOCK_RULES, block, registry, block.network)
+        ),
+        *(each for entry in registry.entries for each in _broken(_ENTRY_RULES, entry, registry, entry.id)),
+    ]
+
+
+def _broken(rules: _Rules[_Subject], subject: _Subject, registry: Registry, about: object) -> list[Problem]:
+    """Return the rules of a table that a subject breaks."""
+    checked = ((rule, check(subject, registry)) for rule, check in rules)
+    return [Problem(str(about), rule, printable(message)) for rule, message in checked if message is not None]
+
+
+# Of blocks and entries alike.
+
+
+def _owner(subject: Block | Entry, _: Registry) -> str | None:
+    return line_problem(subject.owner, MAX_OWNER_CHARACTERS, "an owner's name")
+
+
+def _description(subject: Block | Entry, _: Registry) -> str | None:
+    return line_problem(subject.description, MAX_DESCRIPTION_CHARACTERS, "a description")
+
+
+def _since(subject: Block | Entry, _: Registry) -> str | None:
+    return _day_problem(subject.since, "since")
+
+
+def _day_problem(text: str, field: str) -> str | None:
+    try:
+        if date.fromisoformat(text).isoformat() == text:  # it takes weeks and compact forms, too
+            return None
+    except ValueError:
+        pass
+    return f"{field} is a day such as 2026-01-31; found {text[:40]!a}"
+
+
+# Of blocks.
+
+
+def _block_is_not_ours(block: Block, _: Registry) -> str | None:
+    if not block.network.overlaps(OWN_NETWORK) or block in _built_in_tables().blocks:
+        return None
+    return f"the block overlaps {OWN_NETWORK}, which is headerware's own and comes with Headerware"
+
+
+def _block_is_not_private(block: Block, _: Registry) -> str | None:
+    if not block.network.overlaps(PRIVATE_NETWORK):
+        return None
+    return f"the block overlaps {PRIVATE_NETWORK}, which is private: its ids are used without a registry"
+
+
+def _block_is_free(block: Block, registry: Registry) -> str | None:
+    other = registry.block(block.network)
+    if other is None or other is block:
+        return None
+    return f"the block is {other.owner}'s since {other.since}"
+
+
+def _block_is_younger_than_what_is_around_it(block: Block, registry: Registry) -> str | None:
+    around = registry.around(block.network)
+    if around is None or around.owner == block.owner or block.since >= around.since:
+        return None
+    return (
+        f"the block is {block.owner}'s since {block.since}, but {around.network} around it is "
+        f"{around.owner}'s since {around.since}: a block is not laid over one of another owner"
+    )
+
+
+_BLOCK_RULES: Final[_Rules[Block]] = (
+    ("own", _block_is_not_ours),
+    ("private", _block_is_not_private),
+    ("owner", _owner),
+    ("description", _description),
+    ("since", _since),
+    ("taken", _block_is_free),
+    ("overlap", _block_is_younger_than_what_is_around_it),
+)
+
+
+# Of entries.
+
+
+def _id_is_one(entry: Entry, _: Registry) -> str | None:
+    return f"{NO_ID} stands for no id, and is never registered" if entry.id == NO_ID else None
+
+
+def _id_is_not_ours(entry: Entry, _: Registry) -> str | None:
+    if not _is_ours(entry.id) or entry.id == NO_ID or entry == _built_in_ids().get(entry.id):
+        return None
+    return f"the id lies in {OWN_NETWORK}, whose ids come with Headerware; this is none of them"
+
+
+def _id_is_not_private(entry: Entry, _: Registry) -> str | None:
+    if not _is_private(entry.id):
+        return None
+    return f"the id lies in {PRIVATE_NETWORK}, which is private: use it as it is, without registering it"
+
+
+def _id_is_free(entry: Entry, registry: Registry) -> str | None:
+    other = registry.by_id(entry.id)
+    if other is None or other is entry:
+        return None
+    return f"the id is {other.name!r}, {_whose(other)}; an id is never used for anything else"
+
+
+def _id_lies_in_a_block_of_its_owner(entry: Entry, registry: Registry) -> str | None:
+    block = registry.block_of(entry.id)
+    if block is None and _is_private(entry.id):
+        return None  # no block would help
+    if block is None:
+        return f"the id lies in no block; {registry.registrar!r} allocates them"
+    if block.owner != entry.owner:
+        return f"the id lies in {block.network}, which is {block.owner}'s, not {entry.owner}'s"
+    return None
+
+
+def _name(entry: Entry, _: Registry) -> str | None:
+    if look(entry.name).startswith(_OWN_PREFIX) and not _is_ours(entry.id):
+        return "names that begin with hw. are Headerware's own"
+    return name_problem(entry.name)
+
+
+def _name_is_free(entry: Entry, registry: Registry) -> str | None:
+    if _is_ours(entry.id):
+        return None  # what has a name of Headerware's is told of it
+    for other in (registry.named_like(entry.name), _built_in_looks().get(look(entry.name))):
+        if other is None or other is entry or _gives_way(other, entry):
+            continue
+        if other.name == entry.name:
+            return f"the name {entry.name!r} is {other.id}'s, {_whose(other)}; a name is never used again"
+        return f"the name {entry.name!r} looks like {other.name!r}, {other.id}, {_whose(other)}"
+    return None
+
+
+def _encoding(entry: Entry, _: Registry) -> str | None:
+    if entry.encoding in _ENCODINGS:
+        return None
+    return f"an encoding is one of {', '.join(get_args(Encoding))}"
+
+
+def _retired(entry: Entry, _: Registry) -> str | None:
+    return None if entry.retired is None else _retired_problem(entry.retired, entry)
+
+
+def _retired_problem(retired: str, entry: Entry) -> str | None:
+    """Say why an entry cannot be retired on a day, or give None for a day on which it can."""
+    problem = _day_problem(retired, "retired")
+    if problem is None and retired < entry.since:
+        return f"retired is {retired}, before its registration on {entry.since}"
+    return problem
+
+
+_ENTRY_RULES: Final[_Rules[Entry]] = (
+    ("reserved", _id_is_one),
+    ("own", _id_is_not_ours),
+    ("private", _id_is_not_private),
+    ("name", _name),
+    ("owner", _owner),
+    ("encoding", _encoding),
+    ("description", _description),
+    ("since", _since),
+    ("retired", _retired),
+    ("taken", _id_is_free),
+    ("name-taken", _name_is_free),
+    ("block", _id_lies_in_a_block_of_its_owner),
+)
+
+
+def _is_ours(header_id: int) -> bool:
+    """Return whether an id lies in Headerware's own block."""
+    return header_id >> 16 == 0
+
+
+def _is_private(header_id: int) -> bool:
+    return header_id >> 24 == 10
+
+
+def _whose(entry: Entry) -> str:
+    """Say who has an entry, since when, and until when he used it."""
+    ended = "" if entry.retired is None else f", retired since {entry.retired}"
+    return f"{entry.owner}'s since {entry.since}{ended}"
+
+
+@cache
+def _built_in_ids() -> dict[int, Entry]:
+    return {entry.id: entry for entry in _built_in_tables().entries}
+
+
+@cache
+def _built_in_looks() -> dict[str, Entry]:
+    return {look(entry.name): entry for entry in _built_in_tables().entries}
+
+
+# What a registry refuses as a change. Whoever makes a change is believed to be who they say: who may write to
+# a store is for the store to control.
+
+
+def _allocates_its_own(change: Allocate, registry: Registry) -> str | None:
+    around = registry.around(change.block.network)
+    if around is None:
+        rightful, why = registry.registrar, "the registrar"
+    else:
+        rightful, why = around.owner, f"the owner of {around.network} around it"
+    return None if change.by == rightful else f"{change.by!r} may not allocate it: {rightful!r} may, as {why}"
+
+
+def _lays_nothing_over_blocks_of_others(change: Allocate, registry: Registry) -> str | None:
+    network = change.block.network
+    around = registry.around(network)
+    for inner in registry.blocks_in(network):
+        if inner.owner != change.block.owner and registry.around(inner.network) is around:
+            return f"the block would lie over {inner.network}, which is {inner.owner}'s since {inner.since}"
+    return None
+
+
+def _takes_no_ids_along(change: Allocate, registry: Registry) -> str | None:
+    around = registry.around(change.block.network)
+    for entry in registry.entries_in(change.block.network):
+        if entry.owner != change.block.owner and registry.block_of(entry.id) is around:
+            return f"the block would take {entry.id} along, which is {entry.name!r}, {_whose(entry)}"
+    return None
+
+
+_ALLOCATE_RULES: Final[_Rules[Allocate]] = (
+    ("by", _allocates_its_own),
+    ("overlap", _lays_nothing_over_blocks_of_others),
+    ("takes-along", _takes_no_ids_along),
+)
+
+
+def _registers_for_himself(change: Register, _: Registry) -> str | None:
+    entry = change.entry
+    if _is_ours(entry.id):
+        return f"ids in {OWN_NETWORK} come with Headerware"
+    if change.by != entry.owner:
+        return f"{change.by!r} may not register it for {entry.owner!r}: owners register their ids themselves"
+    return None
+
+
+def _is_in_use(change: Register, _: Registry) -> str | None:
+    return None if change.entry.retired is None else "an id is registered first and retired later"
+
+
+_REGISTER_RULES: Final[_Rules[Register]] = (("by", _registers_for_himself), ("retired", _is_in_use))
+
+
+def _retires_its_own(change: Retire, registry: Registry) -> str | None:
+    entry = registry.by_id(change.id)
+    if entry is None:
+        return "the id is not registered, and so cannot be retired"
+    if _is_ours(entry.id):
+        return f"ids in {OWN_NETWORK} come with Headerware, and are retired by it"
+    return None if change.by == entry.owner else f"{change.by!r} may not retire it: {entry.owner!r} may"
+
+
+def _retires_once(change: Retire, registry: Registry) -> str | None:
+    entry = registry.by_id(change.id)
+    if entry is None:
+        return None
+    if entry.retired is not None:
+        return f"the id is retired since {entry.retired}, for good"
+    return _retired_problem(change.retired, entry)
+
+
+_RETIRE_RULES: Final[_Rules[Retire]] = (("by", _retires_its_own), ("retired", _retires_once))
+
+
+def refusals(change: Change, registry: Registry) -> list[Problem]:
+    """Check a change against the registry that it is meant for, and give all that speaks against it."""
+    match change:
+        case Allocate():
+            rules = _broken(_ALLOCATE_RULES, change, registry, change.block.network)
+            return [*rules, *_broken(_BLOCK_RULES, change.block, registry, change.block.network)]
+        case Register():
+            rules = _broken(_REGISTER_RULES, change, registry, change.entry.id)
+            return [*rules, *_broken(_ENTRY_RULES, change.entry, registry, change.entry.id)]
+        case Retire():
+            return _broken(_RETIRE_RULES, change, registry, change.id)

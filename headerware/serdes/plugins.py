@@ -11,8 +11,8 @@ from headerware.serdes.serde import Deserializer, Serde, SerdeContext, Serialize
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-serde_type: Final = Catalogue(
-    "serde",
+serde_type: Final[Catalogue[Serde]] = Catalogue(
+    "serde type",
     Serde,
     {
         "avro": "headerware.serdes.avro.serde:Avro",

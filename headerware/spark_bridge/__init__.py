@@ -8,16 +8,14 @@ from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
     from headerware.spark_bridge.admin import KafkaAdmin
-    from headerware.spark_bridge.batches.batch import Progress
-    from headerware.spark_bridge.batches.foreach import foreach_batch
+    from headerware.spark_bridge.batches.foreach import Progress, foreach_batch
     from headerware.spark_bridge.batches.sinks import kafka_sink, writer_sink
     from headerware.spark_bridge.decoding import decode
     from headerware.spark_bridge.encoding import encode
     from headerware.spark_bridge.failures import split_failures
     from headerware.spark_bridge.frames.avro_types import avro_type
     from headerware.spark_bridge.frames.json_types import json_type
-    from headerware.spark_bridge.session.configure import configure
-    from headerware.spark_bridge.session.connector import kafka_source
+    from headerware.spark_bridge.session import configure, kafka_source
     from headerware.spark_bridge.stateful import decode_stateful
 
 __all__ = [
@@ -38,16 +36,16 @@ __all__ = [
 
 _HOMES: Final = {
     "KafkaAdmin": "admin",
-    "Progress": "batches.batch",
+    "Progress": "batches.foreach",
     "avro_type": "frames.avro_types",
-    "configure": "session.configure",
+    "configure": "session",
     "decode": "decoding",
     "decode_stateful": "stateful",
     "encode": "encoding",
     "foreach_batch": "batches.foreach",
     "json_type": "frames.json_types",
     "kafka_sink": "batches.sinks",
-    "kafka_source": "session.connector",
+    "kafka_source": "session",
     "split_failures": "failures",
     "writer_sink": "batches.sinks",
 }

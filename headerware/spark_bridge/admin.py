@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from headerware.core.errors import ConfigError, HeaderwareError
-from headerware.spark_bridge.session.connector import require_connector
+from headerware.spark_bridge.session import require_connector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

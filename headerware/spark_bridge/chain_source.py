@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Mapping
 from inspect import get_annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -32,11 +32,13 @@ from headerware.core.order import place_of, stage_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+
 _log: Final = logging.getLogger("headerware.spark_bridge")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
-
 ChainLike = Chain | Mapping[str, Any] | str | os.PathLike[str]
 """A chain made in code, a flat configuration as it stands in a client's own, or a path to TOML."""
+Failures = Literal["fail", "route"]
+"""What a row does that a chain refuses: fail the job, or go on in the column ``failure``."""
 
 
 class ChainSource(msgspec.Struct, frozen=True):
@@ -98,6 +100,42 @@ class ChainSource(msgspec.Struct, frozen=True):
         if text is None:
             raise FileNotFoundError(2, "was not there when the chain was first loaded", str(path))
         return text
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of a chain over the rows of a frame.
+
+    Args:
+        source: the chain.
+        side: which half of it is used.
+        job: what the trail calls the work, before the number of the batch.
+        failures: what a refused row does.
+        schema: the schema of the frame that goes on, as Spark's JSON.
+        typed: the parts (key, value) whose columns hold objects.
+        cluster_id: the cluster that is read from or written to, where it is known.
+        group_id: the consumer group that dead letters name, if any.
+        max_message_bytes: the largest message that the sink takes, or None where it is unknown.
+        scope: what makes the identities of rows unique to a query or job; None where rows get none.
+        dead_letter_topic: where dead letters go, unless their step says another; ``{topic}`` is the row's.
+        dead_letter_headers: whose names the reason gets, unless the step says others.
+    """
+
+    source: ChainSource
+    side: Literal["consumer", "producer"]
+    job: str
+    failures: Failures = "fail"
+    schema: str = ""
+    typed: frozenset[str] = frozenset()
+    cluster_id: str | None = None
+    group_id: str | None = None
+    max_message_bytes: int | None = None
+    scope: str | None = None
+    dead_letter_topic: str = "{topic}.dead-letter"
+    dead_letter_headers: Literal["connect", "spring"] = "connect"
+
+    def replace(self, **changes: Any) -> TaskSpec:
+        """Return a copy with some fields changed."""
+        return msgspec.structs.replace(self, **changes)
 
 
 def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:

@@ -10,18 +10,27 @@ from pyspark.sql.window import Window
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
-from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source, has_step, require_typed
+from headerware.spark_bridge.chain_source import (
+    ChainLike,
+    ChainSource,
+    Failures,
+    TaskSpec,
+    chain_source,
+    has_step,
+    require_typed,
+)
 from headerware.spark_bridge.classic import require_classic
-from headerware.spark_bridge.executors.gluing import Terms
+from headerware.spark_bridge.executors.decoding import slice_condition
+from headerware.spark_bridge.executors.reassembly import ReassemblyOptions
 from headerware.spark_bridge.executors.shipping import shipped
-from headerware.spark_bridge.executors.slices import slice_condition
-from headerware.spark_bridge.executors.work import Failures, Work
-from headerware.spark_bridge.frames.checks import check_read, require_free, require_mappable
 from headerware.spark_bridge.frames.schema import (
     FAILURE,
     IDENTITY,
     OWN,
-    struct_of,
+    check_read,
+    require_free,
+    require_mappable,
+    struct_from_json,
     with_columns,
 )
 
@@ -80,19 +89,19 @@ def decode(
     source, loaded = chain_source(chain)
     plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
     if frame.isStreaming:
-        plan.require_rows_that_stand_alone()
-    work = plan.work(
+        plan.require_standalone_rows()
+    spec = plan.task_spec(
         job=job,
         cluster_id=cluster_id,
         dead_letter_topic=dead_letter_topic,
         dead_letter_headers=dead_letter_headers,
     )
-    if not plan.gathers:
-        return plan.unrepeated(plan.alone(frame, work))
-    is_slice = slice_condition()
-    alone = plan.alone(frame.where(~is_slice), work)
-    whole = plan.glued(frame.where(is_slice), work, Terms(incomplete=incomplete))
-    return plan.unrepeated(alone.unionByName(whole))
+    if not plan.reassembles:
+        return plan.deduplicated(plan.alone(frame, spec))
+    may_be_slice = slice_condition()
+    alone = plan.alone(frame.where(~may_be_slice), spec)
+    whole = plan.reassembled(frame.where(may_be_slice), spec, ReassemblyOptions(incomplete=incomplete))
+    return plan.deduplicated(alone.unionByName(whole))
 
 
 class Decoded(NamedTuple):
@@ -102,7 +111,7 @@ class Decoded(NamedTuple):
     read: DataFrame
     """The rows that it is decoded from."""
     arguments: tuple[Any, ...]
-    """The arguments of ``decode_alone``."""
+    """The arguments of ``decode_rows``."""
 
 
 class DecodePlan:
@@ -134,10 +143,10 @@ class DecodePlan:
         self._frame = frame
         self._source = source
         self._failures = failures
-        self.gathers: Final = has_step(chain, Place.SLICE)
+        self.reassembles: Final = has_step(chain, Place.SLICE)
         self.dedups: Final = has_step(chain, Place.DEDUP)
-        self._step = "slice" if self.gathers else "dedup"
-        check_read(frame, needs_position=self.gathers or self.dedups)
+        self._step = "slice" if self.reassembles else "dedup"
+        check_read(frame, needs_position=self.reassembles or self.dedups)
         require_free(frame, OWN)
         require_mappable(frame)
         given = {"value": value, "key": key}
@@ -149,19 +158,19 @@ class DecodePlan:
             added[IDENTITY] = BinaryType()
         self.schema: Final[StructType] = with_columns(frame.schema, **types, **added)
 
-    def require_rows_that_stand_alone(self) -> None:
+    def require_standalone_rows(self) -> None:
         """Refuse a stream whose rows need others.
 
         Raises:
             ConfigError: which step it is, and what to use instead.
         """
-        if self.gathers or self.dedups:
+        if self.reassembles or self.dedups:
             raise ConfigError(_IN_STREAMS.format(step=self._step), path="chain")
 
-    def work(self, *, job: str | None, **settings: Any) -> Work:
+    def task_spec(self, *, job: str | None, **settings: Any) -> TaskSpec:
         """Return what the executors are told."""
         name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
-        return Work(
+        return TaskSpec(
             source=self._source,
             side="consumer",
             job=name,
@@ -172,31 +181,31 @@ class DecodePlan:
         )
 
     def alone(
-        self, frame: DataFrame, work: Work, accumulator: bytes | None = None, *, gathers: bool = False
+        self, frame: DataFrame, spec: TaskSpec, accumulator: bytes | None = None, *, reassembles: bool = False
     ) -> DataFrame:
         """Decode rows that stand alone.
 
         Args:
             frame: the rows.
-            work: what the executors are told; its schema is what they give.
+            spec: what the executors are told; its schema is what they give.
             accumulator: a pickled accumulator for their counts, or None.
-            gathers: whether slices go on as they came, with their status.
+            reassembles: whether slices go on as they came, with their status.
         """
-        return self.lazily_alone(frame, work, accumulator, gathers=gathers).frame
+        return self.lazily_alone(frame, spec, accumulator, reassembles=reassembles).frame
 
     def lazily_alone(
-        self, frame: DataFrame, work: Work, accumulator: bytes | None = None, *, gathers: bool = False
+        self, frame: DataFrame, spec: TaskSpec, accumulator: bytes | None = None, *, reassembles: bool = False
     ) -> Decoded:
         """Return what :meth:`alone` returns, and what it was made from."""
-        arguments = (work, accumulator, gathers)
-        mapped = shipped(f"{_EXECUTORS}decoding:decode_alone", *arguments)
-        return Decoded(frame.mapInArrow(mapped, struct_of(work.schema)), frame, arguments)
+        arguments = (spec, accumulator, reassembles)
+        mapped = shipped(f"{_EXECUTORS}decoding:decode_rows", *arguments)
+        return Decoded(frame.mapInArrow(mapped, struct_from_json(spec.schema)), frame, arguments)
 
-    def glued(
+    def reassembled(
         self,
         frame: DataFrame,
-        work: Work,
-        terms: Terms,
+        spec: TaskSpec,
+        options: ReassemblyOptions,
         accumulator: bytes | None = None,
         *,
         tasks: int | None = None,
@@ -205,22 +214,22 @@ class DecodePlan:
 
         Args:
             frame: the slices.
-            work: what the executors are told; its schema is what they give.
-            terms: what holds for this batch.
+            spec: what the executors are told; its schema is what they give.
+            options: what holds for this batch.
             accumulator: a pickled accumulator for their counts, or None.
             tasks: the number of tasks that the slices are shuffled into; 0 if the slices of each Kafka
                 partition are in one task already. None if it is unknown: adaptive execution chooses it.
         """
-        mapped = shipped(f"{_EXECUTORS}gluing:glue", work, accumulator, terms)
+        mapped = shipped(f"{_EXECUTORS}reassembly:reassemble", spec, accumulator, options)
         if tasks is None and not _is_adaptive(frame):  # Spark would start 200 tasks for six slices
             tasks = frame.sparkSession.sparkContext.defaultParallelism
         if tasks != 0:
             numbers = () if tasks is None else (tasks,)
             frame = frame.repartition(*numbers, "topic", "partition")
         in_order = frame.sortWithinPartitions("topic", "partition", "offset")
-        return in_order.mapInArrow(mapped, struct_of(work.schema))
+        return in_order.mapInArrow(mapped, struct_from_json(spec.schema))
 
-    def unrepeated(self, frame: DataFrame) -> DataFrame:
+    def deduplicated(self, frame: DataFrame) -> DataFrame:
         """Keep the first of the rows that have the same identity; rows without one are all kept."""
         if not self.dedups or frame.isStreaming:
             return frame

@@ -11,18 +11,26 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StructType
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
-from headerware.spark_bridge.chain_source import ChainLike, ChainSource, chain_source, require_typed
+from headerware.spark_bridge.chain_source import (
+    ChainLike,
+    ChainSource,
+    Failures,
+    TaskSpec,
+    chain_source,
+    require_typed,
+)
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.shipping import shipped
-from headerware.spark_bridge.executors.work import Failures, Work
-from headerware.spark_bridge.frames.checks import check_written, require_free, require_mappable
 from headerware.spark_bridge.frames.schema import (
     DIGEST,
     FAILURE,
     HEADERS,
     SOURCE,
+    check_written,
+    require_free,
+    require_mappable,
     same_type,
-    struct_of,
+    struct_from_json,
     with_columns,
 )
 
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.decoding import Decoded
 
 _ENCODE: Final = "headerware.spark_bridge.executors.encoding:encode"
-_RECODE: Final = "headerware.spark_bridge.executors.passing:decode_and_encode"
+_RECODE: Final = "headerware.spark_bridge.executors.encoding:decode_and_encode"
 _IN_FULL: Final = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -90,7 +98,7 @@ def encode(
     source, loaded = chain_source(chain)
     plan = EncodePlan(frame, source, loaded, failures=failures, identity=identity)
     return plan.encoded(
-        plan.work(
+        plan.task_spec(
             job=job,
             cluster_id=cluster_id,
             max_message_bytes=max_message_bytes,
@@ -145,10 +153,10 @@ class EncodePlan:
         added = {"failure": FAILURE} if failures == "route" else {}
         self.schema: Final[StructType] = with_columns(StructType(kept), **columns, **added)
 
-    def work(self, *, job: str | None, scope: str | None = None, **settings: Any) -> Work:
+    def task_spec(self, *, job: str | None, scope: str | None = None, **settings: Any) -> TaskSpec:
         """Return what the executors are told."""
         name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
-        return Work(
+        return TaskSpec(
             source=self._source,
             side="producer",
             job=name,
@@ -161,7 +169,7 @@ class EncodePlan:
 
     def encoded(
         self,
-        work: Work,
+        spec: TaskSpec,
         accumulator: bytes | None = None,
         carrier: Mapping[str, str] | None = None,
         partition_counts: Mapping[str, int] | None = None,
@@ -172,18 +180,18 @@ class EncodePlan:
         """Return the encoded frame.
 
         Args:
-            work: what the executors are told.
+            spec: what the executors are told.
             accumulator: a pickled accumulator for their counts, or None.
             carrier: the trace context of the batch, as headers have it.
             partition_counts: how many partitions topics have, as far as that is known.
             decoded: if this frame is just decoded: what it is decoded from, so that one pass does both.
             topic: the topic that all rows of a decoded frame go to; None if each goes to its own.
         """
-        arguments = (work, accumulator, dict(carrier or {}), dict(partition_counts or {}))
+        arguments = (spec, accumulator, dict(carrier or {}), dict(partition_counts or {}))
         if decoded is None or DIGEST in self._frame.columns:  # SQL makes the digest, in between
-            return self._frame.mapInArrow(shipped(_ENCODE, *arguments), struct_of(work.schema))
+            return self._frame.mapInArrow(shipped(_ENCODE, *arguments), struct_from_json(spec.schema))
         mapped = shipped(_RECODE, *decoded.arguments, *arguments, (self._frame.columns, topic))
-        return decoded.read.mapInArrow(mapped, struct_of(work.schema))
+        return decoded.read.mapInArrow(mapped, struct_from_json(spec.schema))
 
 
 def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:

@@ -5,31 +5,31 @@ Loaded lazily, so that ``python -m headerware.testing.broker`` runs its module o
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.errors import MissingPartError
+from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
     from headerware.testing.broker import KafkaBroker
     from headerware.testing.embedded import EmbeddedCluster
-    from headerware.testing.errors import BrokerError, MissingPartError
+    from headerware.testing.errors import BrokerError
     from headerware.testing.java_tools import JavaTools
 
 __all__ = ["BrokerError", "EmbeddedCluster", "JavaTools", "KafkaBroker", "MissingPartError"]
 
-_HOMES = {
+_HOMES: Final = {
     "BrokerError": "errors",
     "EmbeddedCluster": "embedded",
     "JavaTools": "java_tools",
     "KafkaBroker": "broker",
-    "MissingPartError": "errors",
 }
 
+_load: Final = lazy(__name__, _HOMES)
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+def __getattr__(name: str) -> Any:
+    return _load(name)
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from confluent_kafka import cimpl
 
-from headerware.testing.errors import BrokerError, MissingPartError
+from headerware.core.errors import MissingPartError
+from headerware.testing.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from headerware.core.errors import MissingPartError
 from headerware.core.extras import install_command
-from headerware.testing.errors import MissingPartError
-from headerware.testing.java import find_java
+from headerware.core.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,9 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headerware.core.java import find_java
 from headerware.testing.errors import BrokerError
 from headerware.testing.jars import TOOLS_JARS, find_jars
-from headerware.testing.java import find_java, write_logging_file
+from headerware.testing.java import write_logging_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

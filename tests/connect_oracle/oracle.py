@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
+from headerware.core.java import find_java
 from headerware.testing import MissingPartError
 from headerware.testing.jars import TOOLS_JARS, find_jars
-from headerware.testing.java import find_java
 
 KAFKA_VERSION: Final = "4.3.1"
 SOURCES: Final = sorted((Path(__file__).parent / "src").glob("*.java"))

@@ -13,8 +13,8 @@ import pytest
 
 from headerware import Chain, Consumer, HeaderwareError, Producer
 from headerware.core.context import Context
-from headerware.core.fold import Outcome
 from headerware.core.record import Record
+from headerware.core.runner import Outcome
 from headerware.interceptors import Slice
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring

@@ -14,12 +14,12 @@ import pytest
 from headerware.core.errors import WireFormatError
 from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers, Pair
+from headerware.core.java import find_java
 from headerware.interceptors import Compact, Sign, Trail
 from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
 from headerware.registry.wire.compact_keys import escape
 from headerware.testing import MissingPartError
 from headerware.testing.jars import TOOLS_JARS, find_jars
-from headerware.testing.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

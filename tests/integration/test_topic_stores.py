@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Block, Entry, Register
-from headerware.registry.stores.topic.store import TopicStore
-from headerware.registry.topic_table import TopicTable
-from headerware.registry.topic_table.rows import Rows
+from headerware.registry.stores.topic import TopicStore
 from headerware.serdes.stores.store import Fingerprint, Schema
 from headerware.serdes.stores.topic import TopicSchemaStore
+from headerware.topic_table import TopicTable
+from headerware.topic_table.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

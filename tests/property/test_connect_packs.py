@@ -21,12 +21,12 @@ from headerware.connect.expressions import CompiledExpression
 from headerware.connect.expressions.analysis import field_references
 from headerware.connect.predicates.field_matches import FieldMatches
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.packs.change_case import ChangeCase
-from headerware.connect.transforms.packs.content_router import ContentRouter
-from headerware.connect.transforms.packs.field_to_headers import FieldToHeaders
-from headerware.connect.transforms.packs.hashing import Hash
-from headerware.connect.transforms.packs.headers_to_field import HeadersToField
-from headerware.connect.transforms.packs.outbox_json import NotExpandableError, expanded
+from headerware.connect.transforms.change_case import ChangeCase
+from headerware.connect.transforms.content_router import ContentRouter
+from headerware.connect.transforms.field_to_headers import FieldToHeaders
+from headerware.connect.transforms.hash import Hash
+from headerware.connect.transforms.headers_to_field import HeadersToField
+from headerware.connect.transforms.outbox_json import NotExpandableError, expanded
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(st.characters(codec="utf-8"))

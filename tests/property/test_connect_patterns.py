@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.connect.errors import ConnectConfigError
-from headerware.connect.java.regex.patterns import JavaPattern, _by_re, _by_re2, java_pattern
+from headerware.connect.java.regex import JavaPattern, _by_re, _by_re2, java_pattern
 
 TEXTS = st.text(st.sampled_from("ab.-_1 \n\r\u2028é\U0001f600\ud800"), max_size=8)
 ATOMS = st.sampled_from(

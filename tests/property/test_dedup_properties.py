@@ -14,8 +14,8 @@ from headerware.core.errors import InterceptorError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.interceptors.dedup import Dedup, DedupStep
-from headerware.interceptors.dedup_wire import HEADER, Identity
+from headerware.interceptors.dedup.identity import HEADER, Identity
+from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
 
 sixteen = st.binary(min_size=16, max_size=16)
 identities = st.builds(Identity.numbered, sixteen, st.integers(0, 2**64 - 1)) | st.builds(

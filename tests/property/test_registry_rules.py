@@ -27,12 +27,11 @@ from headerware.registry import (
     with_built_in,
     without_built_in,
 )
-from headerware.registry.change_rules import refusals
 from headerware.registry.differences import changes, diff
-from headerware.registry.entries import NO_ID
-from headerware.registry.plain import change_from_plain, to_plain
+from headerware.registry.registry import refusals
 from headerware.registry.stores import create_store
-from headerware.registry.stores.toml.text import read_registry, registry_text
+from headerware.registry.stores.toml import read_registry, registry_text
+from headerware.registry.values import NO_ID, change_from_plain, to_plain
 
 if TYPE_CHECKING:
     from headerware.registry.stores import Store

@@ -12,8 +12,8 @@ from headerware.core.errors import ReassemblyError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
-from headerware.interceptors.slice import Slice, SliceStep
-from headerware.interceptors.slice_wire import HEADER, SliceHeader
+from headerware.interceptors.slice.header import HEADER, SliceHeader
+from headerware.interceptors.slice.interceptor import Slice, SliceStep
 
 headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=20)), max_size=4)
 sizes = st.integers(min_value=1_000, max_value=6_000)

@@ -16,7 +16,8 @@ from headerware.serdes.avro.serde import Avro
 from headerware.serdes.serde import SerdeContext
 from headerware.spark_bridge.frames.avro_types import avro_type
 from headerware.spark_bridge.frames.json_types import json_type
-from headerware.spark_bridge.frames.typed import column, objects
+from headerware.spark_bridge.frames.typed_columns import column
+from headerware.spark_bridge.frames.typed_objects import objects
 
 
 def _logical(kind: str, name: str, **more: Any) -> str:

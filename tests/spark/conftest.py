@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headerware import Chain, Consumer, Headers, HeaderwareError, Producer, Record
-from headerware.spark_bridge.session.configure import configure
+from headerware.spark_bridge.session import configure
 from headerware.testing import MissingPartError
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from headerware.spark_bridge import Progress
-    from headerware.spark_bridge.batches.batch import Batch
-    from headerware.spark_bridge.batches.sinks import Sink
+    from headerware.spark_bridge.batches.sinks import Batch, Sink
     from headerware.testing import KafkaBroker
 
 CONF = {

@@ -10,7 +10,7 @@ import pytest
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.interceptors import Compact, Slice, Trail
-from headerware.interceptors.slice_wire import HEADER, SliceHeader
+from headerware.interceptors.slice.header import HEADER, SliceHeader
 from headerware.interceptors.trail_entries import TrailEntry, TrailReading, encode_trail
 from headerware.ops.chargeback import Covered, GroupOffset, Usage, charge, load_prices, record_bytes
 from headerware.registry.names import default_names

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from headerware import Chain, Headers, Record
 from headerware.core.errors import SignatureError
 from headerware.interceptors import Compress, Dedup, Sign, Slice, Trace, Trail
-from headerware.interceptors.slice_wire import SliceHeader
+from headerware.interceptors.slice.header import SliceHeader
 from headerware.interceptors.trail_entries import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring

@@ -73,7 +73,7 @@ def run(ledger: Ledger, batch: int, left: DataFrame, until: str = "done", now_ms
         "begin": lambda: ledger.begin(batch, chain=f"chain-{batch}", now_ms=now_ms + batch),
         "carried": lambda: values(ledger.carried(batch)),
         "leave": lambda: ledger.leave(batch, left),
-        "record": lambda: ledger.seen.record(batch, identified(left.sparkSession, batch)),
+        "record": lambda: ledger.identities.record(batch, identified(left.sparkSession, batch)),
         "commit": lambda: ledger.commit(batch),
     }
     for step in STEPS[: STEPS.index(until)]:

@@ -47,10 +47,10 @@ type = "compact"
 PROGRAM = """
 import json, os, sys
 from pyspark.sql import SparkSession
-from headerware.spark_bridge.session.connector import require_connector
+from headerware.spark_bridge.session import require_connector
 from headerware.spark_bridge.decoding import decode
 from headerware.spark_bridge.encoding import encode
-from headerware.spark_bridge.session.configure import configure
+from headerware.spark_bridge.session import configure
 
 told = json.loads(sys.argv[1])
 builder = SparkSession.builder.master("local[1]").appName("shipping").config("spark.ui.enabled", "false")

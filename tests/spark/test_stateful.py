@@ -22,10 +22,8 @@ from headerware.interceptors import Compress, Dedup, Serialize, Slice, Trail
 from headerware.spark_bridge import decode, kafka_source
 from headerware.spark_bridge.chain_source import chain_source
 from headerware.spark_bridge.decoding import DecodePlan
-from headerware.spark_bridge.executors.packs import joined, packed, pieces, unpacked
-from headerware.spark_bridge.executors.stateful import pack
 from headerware.spark_bridge.frames.schema import Status, with_status
-from headerware.spark_bridge.stateful import decode_stateful
+from headerware.spark_bridge.stateful import decode_stateful, joined, pack, packed, pieces, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -357,11 +355,11 @@ class TestChecks:
     def test_a_slice_without_its_place_is_refused_alone(self, frame: DataFrame) -> None:
         source, loaded = chain_source(SENDS)
         plan = DecodePlan(frame, source, loaded, failures="route")
-        work = plan.work(job="j").replace(schema=with_status(plan.schema, typed=False).json())
+        spec = plan.task_spec(job="j").replace(schema=with_status(plan.schema, typed=False).json())
         first = cut(os.urandom(2_000))[0]
         headers = [{"key": name, "value": value} for name, value in first.headers]
         row = {"topic": "orders", "value": first.value, "headers": headers}
-        begun = pack(pickle.dumps(work), pickle.dumps(16_384))
+        begun = pack(pickle.dumps(spec), pickle.dumps(16_384))
         ((placed,),) = [batch.to_pylist() for batch in begun([pa.RecordBatch.from_pylist([row], WIRE)])]
         assert (placed["topic"], placed["partition"], placed["status"]) == ("orders", -1, Status.DONE)
         (found,) = next(unpacked(placed["rows"])).to_pylist()

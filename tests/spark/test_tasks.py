@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headerware.spark_bridge.batches.batch import Batch
+    from headerware.spark_bridge.batches.sinks import Batch
     from tests.spark.conftest import Kafka, Keeping, Stream
 
 pytestmark = [

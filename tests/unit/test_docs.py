@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from headerware import Context, Interceptor, load_chain
 from headerware.cli import main
 from headerware.core import plugins
-from headerware.core.plugins import BUILT_IN, interceptor_type
+from headerware.core.plugins import interceptor_type
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.stores.store import Store, store_type
 from headerware.testing import EmbeddedCluster
@@ -271,7 +271,7 @@ class TestReadme:
             assert len([line for line in str(block).splitlines() if line]) <= 10
 
     def test_lists_the_interceptors_that_there_are(self) -> None:
-        assert {row[0] for row in table("README.md", "interceptor")} == set(BUILT_IN)
+        assert {row[0] for row in table("README.md", "interceptor")} == set(interceptor_type.built_in)
 
 
 class TestOptions:
@@ -285,7 +285,7 @@ class TestOptions:
         documented = self.documented("docs/configuration.md", "interceptor")
         every = Interceptor.__struct_fields__
         assert documented == {word: self.options(interceptor_type(word), every) for word in documented}
-        assert set(documented) == set(BUILT_IN)
+        assert set(documented) == set(interceptor_type.built_in)
 
     def test_of_each_serde_are_these_with_their_defaults(self) -> None:
         documented = self.documented("docs/serdes.md", "serde")

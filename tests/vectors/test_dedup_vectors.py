@@ -13,7 +13,7 @@ from headerware.core.errors import InterceptorError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.dedup import Dedup
-from headerware.interceptors.dedup_wire import HEADER, Identity, identity_of
+from headerware.interceptors.dedup.identity import HEADER, Identity, identity_of
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "dedup.json").read_text(encoding="utf-8")

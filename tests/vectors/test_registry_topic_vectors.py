@@ -8,10 +8,9 @@ import pytest
 
 from headerware.core.errors import WireFormatError
 from headerware.registry import without_built_in
-from headerware.registry.stores.topic.changes import decode_change, encode_change
-from headerware.registry.stores.topic.ledger import Ledger
-from headerware.registry.topic_table.rows import TableRecord
-from headerware.registry.topic_table.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from headerware.registry.stores.topic import Ledger, decode_change, encode_change
+from headerware.topic_table.rows import TableRecord
+from headerware.topic_table.snapshot import Snapshot, decode_snapshot, encode_snapshot
 
 VECTORS = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "registry-topic.json").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
 from headerware.interceptors.slice import Slice
-from headerware.interceptors.slice_wire import HEADER, SliceHeader
+from headerware.interceptors.slice.header import HEADER, SliceHeader
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "slice.json").read_text(encoding="utf-8")

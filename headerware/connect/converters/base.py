@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey, Configured, one_of
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import Schema, SchemaAndValue
 from headerware.connect.modes import STRICT, Mode
 
 TYPE_KEY: Final = "converter.type"

@@ -27,10 +27,11 @@ from headerware.connect.data.schema import (
     OPTIONAL_INT32_SCHEMA,
     OPTIONAL_INT64_SCHEMA,
     Schema,
+    SchemaAndValue,
     Type,
+    classes_of,
+    is_instance,
 )
-from headerware.connect.data.schema_and_value import SchemaAndValue
-from headerware.connect.data.validation import classes_of, is_instance
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 

@@ -7,13 +7,12 @@ from typing import Any
 
 from headerware.connect.converters.base import HeaderConverter
 from headerware.connect.converters.charsets import utf_8_as_java
-from headerware.connect.data.schema import BYTES_SCHEMA, STRING_SCHEMA, Schema
-from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.data.schema import BYTES_SCHEMA, NULL, STRING_SCHEMA, Schema, SchemaAndValue
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError, ConnectError
 from headerware.connect.modes import STRICT
 from headerware.connect.values import convert_to_string, parse_string
-from headerware.connect.values.exact import parse_nested
+from headerware.connect.values.parse import parse_nested
 
 
 class SimpleHeaderConverter(HeaderConverter):

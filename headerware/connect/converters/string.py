@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.converters.base import TYPE, DualConverter
 from headerware.connect.converters.charsets import charset_of
-from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema, SchemaAndValue
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConversionError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.values import java_text

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.connect.data.schema import Schema
-from headerware.connect.data.schema_and_value import SchemaAndValue
+from headerware.connect.data.schema import Schema, SchemaAndValue
 from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.core.headers import Headers
 

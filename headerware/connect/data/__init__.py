@@ -1,7 +1,5 @@
 """Connect's data: schemas, structs and the values that they describe (KIP-26, KIP-145)."""
 
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.conforming import conformed, plain
 from headerware.connect.data.equality import alike
 from headerware.connect.data.logical import Date, Decimal, Time, Timestamp
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
@@ -15,6 +13,7 @@ from headerware.connect.data.schema import (
     INT16_SCHEMA,
     INT32_SCHEMA,
     INT64_SCHEMA,
+    NULL,
     OPTIONAL_BOOLEAN_SCHEMA,
     OPTIONAL_BYTES_SCHEMA,
     OPTIONAL_FLOAT32_SCHEMA,
@@ -27,12 +26,13 @@ from headerware.connect.data.schema import (
     STRING_SCHEMA,
     Field,
     Schema,
+    SchemaAndValue,
+    SchemaBuilder,
     Type,
+    validate_value,
 )
-from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.struct import Struct, conformed, plain
 from headerware.connect.data.times import Instant
-from headerware.connect.data.validation import validate_value
 
 __all__ = [
     "BOOLEAN_SCHEMA",

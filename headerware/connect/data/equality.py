@@ -1,4 +1,4 @@
-"""When two values are the same: in class, too, for an int8 of 1 is no int64 of 1, nor a boolean."""
+"""Equality as Java has it, by class and content: an int8 of 1 is neither an int64 of 1 nor a boolean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def alike(one: Any, other: Any) -> bool:
     """Return whether two values are the same, as Java's boxed values are: by class and content.
 
     NaN is itself, 0.0 is not -0.0, and the decimal 1.0 is not 1.00. Lists and maps are compared by what they
-    hold.
+    contain.
 
     Raises:
         ConnectDataError: they are nested too deeply.

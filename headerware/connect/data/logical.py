@@ -1,4 +1,4 @@
-"""Logical types: a name that gives the values of a primitive type another meaning.
+"""Logical types: the name of a schema gives the values of a primitive type another meaning.
 
 Decimal(scale)   bytes   decimal.Decimal    two's complement, big-endian, of the unscaled number
 Date             int32   datetime in UTC    days since the epoch
@@ -13,28 +13,26 @@ from datetime import datetime
 from decimal import Decimal as DecimalNumber
 from typing import ClassVar, Final
 
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.numbers import Int32
-from headerware.connect.data.schema import Schema
+from headerware.connect.data.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, SchemaBuilder
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, to_epoch_ms
-from headerware.connect.data.validation import DATE, DECIMAL, TIME, TIMESTAMP
 from headerware.connect.errors import ConnectDataError, NullValueError, NumberTextError
 
 
 class Decimal:
-    """Exact decimal numbers of a fixed count of digits after the point."""
+    """Exact decimal numbers with a fixed count of digits after the point."""
 
     LOGICAL_NAME: ClassVar[str] = DECIMAL
     SCALE: ClassVar[str] = "scale"
 
     @staticmethod
     def builder(scale: int) -> SchemaBuilder:
-        """Open a schema of decimals with so many digits after the point."""
+        """Open a schema of decimals with this many digits after the point."""
         return SchemaBuilder.bytes().name(DECIMAL).parameter("scale", str(scale)).version(1)
 
     @staticmethod
     def schema(scale: int) -> Schema:
-        """Return the schema of decimals with so many digits after the point."""
+        """Return the schema of decimals with this many digits after the point."""
         return Decimal.builder(scale).build()
 
     @staticmethod
@@ -42,7 +40,7 @@ class Decimal:
         """Return the bytes of a decimal.
 
         Raises:
-            ConnectDataError: the schema has no scale, or another than the value.
+            ConnectDataError: the schema has no scale, or one that differs from the value's.
         """
         scale = Decimal.scale(schema)
         found = scale_of(value)
@@ -55,7 +53,7 @@ class Decimal:
 
     @staticmethod
     def to_logical(schema: Schema, value: bytes) -> DecimalNumber:
-        """Return the decimal of its bytes.
+        """Return the decimal that bytes stand for.
 
         Raises:
             ConnectDataError: the schema has no scale.
@@ -67,10 +65,10 @@ class Decimal:
 
     @staticmethod
     def scale(schema: Schema) -> int:
-        """Return the digits after the point that a schema says.
+        """Return the scale of a schema: the digits after the point.
 
         Raises:
-            ConnectDataError: it says none.
+            ConnectDataError: the schema has none.
         """
         if schema.parameters is None:
             raise NullValueError(
@@ -85,7 +83,7 @@ class Decimal:
 
 
 class _TimeType:
-    """What the three types of points in time share."""
+    """The check that the three types of points in time share."""
 
     LOGICAL_NAME: ClassVar[str]
 
@@ -96,7 +94,7 @@ class _TimeType:
 
 
 class Date(_TimeType):
-    """Days, without a time of day or a zone."""
+    """Dates without a time of day and a zone."""
 
     LOGICAL_NAME: ClassVar[str] = DATE
     SCHEMA: ClassVar[Schema]
@@ -131,7 +129,7 @@ class Date(_TimeType):
 
 
 class Time(_TimeType):
-    """Times of day, without a date or a zone."""
+    """Times of day without a date and a zone."""
 
     LOGICAL_NAME: ClassVar[str] = TIME
     SCHEMA: ClassVar[Schema]
@@ -156,7 +154,7 @@ class Time(_TimeType):
         """Return the time of day as a point in time on the first day.
 
         Raises:
-            ConnectDataError: the schema is of another type, or there are not so many milliseconds in a day.
+            ConnectDataError: the schema is of another type, or a day has fewer milliseconds.
         """
         cls._check(schema)
         return from_epoch_ms(_of_day(value))
@@ -185,7 +183,7 @@ class Timestamp(_TimeType):
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> datetime | Instant:
-        """Return the point in time of milliseconds since the epoch.
+        """Return the point in time that is this many milliseconds after the epoch.
 
         Raises:
             ConnectDataError: the schema is of another type.
@@ -200,11 +198,11 @@ Timestamp.SCHEMA = Timestamp.builder().build()
 
 _SCALE: Final = re.compile(r"[+-]?\d{1,20}")
 TIME_TYPES: Final[dict[str, type[Date | Time | Timestamp]]] = {DATE: Date, TIME: Time, TIMESTAMP: Timestamp}
-"""The types of points in time, by their schemas' names."""
+"""The types of points in time, by the names of their schemas."""
 
 
 def scale_of(value: DecimalNumber) -> int:
-    """Give the digits after the point; negative where the last ones before it are zeros that are not kept."""
+    """Return the digits after the point; negative if zeros before the point are not kept, as in ``1E3``."""
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int):
         raise ConnectDataError("expected a finite decimal number, found infinity or no number")
@@ -212,19 +210,19 @@ def scale_of(value: DecimalNumber) -> int:
 
 
 def unscaled_of(value: DecimalNumber) -> int:
-    """Return a decimal's digits as an integer, without its point."""
+    """Return the digits of a decimal as an integer."""
     sign, digits, _ = value.as_tuple()
     return int(DecimalNumber((sign, digits, 0)))
 
 
 def of_unscaled(unscaled: int, scale: int) -> DecimalNumber:
-    """Return the decimal of these digits, so many of them after the point."""
+    """Return the decimal of an integer's digits, ``scale`` of them after the point."""
     sign, digits, _ = DecimalNumber(unscaled).as_tuple()
     return DecimalNumber((sign, digits, -scale))
 
 
 def _length(number: int) -> int:
-    """Give the bytes that a number takes in two's complement, as Java writes it: the fewest, at least one."""
+    """Return the fewest bytes that hold a number in two's complement, at least one, as Java writes it."""
     magnitude = number if number >= 0 else ~number
     return magnitude.bit_length() // 8 + 1
 

@@ -1,4 +1,4 @@
-"""Numbers that carry their width: a plain int is an int64, a plain float a float64."""
+"""Numbers with a width: a plain int is an int64, a plain float a float64; the others have classes here."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _FLOAT32: Final = struct.Struct(">f")
 
 
 class _Sized(int):
-    """An int of a fixed width, checked when it is made and plain in arithmetic."""
+    """An int of a fixed width: checked when it is made, a plain int in arithmetic."""
 
     __slots__ = ()
     bits: ClassVar[int]
 
     def __new__(cls, value: Any = 0, /) -> Self:
-        """Make one of a number or its text."""
+        """Convert a number or its text."""
         made = super().__new__(cls, value)
         if not -(1 << cls.bits - 1) <= made < 1 << cls.bits - 1:
             raise ConnectDataError(
@@ -96,10 +96,10 @@ def rounded_to_float32(value: float) -> float:
     return rounded
 
 
-INT64_BITS: Final = 64
+_INT64_BITS: Final = 64
 
 
 def wrapped_int64(value: int) -> int:
     """Keep the lowest 64 bits, as a narrowing cast in Java does."""
-    half = 1 << INT64_BITS - 1
-    return ((int(value) + half) & ((1 << INT64_BITS) - 1)) - half
+    half = 1 << _INT64_BITS - 1
+    return ((int(value) + half) & ((1 << _INT64_BITS) - 1)) - half

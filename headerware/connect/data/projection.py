@@ -1,34 +1,30 @@
-"""Read a value of one schema as another asks for it: an older record for a newer reader, or the other way."""
+"""Project a value of one schema onto another: an older record for a newer reader, or the other way."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
-from headerware.connect.data.schema import Field, Schema, Type
+from headerware.connect.data.schema import NUMBER_CLASSES, Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant
 from headerware.connect.errors import SchemaProjectorError
 
-_WIDENING: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
-_NUMBERS: Final[dict[Type, type]] = dict(
-    zip(_WIDENING, (Int8, Int16, Int32, int, Float32, float), strict=True)
-)
+_WIDENING: Final = tuple(NUMBER_CLASSES)
 _NO_NUMBERS: Final = (bool, Instant)
 
 
 def project(source: Schema, value: Any, target: Schema) -> Any:
     """Return a value of one schema as a value of another.
 
-    Numbers widen; a struct's fields are found by name, and those that are new take their default.
+    Numbers widen. The fields of a struct are found by name; new ones take their default.
 
     Args:
-        source: the value's schema.
+        source: the schema of the value.
         value: the value.
-        target: the schema that is asked for.
+        target: the schema of the result.
 
     Raises:
-        SchemaProjectorError: the schemas do not agree, and where.
+        SchemaProjectorError: the schemas do not agree; the message says where.
     """
     _check(source, target)
     if source.optional and not target.optional and target.default is None:
@@ -46,14 +42,18 @@ def project(source: Schema, value: Any, target: Schema) -> Any:
             )
             for key, item in value.items()
         }
-    if isinstance(value, int | float) and not isinstance(value, _NO_NUMBERS) and target.type in _NUMBERS:
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, _NO_NUMBERS)
+        and target.type in NUMBER_CLASSES
+    ):
         return _number(value, target.type)
     return value
 
 
 def _number(value: float, kind: Type) -> Any:
     try:
-        return _NUMBERS[kind](value)
+        return NUMBER_CLASSES[kind](value)
     except (ValueError, OverflowError) as error:
         problem = f"a value of class {type(value).__name__} does not fit {kind.value}"
         raise SchemaProjectorError(problem) from error
@@ -69,7 +69,7 @@ def _check(source: Schema, target: Schema) -> None:
 
 
 def _widens(source: Type, target: Type) -> bool:
-    known = source in _NUMBERS and target in _NUMBERS
+    known = source in NUMBER_CLASSES and target in NUMBER_CLASSES
     return known and _WIDENING.index(source) <= _WIDENING.index(target)
 
 

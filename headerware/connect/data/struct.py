@@ -1,33 +1,39 @@
-"""Struct: a value with named fields, as its schema says."""
+"""Structs: values with named fields, made of plain Python values and turned into them again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal as DecimalNumber
+from typing import Any, Final, Self
 
 from headerware.connect.data.equality import alike
-from headerware.connect.data.schema import Field, Schema, Type
-from headerware.connect.data.validation import is_plain, validate_value
+from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
+from headerware.connect.data.schema import (
+    LOGICAL_CLASSES,
+    NUMBER_CLASSES,
+    Field,
+    Schema,
+    SchemaAndValue,
+    Type,
+    described,
+    fits_scalar,
+    validate_value,
+)
+from headerware.connect.data.times import Instant, from_epoch_ms, to_epoch_ms
 from headerware.connect.errors import ConnectDataError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
-    from decimal import Decimal as DecimalNumber
-
-    from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
-    from headerware.connect.data.times import Instant
 
 
 class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
-    """Hold the values of a struct schema's fields.
+    """A value with the fields of a struct schema.
 
     Args:
-        schema: the schema; a new struct's fields are all null.
+        schema: a struct's schema; all fields are null at first.
 
     Raises:
-        ConnectDataError: this is no struct schema.
+        ConnectDataError: the schema is not of a struct.
 
-    It can be read like a dict: ``struct["id"]``, ``"id" in struct``, ``dict(struct)``. Not safe for changes
+    Reads like a dict: ``struct["id"]``, ``"id" in struct``, ``dict(struct)``. Not safe for changes
     by several threads at once.
     """
 
@@ -38,7 +44,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
             raise ConnectDataError(f"expected a struct's schema, found {schema}")
         self.schema: Final[Schema] = schema
         self.values: list[Any] = [None] * len(schema.by_name)
-        """The values in the order of the fields, null where a default stands for it."""
+        """The values in the order of the fields; None where a field takes its default."""
 
     @classmethod
     def of(cls, schema: Schema, values: Mapping[str, Any]) -> Self:
@@ -47,27 +53,25 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         Args:
             schema: the struct's schema.
             values: by field: plain ints and floats in the range of their type, dates, times, dicts for
-                structs; what is left out is null.
+                structs. Fields that are left out are null.
 
         Raises:
-            ConnectDataError: an unknown field, or a value that does not fit.
+            ConnectDataError: a field is unknown, or a value does not fit.
         """
-        from headerware.connect.data.conforming import conformed  # noqa: PLC0415 - it makes structs itself
-
         made = conformed(schema, values)
         assert isinstance(made, cls)  # noqa: S101 - that is what a struct's schema gives
         return made
 
     @classmethod
     def trusted(cls, schema: Schema, values: list[Any]) -> Self:
-        """Take values that are known to fit, in the order of the fields, without looking at them."""
+        """Make a struct of values in the order of the fields, without checking them."""
         made = cls.__new__(cls)
         made.schema = schema  # type: ignore[misc]  # this is a constructor
         made.values = values
         return made
 
     def get(self, field: str | Field) -> Any:
-        """Return a field's value, or its default where that is null.
+        """Return a field's value, or its default if it is null.
 
         Raises:
             ConnectDataError: there is no such field.
@@ -77,7 +81,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         return known.schema.default if value is None else value
 
     def get_without_default(self, name: str) -> Any:
-        """Return a field's value as it is, null too.
+        """Return a field's value without its default: None if the field is null.
 
         Raises:
             ConnectDataError: there is no such field.
@@ -85,7 +89,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         return self.values[self._field(name).index]
 
     def put(self, field: str | Field, value: Any) -> Self:
-        """Set a field, and give the struct itself.
+        """Set a field, and return the struct itself.
 
         Args:
             field: the field, or its name.
@@ -97,21 +101,21 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         known = self._field(field) if isinstance(field, str) else field
         if known is None:
             raise ConnectDataError("expected a field, found None")
-        if not is_plain(known.schema, value):
+        if not fits_scalar(known.schema, value):
             validate_value(known.schema, value, f"field {known.name!r}")
         self.values[known.index] = value
         return self
 
     def validate(self) -> None:
-        """Refuse a field whose value does not fit; a null that has a default does.
+        """Check every field; null fits if the field has a default.
 
         Raises:
-            ConnectDataError: the first one that does not.
+            ConnectDataError: a value does not fit its field.
         """
         for field, value in zip(self.schema.fields, self.values, strict=True):
             if value is None and (field.schema.optional or field.schema.default is not None):
                 continue
-            if not is_plain(field.schema, value):
+            if not fits_scalar(field.schema, value):
                 validate_value(field.schema, value, f"field {field.name!r}")
 
     def get_int8(self, name: str) -> Int8 | None:
@@ -178,9 +182,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain Python values by field: with defaults, structs as dicts, numbers without a width."""
-        from headerware.connect.data.conforming import plain  # noqa: PLC0415 - it reads structs itself
-
+        """Return the fields as :func:`plain` Python values, with defaults."""
         made: dict[str, Any] = plain(self)
         return made
 
@@ -189,7 +191,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         return list(self.schema.by_name)
 
     def __getitem__(self, name: str) -> Any:
-        """Return a field's value, as :meth:`get` does; a KeyError where there is no such field."""
+        """Return a field's value, or its default if it is null; raise KeyError if there is no such field."""
         field = self.schema.by_name[name]
         value = self.values[field.index]
         return field.schema.default if value is None else value
@@ -234,3 +236,132 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
         if field.schema.type is not kind:
             raise ConnectDataError(f"field {name!r} is of type {field.schema.type.value}, not {kind.value}")
         return self.values[field.index]
+
+
+_FLOATS: Final = frozenset({Type.FLOAT32, Type.FLOAT64})
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_TOO_DEEP: Final = "expected a value of fewer levels, found one nested too deeply"
+
+
+def conformed(schema: Schema, value: Any, where: str = "value") -> Any:
+    """Return a plain Python value as the schema has it: numbers of its widths, structs for mappings.
+
+    Args:
+        schema: the schema.
+        value: the value: ints and floats within the range of their type, dates, times and datetimes, a
+            mapping for a struct, a list or tuple for an array.
+        where: what the value is called in errors.
+
+    Raises:
+        ConnectDataError: the value does not fit (the message says where), or is nested too deeply.
+    """
+    try:
+        return _conformed(schema, value, where)
+    except RecursionError:
+        raise ConnectDataError(_TOO_DEEP) from None
+
+
+def _conformed(schema: Schema, value: Any, where: str) -> Any:
+    if value is not None:
+        convert = _converters.get(schema.type)
+        if schema.name in LOGICAL_CLASSES:
+            value = _as_time(value)
+        elif convert is not None:
+            value = convert(schema, value, where)
+    elif schema.default is not None:
+        return None
+    validate_value(schema, value, where)
+    return value
+
+
+def _as_time(value: Any) -> Any:
+    if isinstance(value, datetime | date | time):
+        return from_epoch_ms(to_epoch_ms(value))
+    return value
+
+
+def _number(schema: Schema, value: Any, where: str) -> Any:
+    width = NUMBER_CLASSES[schema.type]
+    plain = type(value) is int or (type(value) is float and schema.type in _FLOATS)
+    if not plain:
+        return value
+    if width is int and value not in _INT64:
+        raise ConnectDataError(f"expected an integer of 64 bits for {where}")
+    try:
+        return width(value)
+    except ConnectDataError as error:
+        raise ConnectDataError(f"{where}: {error}") from error
+
+
+def _array(schema: Schema, value: Any, where: str) -> Any:
+    element = schema.value_schema
+    if not isinstance(value, list | tuple) or element is None:
+        return value
+    return [_conformed(element, item, f"element of array {where}") for item in value]
+
+
+def _map(schema: Schema, value: Any, where: str) -> Any:
+    of_key, of_value = schema.key_schema, schema.value_schema
+    if not isinstance(value, Mapping) or of_key is None or of_value is None:
+        return value
+    return {
+        _conformed(of_key, key, f"key of map {where}"): _conformed(of_value, item, f"value of map {where}")
+        for key, item in value.items()
+    }
+
+
+def _struct(schema: Schema, value: Any, where: str) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if unknown := [name for name in value if name not in schema.by_name]:
+        known = ", ".join(schema.by_name)
+        raise ConnectDataError(f"{described(schema)} at {where} has no field {unknown[0]!r}; it has: {known}")
+    return Struct.trusted(
+        schema,
+        [_conformed(field.schema, value.get(field.name), f"field {field.name!r}") for field in schema.fields],
+    )
+
+
+_converters: Final[dict[Type, Callable[[Schema, Any, str], Any]]] = {
+    **dict.fromkeys(NUMBER_CLASSES, _number),
+    Type.ARRAY: _array,
+    Type.MAP: _map,
+    Type.STRUCT: _struct,
+}
+
+
+def plain(value: Any) -> Any:
+    """Return a value in plain Python: structs as dicts, with defaults, and numbers without a width.
+
+    A :class:`SchemaAndValue` gives its value. Bytes become ``bytes``; points in time stay datetimes.
+
+    Raises:
+        ConnectDataError: the value is nested too deeply.
+    """
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise ConnectDataError(_TOO_DEEP) from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return {name: _plain(value[name]) for name in value}
+    if isinstance(value, SchemaAndValue):
+        return _plain(value.value)
+    if isinstance(value, dict):
+        return {_plain_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Int8 | Int16 | Int32 | BigInteger | Instant):
+        return int(value)
+    if isinstance(value, Float32):
+        return float(value)
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return value
+
+
+def _plain_key(key: Any) -> Any:
+    # A list that is a key is a tuple, and stays one.
+    return tuple(map(_plain_key, key)) if isinstance(key, tuple) else _plain(key)

@@ -1,7 +1,7 @@
-"""Points in time: ``datetime`` in UTC for Connect's Date, Time and Timestamp, to the millisecond.
+"""Points in time: a ``datetime`` in UTC for Connect's Date, Time and Timestamp, to the millisecond.
 
-Java has one class for the three, milliseconds since the epoch, of any year; Python's datetime ends with
-the year 9999. What lies beyond is an :class:`Instant`.
+Java has one class for all three, ``java.util.Date``: milliseconds since the epoch, in any year. A
+``datetime`` ends with the year 9999; a point in time beyond its range is an :class:`Instant`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Instant(int):
 
 
 def from_epoch_ms(epoch_ms: int) -> datetime | Instant:
-    """Return the point in time of so many milliseconds since the epoch."""
+    """Return the point in time that is this many milliseconds after the epoch."""
     if _FIRST_MS <= epoch_ms <= _LAST_MS:
         return _EPOCH + timedelta(milliseconds=epoch_ms)
     return Instant(epoch_ms)
 
 
 def to_epoch_ms(value: datetime | Instant | date | time) -> int:
-    """Return the milliseconds since the epoch; a date is its midnight, a time lies on the first day.
+    """Return the milliseconds since the epoch: of a date at midnight, of a time on 1 January 1970.
 
-    A datetime or time without a zone is taken for UTC, which Connect's logical types are in.
+    A datetime or time without a zone is in UTC, as are Connect's logical types.
     """
     if isinstance(value, Instant):
         return int(value)
@@ -49,5 +49,5 @@ def to_epoch_ms(value: datetime | Instant | date | time) -> int:
 
 
 def is_time(value: Any) -> bool:
-    """Return whether a value is a point in time as this package has them."""
+    """Return whether a value is a datetime or an Instant."""
     return isinstance(value, datetime | Instant)

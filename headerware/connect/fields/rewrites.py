@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from unicodedata import normalize
 
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Field, Schema
+from headerware.connect.data.schema import Field, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.copying import Copy, copier, may_be_null, null_in_required

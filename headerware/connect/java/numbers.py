@@ -28,7 +28,7 @@ from headerware.connect.data.times import Instant
 from headerware.connect.errors import NumberTextError
 
 BLANKS: Final = "".join(map(chr, range(33)))
-"""What Java's ``trim`` takes away."""
+"""The characters that Java's ``trim`` removes."""
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_DIGITS: Final = 19
@@ -49,12 +49,12 @@ _FLOAT32_MIN_NORMAL: Final = 2.0**-126
 
 
 def is_number(value: Any) -> bool:
-    """Return whether Java has a ``Number`` for this: a boolean and a point in time are none."""
+    """Return whether a value is a ``Number`` in Java: a boolean and a point in time are not."""
     return isinstance(value, int | float | DecimalNumber) and not isinstance(value, bool | Instant)
 
 
 def to_int64(number: float | DecimalNumber) -> int:
-    """Narrow any number as Java's ``longValue``: fractions fall away, floats saturate, the rest wraps."""
+    """Narrow any number as Java's ``longValue``: fractions are dropped, floats saturate, the rest wraps."""
     if isinstance(number, int):
         return wrapped_int64(number)
     if isinstance(number, float):
@@ -66,7 +66,7 @@ def to_int64(number: float | DecimalNumber) -> int:
 
 
 def to_float64(number: float | DecimalNumber | Fraction) -> float:
-    """Round any number to 64 bits; what is too large becomes infinite."""
+    """Round any number to a float64; what is too large becomes infinite."""
     try:
         return float(number)
     except OverflowError:
@@ -74,12 +74,7 @@ def to_float64(number: float | DecimalNumber | Fraction) -> float:
 
 
 def saturated(number: float, maximum: int) -> int:
-    """Narrow a float as a cast in Java: towards zero, and to the nearest end of the range.
-
-    Args:
-        number: the float; NaN gives 0.
-        maximum: the largest integer, such as 2**31 - 1.
-    """
+    """Narrow a float as a cast in Java: towards zero, and to the nearest end of the range; NaN becomes 0."""
     if math.isnan(number):
         return 0
     if number >= maximum:
@@ -88,57 +83,33 @@ def saturated(number: float, maximum: int) -> int:
 
 
 def parse_int8(text: str) -> Int8:
-    """Read an int8 as ``Byte.parseByte``.
-
-    Raises:
-        NumberTextError: the text is none.
-    """
+    """Read an int8 as ``Byte.parseByte``."""
     return Int8(_integer(text, Int8.bits))
 
 
 def parse_int16(text: str) -> Int16:
-    """Read an int16 as ``Short.parseShort``.
-
-    Raises:
-        NumberTextError: the text is none.
-    """
+    """Read an int16 as ``Short.parseShort``."""
     return Int16(_integer(text, Int16.bits))
 
 
 def parse_int32(text: str) -> Int32:
-    """Read an int32 as ``Integer.parseInt``.
-
-    Raises:
-        NumberTextError: the text is none.
-    """
+    """Read an int32 as ``Integer.parseInt``."""
     return Int32(_integer(text, Int32.bits))
 
 
 def parse_int64(text: str) -> int:
-    """Read an int64 as ``Long.parseLong``.
-
-    Raises:
-        NumberTextError: the text is none.
-    """
+    """Read an int64 as ``Long.parseLong``."""
     return _integer(text, 64)
 
 
 def parse_big_integer(text: str) -> BigInteger:
-    """Read an integer of any size as ``new BigInteger``.
-
-    Raises:
-        NumberTextError: the text is none.
-    """
+    """Read an integer of any size as ``new BigInteger``."""
     sign, digits = _signed_digits(text)
     return BigInteger(-_long_int(digits) if sign == "-" else _long_int(digits))
 
 
 def parse_float64(text: str) -> float:
-    """Read a float64 as ``Double.parseDouble``.
-
-    Raises:
-        NumberTextError: the text is none.
-    """
+    """Read a float64 as ``Double.parseDouble``."""
     trimmed = text.strip(BLANKS)
     match = _FLOAT.fullmatch(trimmed)
     if match is not None:
@@ -147,11 +118,7 @@ def parse_float64(text: str) -> float:
 
 
 def parse_float32(text: str) -> Float32:
-    """Read a float32 as ``Float.parseFloat``: rounded once, from the text.
-
-    Raises:
-        NumberTextError: the text is none.
-    """
+    """Read a float32 as ``Float.parseFloat``: rounded once, from the text."""
     trimmed = text.strip(BLANKS)
     match = _FLOAT.fullmatch(trimmed)
     if match is not None:
@@ -161,11 +128,7 @@ def parse_float32(text: str) -> Float32:
 
 
 def parse_decimal(text: str) -> DecimalNumber:
-    """Read a decimal as ``new BigDecimal``, with its scale; there is no negative zero.
-
-    Raises:
-        NumberTextError: the text is none.
-    """
+    """Read a decimal as ``new BigDecimal``, with its scale; there is no negative zero."""
     made = decimal_or_none(text)
     if made is None:
         raise NumberTextError("expected the text of a decimal number, found another")
@@ -173,8 +136,8 @@ def parse_decimal(text: str) -> DecimalNumber:
 
 
 def decimal_or_none(text: str) -> DecimalNumber | None:
-    """Read a decimal as ``new BigDecimal``; None where the text is none."""
-    ascii_text = in_ascii_digits(text)
+    """Read a decimal as ``new BigDecimal``; return None if the text is not a decimal."""
+    ascii_text = _in_ascii_digits(text)
     match = _DECIMAL.fullmatch(ascii_text)
     if match is None:
         return None
@@ -190,14 +153,14 @@ def decimal_or_none(text: str) -> DecimalNumber | None:
 def float32_of_decimal(text: str) -> Float32:
     """Round the text of a decimal number, NaN or Infinity to 32 bits, once.
 
-    Rounding to 64 bits first, and then to 32, is wrong where the first step lands halfway.
+    To round to 64 bits first, and then to 32, is wrong if the first step lands halfway.
     """
     wide = float(text)
     return Float32(_float32_of(wide, DecimalNumber(text)) if _is_tie(wide) else wide)
 
 
 def _float32_of(wide: float, exact: DecimalNumber | Fraction) -> float:
-    """Round a number to 32 bits, given as rounded to 64 and as it is."""
+    """Round a number to 32 bits, given its rounding to 64 bits and its exact value."""
     if not _is_tie(wide):
         return rounded_to_float32(wide)
     nearest: Any = type(exact).from_float(wide)
@@ -207,7 +170,7 @@ def _float32_of(wide: float, exact: DecimalNumber | Fraction) -> float:
 
 
 def _is_tie(wide: float) -> bool:
-    """Return whether a number lies halfway between two of 32 bits."""
+    """Return whether a number lies halfway between two numbers of 32 bits."""
     if abs(wide) < _FLOAT32_MIN_NORMAL:
         scaled = math.ldexp(wide, 150)
         return scaled.is_integer() and scaled % 2 == 1
@@ -215,8 +178,8 @@ def _is_tie(wide: float) -> bool:
     return bits & _BELOW_FLOAT32 == _TIE
 
 
-def in_ascii_digits(text: str) -> str:
-    """Write the digits of other scripts as 0 to 9; those beyond the basic plane are none to Java."""
+def _in_ascii_digits(text: str) -> str:
+    """Replace the digits of other scripts by 0 to 9, but not those beyond the basic plane, as in Java."""
     if text.isascii():
         return text
     return "".join(str(int(char)) if char.isdecimal() and char < "\U00010000" else char for char in text)
@@ -224,7 +187,7 @@ def in_ascii_digits(text: str) -> str:
 
 def _integer(text: str, bits: int) -> int:
     sign, digits = _signed_digits(text)
-    # Counted first, for int() refuses thousands of digits.
+    # Counted first, because int() refuses thousands of digits.
     number = int(sign + digits) if len(digits) <= _INT64_DIGITS else 1 << bits
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise NumberTextError(f"expected an integer of {bits} bits, found a larger one")
@@ -233,14 +196,14 @@ def _integer(text: str, bits: int) -> int:
 
 def _signed_digits(text: str) -> tuple[str, str]:
     """Return an integer's sign, and its digits without leading zeros."""
-    match = _INTEGER.fullmatch(in_ascii_digits(text))
+    match = _INTEGER.fullmatch(_in_ascii_digits(text))
     if match is None or match.end() == match.end(1):
         raise NumberTextError("expected the text of an integer, found another")
     return match[1], match[2] or "0"
 
 
 def _long_int(digits: str) -> int:
-    """Read an integer by halves, for int() refuses thousands of digits."""
+    """Read an integer by halves, because int() refuses thousands of digits."""
     if len(digits) <= _MANY_DIGITS:
         return int(digits)
     half = len(digits) // 2
@@ -249,7 +212,7 @@ def _long_int(digits: str) -> int:
 
 
 def _exactly_hexadecimal(text: str) -> Fraction:
-    """Return the size of a hexadecimal float, without its sign."""
+    """Return the absolute value of a hexadecimal float."""
     match = _HEX_FLOAT.fullmatch(text)
     if match is None or not (match[1] or match[2]):
         raise NumberTextError("expected the text of a floating-point number, found another")
@@ -266,7 +229,7 @@ def _hexadecimal_sign(text: str) -> float:
 
 
 def _lowest_digits(number: DecimalNumber) -> DecimalNumber:
-    """Return the rest of a division by 2**64, for a long decimal becomes an int only slowly."""
+    """Return the remainder of a division by 2**64, because int() is slow with a long decimal."""
     dividing = Context(prec=number.adjusted() + 2, Emax=MAX_EMAX, Emin=MIN_EMIN)
     return dividing.remainder(number.to_integral_value(ROUND_DOWN), 1 << 64)
 

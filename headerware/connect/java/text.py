@@ -1,7 +1,8 @@
 """How Java writes numbers and values.
 
-Floating-point numbers have the fewest digits that give them back, one after the point at least, and an
-exponent below 0.001 and from 10,000,000 on: ``1.0E7`` (as of JDK 19; older ones write some longer).
+Floating-point numbers have the fewest digits that read back as the same number, at least one after the point,
+and an exponent below 0.001 and from 10,000,000 on: ``1.0E7`` (as of JDK 19; older ones write more digits of
+some).
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from typing import Any, Final
 
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32, rounded_to_float32
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.times import Instant, to_epoch_ms
+from headerware.connect.data.times import DAY_MS, Instant, to_epoch_ms
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.java.dates.days import java_date_text
+from headerware.connect.java.calendar import EPOCH_DAY, date_of
 
 # Its own context: the thread's one may write exponents in lower case.
 _WRITING: Final = Context(capitals=1)
+_WEEKDAYS: Final = ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PLAIN_FROM: Final = 1e-3
 _PLAIN_TO: Final = 1e7
 _INT_DIGITS_BITS: Final = 10_000
-"""Integers beyond this many bits are written by way of a decimal, for int() refuses thousands of digits."""
+"""Longer integers are written by way of a decimal, because str() refuses thousands of digits."""
 
 
 def float64_text(value: float) -> str:
@@ -63,7 +66,7 @@ def _shortest32(size: float) -> str:
 
 
 def _digits_and_exponent(text: str) -> tuple[str, int]:
-    """Return a positive number's digits without zeros at its ends, and the power of ten of the first one."""
+    """Return the digits of a number without zeros at the ends, and the power of ten of the first one."""
     mantissa, _, power = text.lstrip("-").partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -105,7 +108,7 @@ NUMBER_TEXTS: Final[dict[type, Callable[[Any], str]]] = {
     Float32: float32_text,
     DecimalNumber: decimal_text,
 }
-"""How numbers are written, by their class."""
+"""The function that writes a number, by its class."""
 
 
 def number_text(value: Any) -> str:
@@ -122,7 +125,7 @@ def java_text(value: Any) -> str:
     """Write any value as ``String.valueOf``: lists ``[a, b]``, maps ``{a=b}``, structs ``Struct{a=b}``.
 
     Args:
-        value: the value; an array of bytes has no text in Java but where it lies, and gets one like it.
+        value: the value. Of bytes, Java writes only a hash of the object, and so does this.
 
     Raises:
         ConnectDataError: it is nested too deeply.
@@ -165,7 +168,13 @@ def _array(value: bytes) -> str:
 
 
 def _time(value: datetime | Instant) -> str:
-    return java_date_text(to_epoch_ms(value))
+    """Write a point in time as ``java.util.Date.toString``: ``Sun May 21 16:31:05 UTC 2017``."""
+    days, of_day_ms = divmod(to_epoch_ms(value), DAY_MS)
+    year, month, day = date_of(days + EPOCH_DAY)
+    seconds = of_day_ms // 1000
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    of_era = year if year > 0 else 1 - year
+    return f"{_WEEKDAYS[days % 7]} {_MONTHS[month - 1]} {day:02} {clock} UTC {of_era}"
 
 
 # The order counts for subclasses: bool and Instant are ints.

@@ -18,7 +18,7 @@ from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, In
 from headerware.connect.data.times import Instant, to_epoch_ms
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
-from headerware.connect.java.regex.patterns import java_pattern
+from headerware.connect.java.regex import java_pattern
 from headerware.connect.modes import STRICT
 
 if TYPE_CHECKING:

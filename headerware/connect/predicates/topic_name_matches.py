@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
-from headerware.connect.java.regex.patterns import PATTERN_WITH_TEXT, java_pattern
+from headerware.connect.java.regex import PATTERN_WITH_TEXT, java_pattern
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.predicates.base import Predicate
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import Check, ConfigDef, ConfigKey
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Type
+from headerware.connect.data.schema import SchemaBuilder, Type
 from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.rewrites import Change, rewrite_dict
 from headerware.connect.modes import STRICT, Mode

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.data.logical import TIME_TYPES
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
-from headerware.connect.data.schema import Type
+from headerware.connect.data.schema import DATE, DECIMAL, TIME, TIMESTAMP, Type
 from headerware.connect.data.times import is_time
-from headerware.connect.data.validation import DATE, DECIMAL, TIME, TIMESTAMP
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.java.dates.date_format import DateFormat
+from headerware.connect.java.date_format import DateFormat
 from headerware.connect.java.numbers import float32_of_decimal, is_number
 from headerware.connect.java.text import NUMBER_TEXTS, float32_text, float64_text, java_text, number_text
 from headerware.connect.transforms.cast_kafka import SOURCES, castable

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Field, Schema
+from headerware.connect.data.schema import Field, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.fields.copying import copier, may_be_null, null_in_required

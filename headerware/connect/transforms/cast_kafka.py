@@ -25,7 +25,7 @@ from headerware.connect.java.numbers import (
     to_int64,
 )
 from headerware.connect.java.text import NUMBER_TEXTS, java_text, number_text
-from headerware.connect.values.to_text import convert_to_string
+from headerware.connect.values.text import convert_to_string
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Schema

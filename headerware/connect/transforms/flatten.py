@@ -12,9 +12,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from headerware.connect.config import ConfigDef, ConfigKey
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.numbers import BigInteger
-from headerware.connect.data.schema import Field, Schema, Type
+from headerware.connect.data.schema import Field, Schema, SchemaBuilder, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant
 from headerware.connect.errors import ConnectDataError, ValueClassError

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import NOT_EMPTY_LIST, ConfigDef, ConfigKey, one_of
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Field, Schema
+from headerware.connect.data.schema import Field, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.fields.copying import null_in_required

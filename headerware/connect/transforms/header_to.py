@@ -15,10 +15,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 from msgspec.structs import replace
 
 from headerware.connect.config import NOT_EMPTY_LIST, ConfigKey, one_of
-from headerware.connect.data.builder import SchemaBuilder
-from headerware.connect.data.schema import Schema
+from headerware.connect.data.schema import Schema, SchemaBuilder, validate_value
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.validation import validate_value
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.copying import null_in_required
 from headerware.connect.fields.keys import KeysByMode

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
-from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.schema import SchemaBuilder, validate_value
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.validation import validate_value
 from headerware.connect.fields.copying import may_be_null, null_in_required
 from headerware.connect.fields.markers import NewField, new_field
 from headerware.connect.fields.schemas import SameSchemas

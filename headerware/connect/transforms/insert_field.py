@@ -12,10 +12,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from headerware.connect.config import ConfigDef, ConfigKey
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.logical import Timestamp
 from headerware.connect.data.numbers import Int32
-from headerware.connect.data.schema import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema
+from headerware.connect.data.schema import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ConnectConfigError, ConnectDataError

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import NOT_NULL, ConfigDef, ConfigKey
-from headerware.connect.data.schema_and_value import NULL
+from headerware.connect.data.schema import NULL
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform

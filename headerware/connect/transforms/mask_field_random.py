@@ -19,10 +19,9 @@ from typing import Any, Final
 
 from headerware.connect.data.logical import scale_of
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
-from headerware.connect.data.schema import Schema
+from headerware.connect.data.schema import TIME, Schema
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, to_epoch_ms
-from headerware.connect.data.validation import TIME
 from headerware.connect.errors import ConnectDataError
 
 _DIGITS: Final = "0123456789"

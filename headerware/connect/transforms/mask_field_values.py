@@ -11,9 +11,8 @@ from typing import Any, Final, Protocol
 from headerware.connect.data.logical import Decimal as DecimalType
 from headerware.connect.data.logical import of_unscaled, scale_of, unscaled_of
 from headerware.connect.data.numbers import BigInteger, Float32, Int8, Int16, Int32
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import DECIMAL, LOGICAL_CLASSES, Schema, Type
 from headerware.connect.data.times import Instant, from_epoch_ms
-from headerware.connect.data.validation import DECIMAL, LOGICAL_CLASSES
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.numbers import parse_int64
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.fields.topic_names import new_topic
-from headerware.connect.java.regex.patterns import (
+from headerware.connect.java.regex import (
     VALID_PATTERN,
     JavaPattern,
     Match,

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.schema import SchemaBuilder, validate_value
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.validation import validate_value
 from headerware.connect.errors import ValueClassError
 from headerware.connect.fields.copying import copier
 from headerware.connect.fields.paths import missing_field

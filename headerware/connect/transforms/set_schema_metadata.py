@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import LOGICAL_CLASSES, Schema, Type
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.validation import LOGICAL_CLASSES
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
 from headerware.connect.fields.copying import copier
 from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT

@@ -10,7 +10,7 @@ from headerware.connect.fields.paths import parse_path
 from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.rewrites import Change, Edits, rewrite_dict
 from headerware.connect.fields.schemas import altered
-from headerware.connect.java.dates.date_format import DateFormat
+from headerware.connect.java.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.cast_fields import exact_fields_plan, fields_plan

@@ -12,16 +12,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.connect.data.logical import Date, Time, Timestamp
 from headerware.connect.data.numbers import wrapped_int64
-from headerware.connect.data.schema import INT64_SCHEMA, STRING_SCHEMA, Schema, Type
+from headerware.connect.data.schema import (
+    DATE,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Type,
+    is_instance,
+)
 from headerware.connect.data.times import DAY_MS, Instant, from_epoch_ms, is_time, to_epoch_ms
-from headerware.connect.data.validation import DATE, TIME, TIMESTAMP, is_instance
 from headerware.connect.errors import ConnectDataError, ConnectError, NullValueError
 from headerware.connect.fields.schemas import altered
 from headerware.connect.modes import STRICT, Mode
 
 if TYPE_CHECKING:
-    from headerware.connect.java.dates.date_format import DateFormat
-    from headerware.connect.java.dates.zones import NamedZone
+    from headerware.connect.java.date_format import DateFormat
+    from headerware.connect.java.zones import NamedZone
 
 STRING: Final = "string"
 UNIX: Final = "unix"

@@ -9,7 +9,7 @@ from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
 from headerware.connect.fields.topic_names import new_topic
-from headerware.connect.java.dates.date_format import DateFormat
+from headerware.connect.java.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
-from headerware.connect.data.builder import SchemaBuilder
+from headerware.connect.data.schema import SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.copying import may_be_null, null_in_required

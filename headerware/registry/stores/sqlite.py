@@ -9,15 +9,12 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headerware.core.atomic_files import created_file
 from headerware.core.errors import RegistryError
 from headerware.core.sqlite_schema import foreign_parts
-from headerware.registry.built_in import with_built_in
-from headerware.registry.changes import Allocate, Change, Register, Retire
-from headerware.registry.entries import Block, Entry
-from headerware.registry.plain import from_plain, to_plain
-from headerware.registry.rules import Problem, problems
+from headerware.registry.registry import Problem, problems, with_built_in
 from headerware.registry.stores.store import Store, no_such_file, own_part, require_sound
-from headerware.registry.stores.whole_files import created_file
+from headerware.registry.values import Allocate, Block, Change, Entry, Register, Retire, from_plain, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,14 +8,13 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from headerware.core.errors import RegistryError
-from headerware.registry.built_in import built_in, with_built_in, without_built_in
-from headerware.registry.rules import Problem, problems
+from headerware.registry.registry import Problem, built_in, problems, with_built_in, without_built_in
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from headerware.registry.changes import Change
     from headerware.registry.registry import Registry
+    from headerware.registry.values import Change
 
 
 class Store(Protocol):
@@ -113,10 +112,10 @@ BUILT_IN: Final = "built-in"
 _TOPIC: Final = "kafka://"
 _SQLITE: Final = "sqlite:"
 _HOMES: Final = {
-    ".toml": "headerware.registry.stores.toml.file:TomlStore",
+    ".toml": "headerware.registry.stores.toml:TomlStore",
     ".db": "headerware.registry.stores.sqlite:SqliteStore",
     ".sqlite": "headerware.registry.stores.sqlite:SqliteStore",
-    _TOPIC: "headerware.registry.stores.topic.store:TopicStore",
+    _TOPIC: "headerware.registry.stores.topic:TopicStore",
 }
 """By what a path ends with, or by how a location begins: the class of the store, loaded on demand."""
 

@@ -7,8 +7,9 @@ The reading half understands both, and plain names, whichever form it writes its
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import WireFormatError
 from headerware.core.header_ids import HeaderId, parse_id
 from headerware.core.headers import Headers, HeaderValue, Pair
@@ -27,12 +28,9 @@ Form = Literal["keys", "packed"]
 IdOf = Callable[[str], int | None]
 NameOf = Callable[[int], str | None]
 
-_MAX_REMEMBERED: Final = 1_024
-_MAX_REMEMBERED_LENGTH: Final = 128
+_MAX_CACHED: Final = 1_024
+_MAX_CACHED_LENGTH: Final = 128
 _new_headers: Final = tuple.__new__
-
-_Question = TypeVar("_Question", str, int)
-_Answer = TypeVar("_Answer")
 
 
 def _none_stays(name: str) -> bool:  # noqa: ARG001 - a predicate's signature
@@ -60,10 +58,10 @@ class HeaderIdCodec:
 
     __slots__ = (
         "_id_of",
+        "_is_packed",
         "_keys",
         "_name_of",
         "_names",
-        "_packs",
         "_plain_names",
         "_spellings",
         "_stays",
@@ -81,15 +79,22 @@ class HeaderIdCodec:
     ) -> None:
         self._id_of = id_of
         self._name_of = name_of
-        self._packs = form == "packed"
+        self._is_packed = form == "packed"
         self._stays = stays
         self.saved_bytes: int = 0
         self.unknown_ids: int = 0
-        self._keys: _Remembered[str, tuple[str, int] | None] = _Remembered(self._key, _is_short)
-        self._spellings: _Remembered[str, Spelling] = _Remembered(self._spelling, _is_short)
+        # Only what costs nothing is kept, so that floods of long names or unknown ids displace nothing.
+        self._keys: BoundedCache[str, tuple[str, int] | None] = BoundedCache(
+            _MAX_CACHED, self._key, cost=_is_long
+        )
+        self._spellings: BoundedCache[str, Spelling] = BoundedCache(
+            _MAX_CACHED, self._spelling, cost=_is_long
+        )
         # An id without a name is asked for each time: it is counted, and may get a name.
-        self._names: _Remembered[int, str] = _Remembered(self._name, self._is_known)
-        self._plain_names: _Remembered[str, str] = _Remembered(self._plain_name, self._is_known_key)
+        self._names: BoundedCache[int, str] = BoundedCache(_MAX_CACHED, self._name, cost=self._is_unknown)
+        self._plain_names: BoundedCache[str, str] = BoundedCache(
+            _MAX_CACHED, self._plain_name, cost=self._is_unknown_key
+        )
 
     def encode(self, headers: Headers) -> Headers:
         """Return the headers as they travel; themselves where nothing changes.
@@ -97,8 +102,8 @@ class HeaderIdCodec:
         Raises:
             WireFormatError: one of them is ``hw.ids``, which would be read as a packed block.
         """
-        packs = self._packs and len(headers) <= MAX_PACKED
-        written = pack(headers, self._spellings) if packs else self._with_keys(headers)
+        packed = self._is_packed and len(headers) <= MAX_PACKED
+        written = pack(headers, self._spellings) if packed else self._with_keys(headers)
         if written is None:
             return headers
         wire, saved = written
@@ -184,9 +189,9 @@ class HeaderIdCodec:
         header_id = id_of_key(key)
         return unescape(key) if header_id is None else self._names[header_id]
 
-    def _is_known_key(self, key: str) -> bool:
+    def _is_unknown_key(self, key: str, _: object) -> bool:
         header_id = id_of_key(key)
-        return header_id is not None and self._is_known(header_id)
+        return header_id is None or not self._name_of(header_id)
 
     def _name(self, header_id: int) -> str:
         name = self._name_of(header_id)
@@ -197,35 +202,9 @@ class HeaderIdCodec:
             raise WireFormatError(f"{HEADER} is named by an id, expected by its name only")
         return name
 
-    def _is_known(self, header_id: int) -> bool:
-        return bool(self._name_of(header_id))
+    def _is_unknown(self, header_id: int, _: object) -> bool:
+        return not self._name_of(header_id)
 
 
-class _Remembered(dict[_Question, _Answer]):
-    """Answers that cost one look-up once they are known.
-
-    Args:
-        answer: works an answer out; it may be asked the same more than once.
-        kept: tells whether the answer to a question is worth its room. A flood of distinct questions makes
-            all be forgotten now and then.
-    """
-
-    __slots__ = ("_answer", "_kept")
-
-    def __init__(self, answer: Callable[[_Question], _Answer], kept: Callable[[_Question], bool]) -> None:
-        super().__init__()
-        self._answer: Callable[[_Question], _Answer] = answer
-        self._kept: Callable[[_Question], bool] = kept
-
-    def __missing__(self, question: _Question) -> _Answer:
-        """Work the answer out, and keep it where that is worth it."""
-        answer = self._answer(question)
-        if self._kept(question):
-            if len(self) >= _MAX_REMEMBERED:
-                self.clear()
-            self[question] = answer
-        return answer
-
-
-def _is_short(name: str) -> bool:
-    return len(name) <= _MAX_REMEMBERED_LENGTH
+def _is_long(name: str, _: object) -> bool:
+    return len(name) > _MAX_CACHED_LENGTH

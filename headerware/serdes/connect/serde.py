@@ -12,9 +12,8 @@ import msgspec
 
 from headerware.connect.converters.base import TYPE_KEY
 from headerware.connect.converters.catalogue import converter_type
-from headerware.connect.data.conforming import plain
-from headerware.connect.data.schema_and_value import SchemaAndValue
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.schema import SchemaAndValue
+from headerware.connect.data.struct import Struct, plain
 from headerware.connect.errors import ConnectConfigError, ConnectError
 from headerware.connect.modes import STRICT, Mode
 from headerware.core.errors import SerdeError

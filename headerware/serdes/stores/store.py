@@ -184,8 +184,8 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return []
 
 
-store_type: Final = Catalogue(
-    "schema store",
+store_type: Final[Catalogue[Store]] = Catalogue(
+    "schema store type",
     Store,
     {
         "folder": "headerware.serdes.stores.folder:FolderSchemas",

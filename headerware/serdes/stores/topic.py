@@ -15,12 +15,12 @@ import msgspec
 
 from headerware.core.errors import RegistryError, SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
-from headerware.registry.topic_table.rows import Rows
-from headerware.registry.topic_table.table import TIMEOUT_S, TopicTable
 from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema
 from headerware.serdes.confluent.settings import flat
 from headerware.serdes.stores.store import Fingerprint, Schema, Store
+from headerware.topic_table.rows import Rows
+from headerware.topic_table.table import TIMEOUT_S, TopicTable
 
 if TYPE_CHECKING:
     import os

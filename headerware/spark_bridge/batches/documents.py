@@ -5,20 +5,31 @@ Each is one object with a ``version``. What has another version is not guessed a
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeVar
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import msgspec
 
 from headerware.spark_bridge.batches.storage import LedgerError, Storage
+from headerware.spark_bridge.frames.schema import RAW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
 
 VERSION: Final = 1
-
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{12,}-[0-9a-f]{32}-[a-z0-9]+$")]
 _Token = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+FOLDER: Final = "rows"
+_GLOB: Final = re.compile(r"([\\{}\[\]*?])")
+_READING: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""A session that skips lost files would lose records here without a word."""
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredRows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rows that an attempt wrote as Parquet.
 
     Args:
@@ -43,14 +54,14 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         newest_ms: its time, in milliseconds since 1970.
     """
 
-    rows: Rows
+    rows: StoredRows
     count: _Count
     batches: Annotated[int, msgspec.Meta(ge=1)]
     last_batch: _Count
     newest_ms: int
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BatchAttempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An attempt at a batch, as it was begun.
 
     Args:
@@ -88,7 +99,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     attempt: _Token
     now_ms: int
     chain: str
-    left: Rows | None
+    left: StoredRows | None
     segments: tuple[Segment, ...]
     offsets: str | None = None
     version: int = VERSION
@@ -103,15 +114,15 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
-_Document = TypeVar("_Document", Begun, Committed)
+_Document = TypeVar("_Document", BatchAttempt, Committed)
 
 
-def encode(document: Begun | Committed) -> str:
+def encode(document: BatchAttempt | Committed) -> str:
     """Write a document as JSON."""
     return msgspec.json.encode(document).decode()
 
 
-def again(first: Begun, attempt: str) -> Begun:
+def retry_of(first: BatchAttempt, attempt: str) -> BatchAttempt:
     """Return a further attempt at a batch, with all that its first one fixed."""
     return msgspec.structs.replace(first, attempt=attempt, replay=True)
 
@@ -139,3 +150,86 @@ def read(storage: Storage, name: str, kind: type[_Document], remedy: str) -> _Do
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
         raise LedgerError(f"{storage.path(name)} is damaged ({error}): {remedy}") from error
+
+
+class Tables:
+    """Write and read rows beside a checkpoint.
+
+    Args:
+        spark: the session.
+        storage: where to.
+    """
+
+    def __init__(self, spark: SparkSession, storage: Storage) -> None:
+        self._spark = spark
+        self._storage = storage
+
+    def write(self, frame: DataFrame, name: str) -> StoredRows:
+        """Write a frame as Parquet, over what a broken-off writing of the same name left."""
+        frame.write.mode("overwrite").parquet(self._storage.path(f"{FOLDER}/{name}"))
+        files = len(self._storage.names(f"{FOLDER}/{name}"))
+        return StoredRows(name=name, files=files, columns=frame.schema.json())
+
+    def read(self, *tables: StoredRows) -> DataFrame:
+        """Read one or more folders of the same schema.
+
+        Raises:
+            LedgerError: where files that were written are not there any more.
+        """
+        from pyspark.sql.types import StructType  # noqa: PLC0415  where Spark is needed, not before
+
+        for rows in tables:
+            self._check(rows)
+        schema = StructType.fromJson(json.loads(tables[0].columns))
+        return self._spark.read.schema(schema).options(**_READING).parquet(*map(self._path, tables))
+
+    def _path(self, rows: StoredRows) -> str:
+        """Write a path so that Spark, which takes paths for patterns, reads that folder and no other."""
+        return _GLOB.sub(r"\\\1", self._storage.path(f"{FOLDER}/{rows.name}"))
+
+    def _check(self, rows: StoredRows) -> None:
+        found = len(self._storage.names(f"{FOLDER}/{rows.name}"))
+        if found != rows.files:
+            raise LedgerError(
+                f"{self._storage.path(FOLDER)}/{rows.name}: expected {rows.files} files of waiting rows or "
+                f"identities, found {found}: restore the folder"
+            )
+
+
+def aligned(frame: DataFrame, schema: StructType) -> DataFrame:
+    """Bring rows of an earlier run to the columns of now.
+
+    A column that came since is null, one that went is dropped, and the order is that of now.
+
+    Raises:
+        LedgerError: where a column's type is another one.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name; where Spark is needed
+
+    before = {field.name: field.dataType for field in frame.schema}
+    columns = []
+    for field in schema:
+        was = before.get(field.name)
+        if RAW in before and field.name in {"key", "value"}:
+            was = None  # as long as a row waits, what they are is there
+        if was is not None and _loose(was.jsonValue()) != _loose(field.dataType.jsonValue()):
+            raise LedgerError(
+                f"column {field.name}: expected {was.simpleString()}, as in the rows that wait, found "
+                f"{field.dataType.simpleString()}: give the new column another name"
+            )
+        null = F.lit(None).cast(field.dataType).alias(field.name)
+        columns.append(null if was is None else F.col(quoted(field.name)))
+    return frame.select(columns)
+
+
+def quoted(name: str) -> str:
+    """Write a column's name as an expression, dots and all."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _loose(kind: object) -> object:
+    """Take a type's JSON without what Parquet forgets: whether something may be null, and metadata."""
+    if isinstance(kind, dict):
+        forgotten = ("nullable", "containsNull", "valueContainsNull", "metadata")
+        return {key: _loose(value) for key, value in kind.items() if key not in forgotten}
+    return [_loose(each) for each in kind] if isinstance(kind, list) else kind

@@ -40,47 +40,54 @@ import logging
 import os
 import re
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.spark_bridge.batches import documents
-from headerware.spark_bridge.batches.attempts import Attempts
-from headerware.spark_bridge.batches.documents import Begun, Committed, Rows
-from headerware.spark_bridge.batches.seen import Seen, Window
+from headerware.spark_bridge.batches.documents import (
+    FOLDER,
+    BatchAttempt,
+    Committed,
+    StoredRows,
+    Tables,
+    aligned,
+)
+from headerware.spark_bridge.batches.identities import IdentityHistory, Window
 from headerware.spark_bridge.batches.storage import LedgerError, Storage
-from headerware.spark_bridge.batches.tables import FOLDER, Tables, aligned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+
 KEPT_BATCHES: Final = 10
 """Spark replays the last batch at most; the others are for who takes Spark's own commits away by hand."""
-
 _log = logging.getLogger("headerware.spark_bridge")
-
-_FOLDER: Final = "committed"
+_COMMITTED_FOLDER: Final = "committed"
 _COMMITTED: Final = re.compile(r"(\d{12,})\.json")
 _ROWS: Final = re.compile(r"(\d{12,})-[0-9a-f]{32}-[a-z0-9]+")
+_BEGUN_FOLDER: Final = "begun"
+_ATTEMPT_NAME: Final = re.compile(r"(\d{12,})-(\d{6,})-([0-9a-f]{32})\.json")
+_REMEDY: Final = "delete that file while the query is stopped, and the batch is begun anew, with a new time"
 
 
 class Ledger:
     """Keep, for one streaming query, what is done and what waits; `open` makes one.
 
-    A batch is: `is_committed`, and where it is not, `begin`, `carried`, `leave`, `seen.fresh`,
-    `seen.record`, the output, `commit`. One thread at a time.
+    A batch is: `is_committed`, and where it is not, `begin`, `carried`, `leave`, `identities.fresh`,
+    `identities.record`, the output, `commit`. One thread at a time.
     """
 
     def __init__(self, spark: SparkSession, storage: Storage, window: Window) -> None:
         self._storage = storage
         self._attempts = Attempts(storage)
         self._tables = Tables(spark, storage)
-        self.seen: Final = Seen(self._tables, window)
+        self.identities: Final = IdentityHistory(self._tables, window)
         """The identities of earlier batches."""
-        self._begun: Begun | None = None
+        self._begun: BatchAttempt | None = None
         self._chain = ""
         self._offsets: str | None = None
         self._previous: Committed | None = None
-        self._left: Rows | None = None
+        self._left: StoredRows | None = None
         self._has_left = False
 
     @classmethod
@@ -141,7 +148,7 @@ class Ledger:
             "may be written again"
         )
 
-    def begin(self, batch: int, *, chain: str, now_ms: int, offsets: str | None = None) -> Begun:
+    def begin(self, batch: int, *, chain: str, now_ms: int, offsets: str | None = None) -> BatchAttempt:
         """Begin a batch, for the first time or again, and take the ledger over from any other driver.
 
         Args:
@@ -163,7 +170,7 @@ class Ledger:
             batch, chain=chain, now_ms=now_ms, previous_chain=previous.chain if previous else None
         )
         self._chain, self._offsets, self._left, self._has_left = chain, offsets, None, False
-        self.seen.turn_to(begun, previous.segments if previous else ())
+        self.identities.turn_to(begun, previous.segments if previous else ())
         return begun
 
     def carried(self, batch: int, *, like: StructType | None = None) -> DataFrame | None:
@@ -222,17 +229,17 @@ class Ledger:
             now_ms=begun.now_ms,
             chain=self._chain,
             left=self._left,
-            segments=self.seen.segments(),
+            segments=self.identities.segments(),
             offsets=self._offsets,
         )
         text = documents.encode(committed)
         if not self._storage.write_text(_name(batch), text) and self._read(batch).attempt != begun.attempt:
             raise self._taken_over(batch)
         self._begun = None
-        self.seen.release()
+        self.identities.release()
         self._prune(committed)
 
-    def _checked(self, batch: int) -> Begun:
+    def _checked(self, batch: int) -> BatchAttempt:
         if self._begun is None or self._begun.batch != batch:
             found = "none" if self._begun is None else f"batch {self._begun.batch}"
             raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin before")
@@ -246,7 +253,7 @@ class Ledger:
 
     def _done(self) -> list[int]:
         """Return the batches that are committed and still known, in order."""
-        found = map(_COMMITTED.fullmatch, self._storage.names(_FOLDER))
+        found = map(_COMMITTED.fullmatch, self._storage.names(_COMMITTED_FOLDER))
         return sorted(int(name[1]) for name in found if name)
 
     def _read(self, batch: int) -> Committed:
@@ -275,5 +282,75 @@ class Ledger:
             _log.warning("what is old in the ledger stays for now: %s", error)
 
 
+class _Attempt(NamedTuple):
+    """An attempt by its file's name; the number orders those of one batch, the token those that met."""
+
+    batch: int
+    number: int
+    token: str
+
+    @property
+    def name(self) -> str:
+        return f"{_BEGUN_FOLDER}/{self.batch:012d}-{self.number:06d}-{self.token}.json"
+
+
+class Attempts:
+    """Write down attempts at batches.
+
+    Args:
+        storage: where to.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def begin(self, batch: int, *, chain: str, now_ms: int, previous_chain: str | None) -> BatchAttempt:
+        """Write down an attempt; where it is not the batch's first, give what the first one wrote.
+
+        Args:
+            batch: the batch's number.
+            chain: the fingerprint of the chain.
+            now_ms: the time, in milliseconds since 1970.
+            previous_chain: the fingerprint of the last committed batch; None where there is none.
+
+        Raises:
+            LedgerError: where the first attempt's file is damaged, or nothing can be written.
+        """
+        token = uuid.uuid4().hex
+        earlier = self._of(batch)
+        begun = BatchAttempt(
+            batch=batch,
+            attempt=token,
+            now_ms=now_ms,
+            chain=chain,
+            previous_chain=previous_chain,
+            replay=bool(earlier),
+        )
+        if earlier:
+            first = documents.read(self._storage, earlier[0].name, BatchAttempt, _REMEDY)
+            begun = documents.retry_of(first, token)
+        number = earlier[-1].number + 1 if earlier else 1
+        self._storage.write_text(_Attempt(batch, number, token).name, documents.encode(begun))
+        return begun
+
+    def is_latest(self, begun: BatchAttempt) -> bool:
+        """Tell whether nobody has begun the batch since."""
+        attempts = self._of(begun.batch)
+        return bool(attempts) and attempts[-1].token == begun.attempt
+
+    def prune(self, before: int) -> None:
+        """Delete the attempts at batches before that one."""
+        for attempt in self._all():
+            if attempt.batch < before:
+                self._storage.delete(attempt.name)
+
+    def _of(self, batch: int) -> list[_Attempt]:
+        return [attempt for attempt in self._all() if attempt.batch == batch]
+
+    def _all(self) -> list[_Attempt]:
+        found = map(_ATTEMPT_NAME.fullmatch, self._storage.names(_BEGUN_FOLDER))
+        return sorted(_Attempt(int(name[1]), int(name[2]), name[3]) for name in found if name)
+
+
 def _name(batch: int) -> str:
-    return f"{_FOLDER}/{batch:012d}.json"
+    return f"{_COMMITTED_FOLDER}/{batch:012d}.json"

@@ -17,15 +17,80 @@ from headerware.spark_bridge.encoding import EncodePlan
 from headerware.spark_bridge.failures import split_failures
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-    from headerware.spark_bridge.batches.batch import Batch
+    from headerware.spark_bridge.decoding import Decoded
+    from headerware.spark_bridge.executors.counts import QueryAccumulators
+
 
 _log: Final = logging.getLogger("headerware.spark_bridge")
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
 _JAVA_MAX_BYTES: Final = 1_048_576
 _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
 """Such as for a topic that the first record will make."""
+
+
+class Batch:
+    """What a sink knows of the batch that it writes.
+
+    Args:
+        spark: the batch's session.
+        id: the batch's number.
+        query_id: the streaming query's id; it stays the same over restarts.
+        job: what trails call the work.
+        dead_letters: where rows go that a chain refuses; None where they fail the query.
+        dead_letter_options: what dead letters are like: ``dead_letter_topic`` and ``dead_letter_headers``.
+        accumulators: what the executors count with.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        id: int,  # noqa: A002 - what Spark calls it
+        query_id: str,
+        job: str,
+        dead_letters: Any = None,
+        dead_letter_options: Mapping[str, Any] | None = None,
+        accumulators: QueryAccumulators,
+    ) -> None:
+        self.spark = spark
+        self.id = id
+        self.query_id = query_id
+        self.job = job
+        self.dead_letters: Any = dead_letters
+        self.dead_letter_options: Mapping[str, Any] = dead_letter_options or {}
+        self.carrier: dict[str, str] = {}
+        """The trace context of the batch, as headers have it."""
+        self.decoded: Final = accumulators.decoded
+        self.encoded: Final = accumulators.encoded
+        self.uncomputed: Decoded | None = None
+        """The clean frame, if it is not computed, for a sink that encodes it in the pass that decodes it."""
+        self._cached: list[DataFrame] = []
+
+    def cache(self, frame: DataFrame) -> DataFrame:
+        """Keep a frame until the batch is over, for it is read more than once."""
+        self._cached.append(frame.persist())
+        return frame
+
+    def publish_dead_letters(self, dead_letters: DataFrame) -> None:
+        """Write dead letters.
+
+        Raises:
+            ConfigError: there is nowhere to write them.
+        """
+        if self.dead_letters is None:
+            raise ConfigError("the query has no sink for dead letters", path="dead_letters")
+        sink, self.dead_letters = self.dead_letters, None
+        try:
+            sink.write(dead_letters, self)  # a letter that is refused in its turn fails the query
+        finally:
+            self.dead_letters = sink
+
+    def release(self) -> None:
+        """Let go of what was kept."""
+        while self._cached:
+            self._cached.pop().unpersist()
 
 
 class Sink(Protocol):
@@ -152,23 +217,23 @@ class _KafkaSink:
             identity=self._identity,
             occasion=f"{batch.id}",
         )
-        work = plan.work(
+        spec = plan.task_spec(
             job=batch.job,
             scope=batch.query_id,
             cluster_id=self._cluster(batch),
             max_message_bytes=int(self._options.get("kafka.max.request.size", _JAVA_MAX_BYTES)),
-            **batch.letters,
+            **batch.dead_letter_options,
         )
         counts = self._partitions(batch) if _needs_partitions(chain) else {}
         encoded = plan.encoded(
-            work, batch.encoded.pickled, batch.carrier, counts, decoded=decoded, topic=self._topic
+            spec, batch.encoded.pickled, batch.carrier, counts, decoded=decoded, topic=self._topic
         )
         if batch.dead_letters is None:
             self._save(encoded)
             return
-        good, letters = split_failures(batch.cache(encoded))
-        if not letters.isEmpty():
-            batch.bury(letters)
+        good, dead_letters = split_failures(batch.cache(encoded))
+        if not dead_letters.isEmpty():
+            batch.publish_dead_letters(dead_letters)
         self._save(good)
 
     def _save(self, frame: DataFrame) -> None:

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from headerware.spark_bridge.chargeback.counting import usage
-    from headerware.spark_bridge.chargeback.rows import usage_rows
-    from headerware.spark_bridge.chargeback.snapshots import snapshot, stored_offsets
-    from headerware.spark_bridge.chargeback.streaming import stored_usage, usage_sink
+    from headerware.spark_bridge.chargeback.counting import usage, usage_rows
+    from headerware.spark_bridge.chargeback.stored import snapshot, stored_offsets, stored_usage, usage_sink
 
 __all__ = ["snapshot", "stored_offsets", "stored_usage", "usage", "usage_rows", "usage_sink"]
 
 _HOMES: Final = {
-    "snapshot": "snapshots",
-    "stored_offsets": "snapshots",
-    "stored_usage": "streaming",
+    "snapshot": "stored",
+    "stored_offsets": "stored",
+    "stored_usage": "stored",
     "usage": "counting",
-    "usage_rows": "rows",
-    "usage_sink": "streaming",
+    "usage_rows": "counting",
+    "usage_sink": "stored",
 }
 
 _load: Final = lazy(__name__, _HOMES)

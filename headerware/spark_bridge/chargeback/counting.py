@@ -12,30 +12,62 @@ result has.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from headerware.core.errors import ConfigError
+from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
+from headerware.interceptors.slice.header import HEADER_BYTES as SLICE_HEADER_BYTES
+from headerware.interceptors.trail_entries import TRAIL_HEADER
+from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OPENING, OWNER_HEADER, TIMELESS
 from headerware.ops.chargeback.reads import Covered, GroupOffset, ReadRange, Reads, read_ranges
-from headerware.spark_bridge.chargeback.expressions import (
-    HOUR_SECONDS,
-    hour_number,
-    opening_of,
-    owner_value,
-    packed_headers,
-    size_bytes,
-    slice_value,
-    trail_value,
-)
-from headerware.spark_bridge.chargeback.naming import COUNTED
-from headerware.spark_bridge.chargeback.rows import frame_of
-from headerware.spark_bridge.chargeback.schemas import AUDIT, KEYS, POSITIONS, RECORDS, require
+from headerware.ops.chargeback.sizes import HEADER_BYTES, RECORD_BYTES
+from headerware.ops.chargeback.usage import Usage
+from headerware.registry.names import default_names
+from headerware.registry.wire.compact_keys import compact_key
+from headerware.registry.wire.packed_block import HEADER as PACKED_HEADER
+from headerware.spark_bridge.chargeback.executor_sums import COUNTED
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.shipping import shipped
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_COUNT: Final = "headerware.spark_bridge.chargeback.naming:count"
+
+USAGE: Final = (
+    "hour timestamp, topic string, owner string, producer string, direction string, group string, "
+    "records bigint, bytes bigint, malformed bigint, source string"
+)
+"""What is counted: the fields of ``headerware.ops.chargeback.Usage``."""
+KEYS: Final = ("hour", "topic", "owner", "producer", "direction", "group", "source")
+"""What is counted by; the rest are sums."""
+OFFSETS: Final = "group string, topic string, partition int, offset bigint, at timestamp"
+"""What consumer groups had committed at a moment."""
+RECORDS: Final[Mapping[str, str]] = {
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "topic": "string",
+    "timestamp": "timestamp",
+}
+"""What a frame of records needs, each as Spark calls its type."""
+POSITIONS: Final[Mapping[str, str]] = {"partition": "int", "offset": "bigint"}
+"""What it needs besides where reads are told by committed offsets."""
+AUDIT: Final[Mapping[str, str]] = {
+    "group": "string",
+    "topic": "string",
+    "hour": "timestamp",
+    "records": "bigint",
+    "bytes": "bigint",
+}
+"""What consumers counted of their own reads; there may be ``owner`` and ``producer`` too, of strings."""
+_ADVICE: Final = {"headers": "; read the topic with option('includeHeaders', 'true')"}
+_COUNT: Final = "headerware.spark_bridge.chargeback.executor_sums:count"
 _IN: Final = "struct('in' AS direction, cast(null AS string) AS group, hour)"
 _OUT: Final = """
     transform(filter(ranges, found -> offset >= found.begin AND offset < found.end),
@@ -46,6 +78,18 @@ _SUMS: Final = ("records", "bytes", "malformed")
 _BY: Final = ("hour", "topic", "owner", "producer", "direction", "group")
 _MESSAGE: Final = ("topic", "partition", "message")
 _RANGES: Final = f"topic string, partition int, ranges array<{_RANGE}>"
+HOUR_SECONDS: Final = 3600
+_BEYOND_CALENDARS: Final = 253_370_764_800  # the year 9999
+_SIZE: Final = f"""
+    {RECORD_BYTES} + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)
+    + coalesce(aggregate(headers, 0, (sum, header) -> sum + {HEADER_BYTES}
+        + octet_length(header.key) + coalesce(octet_length(header.value), 0)), 0)
+"""
+_PACKED: Final = f"""
+    CASE WHEN exists(headers, header -> header.key = '{PACKED_HEADER}')
+    THEN array_join(transform(headers, header ->
+        concat(hex(header.key), ':', coalesce(hex(header.value), '-'))), ',') END
+"""
 
 
 def usage(
@@ -85,6 +129,25 @@ def usage(
     if reads.known:
         found = found.unionByName(frame_of(frame.sparkSession, reads.known))
     return found if audit is None else _with_audit(found, audit)
+
+
+def usage_rows(frame: DataFrame) -> Iterator[Usage]:
+    """Return a frame of usage row by row, for :func:`headerware.ops.chargeback.charge`.
+
+    Args:
+        frame: what :func:`~headerware.spark_bridge.chargeback.usage` gave, or the same read from Parquet.
+            It is computed once, a partition at a time in the driver's memory.
+    """
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    names = list(Usage.__struct_fields__)
+    # Spark's timestamps come to Python in the driver's own time zone; seconds have none.
+    plain = frame.withColumn("hour", sql.unix_seconds("hour")).select(names)
+    for row in plain.toLocalIterator():
+        fields: dict[str, Any] = row.asDict()
+        if fields["hour"] is not None:
+            fields["hour"] = datetime.fromtimestamp(fields["hour"], UTC)
+        yield msgspec.convert(fields, Usage)
 
 
 def _slim(frame: DataFrame, *, positions: bool) -> DataFrame:
@@ -211,3 +274,95 @@ def _null(name: str, kind: str = "string") -> Column:
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.lit(None).cast(kind).alias(name)
+
+
+def hour_number() -> Column:
+    """Return hours since the epoch of ``timestamp``; null for a time that no calendar reaches."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    seconds = sql.unix_seconds(sql.col("timestamp"))
+    usable = (seconds >= 0) & (seconds < _BEYOND_CALENDARS)
+    return sql.when(usable, sql.floor(seconds / HOUR_SECONDS))
+
+
+def size_bytes() -> Column:
+    """Return a record's size, as :func:`~headerware.ops.chargeback.record_bytes` has it."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(_SIZE).cast("bigint")
+
+
+def owner_value() -> Column:
+    """Return the value of the last owner's header, cut; null where there is none."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(f"substring({_last(OWNER_HEADER)}, 1, {MAX_OWNER_BYTES})")
+
+
+def trail_value() -> Column:
+    """Return the value of the last trail; null where there is none."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(_last(TRAIL_HEADER))
+
+
+def slice_value() -> Column:
+    """Return the value of a slice's header, cut to one byte more than it has; null for what is no slice."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(f"substring({_last(SLICE_HEADER)}, 1, {SLICE_HEADER_BYTES + 1})")
+
+
+def opening_of(trail: str) -> Column:
+    """Return what names the producer in a column of trails, as ``names.trail_opening`` has it."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    text = sql.col(trail).cast("string")
+    opening = sql.concat(sql.lit(TIMELESS), sql.regexp_extract(text, OPENING, 1))
+    return sql.when(text.rlike(OPENING), opening).when(text.isNotNull(), "").cast("binary")
+
+
+def packed_headers() -> Column:
+    """Return all headers of a record that has a packed block among them, as text; null for all other records.
+
+    The text is ``name:value,name:value``, both in hex, and ``-`` for a null value. As an array of structs the
+    column would cost five times what all others do together, even where all of it is null.
+    """
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.expr(_PACKED)
+
+
+def _last(name: str) -> str:
+    """Write SQL for the value of the last header of a name, whichever way the name is written."""
+    header_id = default_names().id_of(name)
+    names = f"'{name}'" if header_id is None else f"'{name}', '{compact_key(header_id)}'"
+    return f"try_element_at(filter(headers, header -> header.key IN ({names})), -1).value"
+
+
+def frame_of(spark: SparkSession, rows: Iterable[Usage]) -> DataFrame:
+    """Make a frame of rows.
+
+    Args:
+        spark: the session.
+        rows: the rows.
+    """
+    return spark.createDataFrame([msgspec.structs.astuple(row) for row in rows], USAGE)
+
+
+def require(frame: DataFrame, columns: Mapping[str, str], what: str) -> None:
+    """Refuse a frame that lacks a column, or has one of another type.
+
+    Args:
+        frame: the frame.
+        columns: the types by name.
+        what: what the frame is called in the error.
+
+    Raises:
+        ConfigError: which column is missing or wrong, what it was expected to be, and what to do.
+    """
+    found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    for name, kind in columns.items():
+        seen = found.get(name, "no such column")
+        if seen != kind:
+            raise ConfigError(f"expected {kind}, found {seen}{_ADVICE.get(name, '')}", path=f"{what}.{name}")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import HeaderwareError, InterceptorError
-from headerware.core.fold import Outcome, flat
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.spark_bridge.executors.opened import Opened, opened
-from headerware.spark_bridge.executors.progress import Tally
-from headerware.spark_bridge.executors.slices import NO_POSITION, WAITING, is_slice
-from headerware.spark_bridge.executors.task import Task
+from headerware.core.runner import Outcome, flat
+from headerware.spark_bridge.executors.counts import TaskCounter
+from headerware.spark_bridge.executors.open_chain import OpenChain, open_chain
+from headerware.spark_bridge.executors.task import NO_POSITION, WAITING, Task
 from headerware.spark_bridge.frames import output
-from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import last_offsets, payload_bytes, read_records
 from headerware.spark_bridge.frames.schema import IDENTITY, STATUS, Status
 
@@ -25,41 +24,46 @@ if TYPE_CHECKING:
 
     Batches = Iterable[pa.RecordBatch]
 
+    from pyspark.sql import Column
 
-def decode_alone(work: bytes, accumulator: bytes, gathers: bytes) -> Callable[[Batches], Iterator[Any]]:
+
+SLICE_HEADERS: Final = frozenset({"hw.slice", "~E", "hw.ids"})
+
+
+def decode_rows(spec: bytes, accumulator: bytes, reassembles: bytes) -> Callable[[Batches], Iterator[Any]]:
     """Begin a task that decodes rows; see :func:`headerware.spark_bridge.decode`.
 
     Args:
-        work: a pickled :class:`Work`.
-        accumulator: for :class:`Tally`, pickled twice; or a pickled None.
-        gathers: a pickled bool: whether slices are put together later on.
+        spec: a pickled :class:`TaskSpec`.
+        accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
+        reassembles: a pickled bool: whether slices are put together later on.
     """
-    ready = opened(work)
-    tally = Tally(ready.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
-    return Decoding(ready, tally, gathers=pickle.loads(gathers))  # noqa: S301 - as above
+    chain = open_chain(spec)
+    counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
+    return DecodeTask(chain, counter, reassembles=pickle.loads(reassembles))  # noqa: S301 - as above
 
 
-class Decoding(Task):
+class DecodeTask(Task):
     """One task's rows, from the wire to what an application sees.
 
     Args:
-        ready: the chain.
-        tally: counts for the driver.
-        gathers: whether slices are put together later on; the schema then has the columns of statuses.
+        chain: the chain.
+        counter: counts for the driver.
+        reassembles: whether slices are put together later on; the schema then has the columns of statuses.
     """
 
-    def __init__(self, ready: Opened, tally: Tally, *, gathers: bool) -> None:
-        super().__init__(ready, tally, ("key", "value", "headers", "topic"), ready.work.typed)
-        self._identities = ready.identities
-        self._gathers = gathers
+    def __init__(self, chain: OpenChain, counter: TaskCounter, *, reassembles: bool) -> None:
+        super().__init__(chain, counter, ("key", "value", "headers", "topic"), chain.spec.typed)
+        self._identities = chain.identities
+        self._reassembles = reassembles
         self._positions: dict[tuple[str, int], int] = {}
 
-    def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = read_records(batch)
-        rows = Rows(batch, self._schema)
+        rows = OutputRows(batch, self._schema)
         self._count_in(batch, records)
         alone: Sequence[int] = range(len(records))
-        if self._gathers:
+        if self._reassembles:
             alone = self._without_slices(rows, records)
         outcomes = self._outcomes(records if len(alone) == len(records) else [records[at] for at in alone])
         results = zip(alone, outcomes, strict=True)
@@ -70,9 +74,9 @@ class Decoding(Task):
             elif self._identities:
                 self._identify(rows, records[index])
             if rows.size_bytes > FLUSH_BYTES:
-                yield self._flushed(rows, records)
+                yield self._flush(rows, records)
         if len(rows):
-            yield self._flushed(rows, records)
+            yield self._flush(rows, records)
         self._identities.clear()
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
@@ -81,7 +85,7 @@ class Decoding(Task):
             return session.consume_outcomes(records)
         return map(session.consume_outcome, records)  # one by one, so that what is finished can go on
 
-    def _take(self, rows: Rows, index: int, record: Record, outcome: Outcome) -> None:
+    def _take(self, rows: OutputRows, index: int, record: Record, outcome: Outcome) -> None:
         """Take an outcome that is anything but one record."""
         if outcome is DROP:
             return
@@ -98,15 +102,15 @@ class Decoding(Task):
             if identity is not None:
                 rows.mark({IDENTITY: identity})
 
-    def _identify(self, rows: Rows, record: Record) -> None:
+    def _identify(self, rows: OutputRows, record: Record) -> None:
         identity = self._identities.pop((record.topic, record.partition, record.offset), None)
         rows.mark({IDENTITY: identity})
 
-    def _without_slices(self, rows: Rows, records: Sequence[Record]) -> list[int]:
+    def _without_slices(self, rows: OutputRows, records: Sequence[Record]) -> list[int]:
         """Return where the rows are that stand alone; slices go on as they came."""
         alone = []
         for index, record in enumerate(records):
-            if not is_slice(record.headers):
+            if not may_be_slice(record.headers):
                 alone.append(index)
             elif record.partition is None or record.offset is None:
                 self._refuse(rows, index, record, InterceptorError(NO_POSITION))
@@ -116,16 +120,16 @@ class Decoding(Task):
         return alone
 
     def _count_in(self, batch: pa.RecordBatch, records: Sequence[Record]) -> None:
-        tally = self._tally
-        tally.counts["records_in"] += batch.num_rows
-        tally.counts["bytes_in"] += payload_bytes(batch)
-        if tally.wants_traces:
-            tally.note_traces(records)
-        if self._gathers:
+        counter = self._counter
+        counter.counts["records_in"] += batch.num_rows
+        counter.counts["bytes_in"] += payload_bytes(batch)
+        if counter.wants_traces:
+            counter.note_traces(records)
+        if self._reassembles:
             for place, offset in last_offsets(batch):
                 self._positions[place] = max(offset, self._positions.get(place, -1))
 
-    def _ended(self) -> Iterator[pa.RecordBatch]:
+    def _finish(self) -> Iterator[pa.RecordBatch]:
         """Say how far each partition was read, for messages that wait in vain."""
         if not self._says_status:
             return
@@ -134,4 +138,17 @@ class Decoding(Task):
             for (topic, partition), offset in self._positions.items()
         ]
         if places:
-            yield output.bare_rows(self._schema, places, {STATUS: Status.POSITION})
+            yield output.position_rows(self._schema, places, {STATUS: Status.POSITION})
+
+
+def may_be_slice(headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    """Return whether a row may be a slice."""
+    return any(name in SLICE_HEADERS for name, _ in headers)
+
+
+def slice_condition() -> Column:
+    """Say the same of the column ``headers`` in SQL; never null."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's custom; executors need no SQL
+
+    found = F.exists("headers", lambda header: header["key"].isin(sorted(SLICE_HEADERS)))
+    return F.coalesce(found, F.lit(False))  # noqa: FBT003 - Spark takes it so

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+from opentelemetry.context import attach, detach
+from opentelemetry.propagate import extract
 
 from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
-from headerware.core.fold import Outcome, flat
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.runner import Outcome, flat
 from headerware.interceptors import Identity
-from headerware.spark_bridge.executors.opened import Opened, opened
-from headerware.spark_bridge.executors.progress import Tally
-from headerware.spark_bridge.executors.slices import WAITING
-from headerware.spark_bridge.executors.task import Task
-from headerware.spark_bridge.executors.tracing import within
-from headerware.spark_bridge.frames.output import FLUSH_BYTES, Rows
+from headerware.spark_bridge.executors.counts import TaskCounter
+from headerware.spark_bridge.executors.decoding import decode_rows
+from headerware.spark_bridge.executors.open_chain import OpenChain, PartitionPicker, open_chain
+from headerware.spark_bridge.executors.task import WAITING, Task
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import (
     column,
     header_lists,
@@ -31,11 +33,10 @@ from headerware.spark_bridge.frames.records import (
 from headerware.spark_bridge.frames.schema import DIGEST, SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from headerware.spark_bridge.executors.partitions import Picker
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Batches = Iterable[pa.RecordBatch]
+
 
 _UNTRACKED: Final = 65_536
 _ALIKE: Final = (
@@ -46,51 +47,65 @@ _NO_SOURCE: Final = "the row does not say where it was read from, and no columns
 
 
 def encode(
-    work: bytes, accumulator: bytes, carrier: bytes, counts: bytes
+    spec: bytes, accumulator: bytes, carrier: bytes, counts: bytes
 ) -> Callable[[Batches], Iterator[Any]]:
     """Begin a task that encodes rows; see :func:`headerware.spark_bridge.encode`.
 
     Args:
-        work: a pickled :class:`Work`.
-        accumulator: for :class:`Tally`, pickled twice; or a pickled None.
+        spec: a pickled :class:`TaskSpec`.
+        accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
         carrier: a pickled mapping with the trace context of the batch.
         counts: a pickled mapping: how many partitions topics have.
     """
-    ready = opened(work)
-    ready.pick.counts = pickle.loads(counts)  # noqa: S301 - Spark's own channel
-    tally = Tally(ready.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
-    return Encoding(ready, tally, pickle.loads(carrier))  # noqa: S301 - as above
+    chain = open_chain(spec)
+    chain.pick_partition.counts = pickle.loads(counts)  # noqa: S301 - Spark's own channel
+    counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
+    return EncodeTask(chain, counter, pickle.loads(carrier))  # noqa: S301 - as above
 
 
-class Encoding(Task):
+def decode_and_encode(*arguments: bytes) -> Callable[[Batches], Iterator[Any]]:
+    """Begin a task that decodes rows, and encodes what comes of them.
+
+    Args:
+        arguments: those of :func:`decode_rows`, those of :func:`encode`, and pickled: the columns that are
+            written, and the topic of all rows, or None.
+    """
+    *decoding, spec, accumulator, carrier, counts, between = arguments
+    decoded = decode_rows(*decoding)
+    encoded = encode(spec, accumulator, carrier, counts)
+    columns, topic = pickle.loads(between)  # noqa: S301 - Spark's own channel
+    return lambda batches: encoded(_to_write(batch, columns, topic) for batch in decoded(batches))
+
+
+class EncodeTask(Task):
     """One task's rows, from what an application has to the wire."""
 
-    def __init__(self, ready: Opened, tally: Tally, carrier: dict[str, str]) -> None:
-        super().__init__(ready, tally, ("topic", "key", "value", "headers", "partition"))
+    def __init__(self, chain: OpenChain, counter: TaskCounter, carrier: dict[str, str]) -> None:
+        super().__init__(chain, counter, ("topic", "key", "value", "headers", "partition"))
         self._carrier = carrier
-        self._identities = Identities(ready.work.scope)
+        self._identities = RowIdentities(chain.spec.scope)
 
-    def _mapped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        records = _read(batch, self._ready.work.typed)
-        self._tally.counts["records_in"] += batch.num_rows
-        self._tally.counts["bytes_in"] += payload_bytes(batch)
-        rows = Rows(batch, self._schema)
+    def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        records = _read(batch, self._chain.spec.typed)
+        self._counter.counts["records_in"] += batch.num_rows
+        self._counter.counts["bytes_in"] += payload_bytes(batch)
+        rows = OutputRows(batch, self._schema)
         prepared = self._prepared(batch, records)
-        plain = list(map(_plain, records)) if self._ready.work.typed else records
+        plain = list(map(_plain, records)) if self._chain.spec.typed else records
         for index, error in enumerate(prepared):
             if isinstance(error, InterceptorError):
                 self._refuse(rows, index, plain[index], error)
         good = [index for index, record in enumerate(prepared) if isinstance(record, Record)]
-        with within(self._carrier):
+        with _trace_context(self._carrier):
             results = zip(good, self._outcomes([prepared[at] for at in good]), strict=True)  # type: ignore[misc]
             while (stopped := rows.take(results, {})) is not None:
                 index, outcome = stopped
                 if outcome.__class__ is not Record and outcome is not DROP:
                     self._take(rows, index, plain[index], outcome)
                 if rows.size_bytes > FLUSH_BYTES:
-                    yield self._flushed(rows, plain)
+                    yield self._flush(rows, plain)
         if len(rows):
-            yield self._flushed(rows, plain)
+            yield self._flush(rows, plain)
 
     def _prepared(
         self, batch: pa.RecordBatch, records: Sequence[Record]
@@ -99,7 +114,7 @@ class Encoding(Task):
         prepared: list[Record | InterceptorError] = list(records)
         if self._identities.scope is not None:
             prepared = list(self._identities.of(batch, records))
-        if self._ready.work.typed:
+        if self._chain.spec.typed:
             for index, record in enumerate(records):
                 for part in (record.key, record.value):
                     if isinstance(part, InterceptorError):  # what the column holds is no object
@@ -108,11 +123,11 @@ class Encoding(Task):
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._session
-        if session.has("on_send_batch"):
+        if session.takes_batches("send"):
             return session.send_outcomes(records)
         return map(session.send_outcome, records)  # one by one, so that what is finished can go on
 
-    def _take(self, rows: Rows, index: int, record: Record, outcome: Outcome) -> None:
+    def _take(self, rows: OutputRows, index: int, record: Record, outcome: Outcome) -> None:
         try:
             # All of a message or nothing: an error at its last slice takes the first ones along.
             found = list(flat(outcome))
@@ -124,13 +139,28 @@ class Encoding(Task):
         for each in found:
             rows.add(index, each)
 
-    def _flushed(self, rows: Rows, plain: Sequence[Record]) -> pa.RecordBatch:
-        if self._ready.dedups:
-            rows.records = [self._identities.placed(record, self._ready.pick) for record in rows.records]
-        return super()._flushed(rows, plain)
+    def _flush(self, rows: OutputRows, plain: Sequence[Record]) -> pa.RecordBatch:
+        if self._chain.dedups:
+            rows.records = [
+                self._identities.with_partition(record, self._chain.pick_partition) for record in rows.records
+            ]
+        return super()._flush(rows, plain)
 
 
-class Identities:
+@contextmanager
+def _trace_context(carrier: Mapping[str, str]) -> Iterator[None]:
+    """Make a context current that the driver wrote into a carrier."""
+    if not carrier:
+        yield
+        return
+    token = attach(extract(carrier))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+class RowIdentities:
     """Say which record each row is, in a way that a replay repeats.
 
     Args:
@@ -163,11 +193,11 @@ class Identities:
                 yield record.with_local("dedup", identity)
 
     @staticmethod
-    def placed(record: Record, pick: Picker) -> Record:
-        """Return a record without a key a partition, so that a replay finds its way to the same reader."""
+    def with_partition(record: Record, pick: PartitionPicker) -> Record:
+        """Give a record without a key the same partition in a replay, so that one reader sees both."""
         if record.partition is not None or record.key is not None or record.value is None:
             return record
-        # Where the number of partitions is not known, it is Kafka that spreads them.
+        # Kafka spreads the records of a topic whose number of partitions is unknown.
         return record.replace(partition=pick(record)) if record.topic in pick.counts else record
 
     def _identity(self, topic: str, digest: bytes | None, source: dict[str, Any] | None) -> Identity | None:
@@ -193,6 +223,15 @@ class Identities:
         if len(self._seen) > _UNTRACKED:
             del self._seen[next(iter(self._seen))]
         return False
+
+
+def _to_write(batch: pa.RecordBatch, columns: list[str], topic: str | None) -> pa.RecordBatch:
+    """Return decoded rows as a sink takes them: without the bridge's own columns, and not where they were."""
+    made = {"partition": pa.nulls(batch.num_rows, pa.int32())}
+    if topic is not None:
+        made["topic"] = pa.repeat(pa.scalar(topic), batch.num_rows)
+    arrays = [made[name] if name in made else batch.column(name) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=columns)
 
 
 def _sources(batch: pa.RecordBatch) -> Iterable[Any]:
@@ -234,7 +273,7 @@ def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[A
         as_bytes = pa.large_binary() if pa.types.is_large_string(text.type) else pa.binary()
         found: list[bytes | None] = text.cast(as_bytes).to_pylist()
         return found
-    from headerware.spark_bridge.frames.typed import objects  # noqa: PLC0415 - not for frames of bytes
+    from headerware.spark_bridge.frames.typed_objects import objects  # noqa: PLC0415 - not for frames of bytes
 
     return objects(batch.column(index))
 

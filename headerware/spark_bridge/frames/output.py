@@ -5,24 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from headerware.core.errors import InterceptorError, SerdeError
 from headerware.core.record import Record
 from headerware.spark_bridge.frames.records import header_column
-from headerware.spark_bridge.frames.schema import WITH_STATUS
+from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, Status, struct_from_json
 from headerware.spark_bridge.frames.typed_layout import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     Computed = Mapping[str, Callable[[Sequence[Record]], pa.Array]]
+    Refused = Callable[[InterceptorError, Record], dict[str, Any]]
+
 
 _UNTOUCHED: Final = frozenset({"headers", "timestamp"})
 """Columns that a record does not have to the last bit: null or no headers, parts of milliseconds."""
 FLUSH_BYTES: Final = 64 << 20
 """About how many bytes of values go on in one batch; an Arrow column of bytes holds 2 GiB at most."""
+_MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-class Rows:
+class OutputRows:
     """Rows on their way out.
 
     Args:
@@ -156,7 +161,7 @@ class Rows:
         if field.name in computed:
             made = whole(computed[field.name](self.records))
             return self._as_it_came(made, index) if self.kept and field.name in _UNTOUCHED else made
-        if index < 0 or field.name in WITH_STATUS:  # what was said of the row before is no longer so
+        if index < 0 or field.name in SPARSE_COLUMNS:  # what was said of the row before is no longer so
             return pa.nulls(len(self.indices), field.type)
         column = self._source.column(index)
         return column if taken is None else column.take(taken)
@@ -171,6 +176,98 @@ class Rows:
         for place, row in enumerate(self.kept, len(made)):
             places[row] = place
         return pa.concat_arrays([made, came]).take(pa.array(places, pa.int32()))
+
+
+class TypedRows:
+    """Turn rows into columns, those that hold objects included.
+
+    Args:
+        typed: the parts (key, value) that hold objects.
+        schema: that of the frame that goes on.
+    """
+
+    def __init__(self, typed: frozenset[str], schema: pa.Schema) -> None:
+        self._types = {name: schema.field(name).type for name in sorted(typed)}
+        self._says_status = STATUS in schema.names
+
+    def without_objects(self, record: Record) -> Record:
+        """Return a record that leaves typed columns null, for what it holds are bytes."""
+        return record.replace(**dict.fromkeys(self._types)) if self._types else record
+
+    def raw(self, record: Record) -> dict[str, Any]:
+        """Return the extra columns of a row that is to be read again, where its own are typed."""
+        return {RAW: {"key": record.key, "value": record.value}} if self._types else {}
+
+    def batch(
+        self, rows: OutputRows, computed: Computed, originals: Sequence[Record], refused: Refused
+    ) -> pa.RecordBatch:
+        """Return rows as a batch; those that do not fit become failures.
+
+        Args:
+            rows: the rows.
+            computed: the columns that are made from the records, but for those that hold objects.
+            originals: the records that they come from, by index.
+            refused: gives the failure of an original, or raises.
+        """
+        computed = {**computed, **self.columns(rows, originals, refused)}
+        try:
+            return rows.batch(computed)
+        except _MISFITS:
+            # Looked for one by one only now, for nearly always all of them fit.
+            plain = {name: make for name, make in computed.items() if name not in self._types}
+            for row, name in list(_misfits(rows.records, plain)):
+                original = originals[rows.indices[row]]
+                error = InterceptorError(
+                    f"the chain gave a {name} that does not fit its column; key and value are bytes, or "
+                    "objects where a step serializes them and the column has a type"
+                ).at("chain", original)
+                self._fail(rows, row, error, original, refused)
+            return rows.batch({**computed, **self.columns(rows, originals, refused)})
+
+    def columns(
+        self,
+        rows: OutputRows,
+        originals: Sequence[Record],
+        refused: Refused,
+    ) -> dict[str, Callable[[Sequence[Record]], pa.Array]]:
+        """Return the typed columns of rows; those that do not fit become failures.
+
+        Args:
+            rows: the rows.
+            originals: the records that they come from, by index.
+            refused: gives the failure of an original, or raises.
+        """
+        if not self._types:
+            return {}
+        from headerware.spark_bridge.frames.typed_columns import column  # noqa: PLC0415 - not for frames of bytes
+
+        made = {}
+        for name, kind in self._types.items():
+            array, problems = column([getattr(record, name) for record in rows.records], kind)
+            made[name] = array
+            for row, problem in problems.items():
+                original = originals[rows.indices[row]]
+                error = SerdeError(f"the {name} does not fit its column: {problem}")
+                error.part = name  # type: ignore[assignment]  # key or value
+                self._fail(rows, row, error.at("serialize", original), original, refused)
+        if "failure" in rows.extras:
+            # What failed in one part has null in the other, too.
+            failed = rows.extras["failure"]
+            made = {name: _without(array, failed) for name, array in made.items()}
+        return {name: _constant(array) for name, array in made.items()}
+
+    def _fail(
+        self,
+        rows: OutputRows,
+        row: int,
+        error: InterceptorError,
+        original: Record,
+        refused: Refused,
+    ) -> None:
+        rows.mark({"failure": refused(error, original)}, row)
+        rows.keep(rows.indices[row], self.without_objects(original), row)
+        if self._says_status:
+            rows.mark({STATUS: Status.FAILED}, row)
 
 
 def keys(records: Sequence[Record]) -> pa.Array:
@@ -204,7 +301,7 @@ def timestamps(records: Sequence[Record]) -> pa.Array:
     return pa.array(stamps, pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
-def resolved(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:
+def resolve_schema(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:
     """Return the schema of what goes on, with the columns that are carried along in the types they came in.
 
     All batches of a task must have one schema, whatever their columns come from.
@@ -222,7 +319,9 @@ def resolved(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) ->
     ])  # fmt: skip
 
 
-def bare_rows(schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]) -> pa.RecordBatch:
+def position_rows(
+    schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]
+) -> pa.RecordBatch:
     """Return rows that have nothing but a place and some constants."""
     places = {
         "topic": topics(records),
@@ -238,3 +337,34 @@ def bare_rows(schema: pa.Schema, records: Sequence[Record], constants: Mapping[s
         else:
             columns.append(pa.nulls(len(records), field.type))
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _constant(array: pa.Array) -> Callable[[Sequence[Record]], pa.Array]:
+    return lambda _: array
+
+
+def _misfits(
+    records: Sequence[Record], computed: Mapping[str, Callable[[Sequence[Record]], pa.Array]]
+) -> Iterator[tuple[int, str]]:
+    """Return the rows that have no place in a column, and the first such column of each."""
+    for row, record in enumerate(records):
+        for name, make in computed.items():
+            try:
+                make([record])
+            except _MISFITS:
+                yield row, name
+                break
+
+
+def _without(array: pa.Array, rows: dict[int, Any]) -> pa.Array:
+    places = [None if row in rows else row for row in range(len(array))]
+    return array.take(pa.array(places, pa.int64()))
+
+
+def arrow_schema(text: str) -> pa.Schema:
+    """Return the Arrow schema of a frame.
+
+    Args:
+        text: what ``StructType.json()`` gave.
+    """
+    return to_arrow_schema(struct_from_json(text))

@@ -28,7 +28,7 @@ HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Keep the garbage collector from looking at objects that stay until their batch has gone on.
 
     Nothing of them is garbage, and looking costs more than making them. It must not begin again while they

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -15,7 +16,14 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
+
+from headerware.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 FAILURE: Final = StructType([
@@ -28,7 +36,7 @@ FAILURE: Final = StructType([
     StructField("headers", HEADERS),
 ])  # fmt: skip
 """Why a row failed, and its dead letter: the untouched original, with the reason in its headers."""
-PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+RAW_PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
 """Key and value as they came."""
 SOURCE: Final = StructType([
     StructField("topic", StringType()),
@@ -36,6 +44,32 @@ SOURCE: Final = StructType([
     StructField("offset", LongType()),
 ])  # fmt: skip
 """Where a row was read from."""
+_TEXT: Final = (BinaryType(), StringType())
+_READ: Final[Mapping[str, tuple[DataType, ...]]] = {
+    "topic": (StringType(),),
+    "key": (BinaryType(),),
+    "value": (BinaryType(),),
+    "headers": (HEADERS,),
+    "partition": (IntegerType(),),
+    "offset": (LongType(),),
+    "timestamp": (TimestampType(),),
+    "timestampType": (IntegerType(),),
+}
+_OPTIONAL: Final = frozenset({"key", "partition", "offset", "timestamp", "timestampType"})
+_WRITTEN: Final[Mapping[str, tuple[DataType, ...]]] = {
+    "topic": (StringType(),),
+    "key": _TEXT,
+    "value": _TEXT,
+    "headers": (HEADERS,),
+    "partition": (IntegerType(),),
+    "timestamp": (TimestampType(),),
+}
+_OPTIONAL_TO_WRITE: Final = frozenset({"key", "headers", "partition", "timestamp"})
+_HINTS: Final = {
+    "headers": 'read the topic with .option("includeHeaders", "true"), or with kafka_source()',
+    "partition": "slices and repeats are told by where they were read, so keep partition and offset",
+    "offset": "slices and repeats are told by where they were read, so keep partition and offset",
+}
 STATUS: Final = "_hw_status"
 """The column in which the executors say what became of a row; see :class:`Status`."""
 ARRIVED: Final = "_hw_arrived_ms"
@@ -59,7 +93,7 @@ IDENTITY: Final = "_hw_identity"
 """The identity that ``dedup`` read, by which repeats are told."""
 DIGEST: Final = "_hw_digest"
 """The digest of the columns that identify a row that is to be written."""
-WITH_STATUS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
+SPARSE_COLUMNS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
 """Columns that the executors fill in for the rows that have any."""
 OWN: Final = frozenset({"failure", "source", RAW, IDENTITY, STATUS, ARRIVED})
 """Columns that the bridge adds; a user's may not be called so."""
@@ -78,7 +112,7 @@ def same_type(found: DataType, expected: DataType) -> bool:
     return type(found) is type(expected)
 
 
-def struct_of(text: str) -> StructType:
+def struct_from_json(text: str) -> StructType:
     """Return the schema that ``StructType.json()`` wrote."""
     return StructType.fromJson(json.loads(text))
 
@@ -104,5 +138,85 @@ def with_status(schema: StructType, *, typed: bool) -> StructType:
         schema: that of the rows.
         typed: whether key or value are, so that slices need another place for what they are.
     """
-    raw = {RAW: PARTS} if typed else {}
+    raw = {RAW: RAW_PARTS} if typed else {}
     return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()}, **raw)
+
+
+def check_read(frame: DataFrame, *, needs_position: bool) -> None:
+    """Refuse a frame that cannot be decoded.
+
+    Args:
+        frame: the frame.
+        needs_position: whether the chain must know partition and offset.
+
+    Raises:
+        ConfigError: which column is missing, doubled or of another type, and what to do.
+    """
+    needed = {"partition", "offset"} if needs_position else set()
+    _check(frame, _READ, _OPTIONAL - needed)
+
+
+def check_written(frame: DataFrame, *, typed: frozenset[str]) -> None:
+    """Refuse a frame that cannot be encoded.
+
+    Args:
+        frame: the frame.
+        typed: the columns (key, value) that a serializer of the chain takes in any type.
+
+    Raises:
+        ConfigError: which column is missing, doubled or of another type, and what to do.
+    """
+    _check(frame, {name: types for name, types in _WRITTEN.items() if name not in typed}, _OPTIONAL_TO_WRITE)
+    _require_columns(frame, typed - _OPTIONAL_TO_WRITE)
+
+
+def _check(frame: DataFrame, expected: Mapping[str, tuple[DataType, ...]], optional: frozenset[str]) -> None:
+    _require_columns(frame, expected.keys() - optional)
+    for field in frame.schema.fields:
+        types = expected.get(field.name)
+        if types is not None and not any(same_type(field.dataType, each) for each in types):
+            wanted = " or ".join(each.simpleString() for each in types)
+            raise ConfigError(
+                f"expected {wanted}, found {field.dataType.simpleString()}", path=f"column {field.name}"
+            )
+
+
+def _require_columns(frame: DataFrame, names: frozenset[str] | set[str]) -> None:
+    found = frame.columns
+    for name in sorted(names):
+        if name not in found:
+            hint = _HINTS.get(name, "the bridge takes frames as Spark's Kafka connector gives them")
+            raise ConfigError(f"there is none; {hint}. Found: {', '.join(found)}", path=f"column {name}")
+    alike = [name.lower() for name in found]
+    doubled = sorted(name for name in found if alike.count(name.lower()) > 1)
+    if doubled:
+        raise ConfigError(
+            "there are several of this name, whatever its case; rename all but one",
+            path=f"column {doubled[0]}",
+        )
+
+
+def require_free(frame: DataFrame, names: Collection[str]) -> None:
+    """Refuse a frame that has columns of our names, in any case, for Spark does not tell them apart.
+
+    Raises:
+        ConfigError: which.
+    """
+    ours = {name.lower() for name in names}
+    taken = sorted(name for name in frame.columns if name.lower() in ours)
+    if taken:
+        raise ConfigError("the bridge has a column of this name; rename yours", path=f"column {taken[0]}")
+
+
+def require_mappable(frame: DataFrame) -> None:
+    """Refuse a frame with a column that pyspark's ``mapInArrow`` takes for a field of another.
+
+    Raises:
+        ConfigError: which.
+    """
+    dotted = [name for name in frame.columns if "." in name or "`" in name]
+    if dotted:
+        raise ConfigError(
+            "pyspark cannot hand a column to Python that has a dot or a backtick in its name; rename it",
+            path=f"column {dotted[0]}",
+        )

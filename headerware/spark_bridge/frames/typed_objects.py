@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headerware.core.errors import SerdeError
 from headerware.spark_bridge.frames.typed_layout import Misfit, fields_of, is_union, placed, refused
 
 if TYPE_CHECKING:
@@ -18,6 +19,29 @@ Read = tuple[list[Any], dict[int, Misfit]]
 _NO_DATE: Final = Misfit("", "expected a date in the years 1 to 9999, which Python has, found another")
 _BAD_TEXT: Final = Misfit("", "expected text, found bytes that are no UTF-8")
 _TWICE: Final = Misfit("", "expected a map, found one that has a key twice")
+
+
+def objects(array: pa.Array) -> list[Any]:
+    """Return a column's objects, as serializers take them.
+
+    Structs and maps become dicts, arrays lists, decimals ``Decimal`` of the column's scale, timestamps
+    datetimes in UTC, local ones datetimes without a zone, Spark's unions the one member that is there.
+
+    Args:
+        array: the column, such as Spark hands to ``mapInArrow``; any zone of its timestamps stands for the
+            same instants.
+
+    Returns:
+        one object per row; in place of an object that cannot be made, a SerdeError that says why and where:
+        a date outside of the years 1 to 9999, text that is no UTF-8, a map that has a key twice.
+
+    Raises:
+        ConfigError: the column is, or holds, a type that objects do not have.
+    """
+    found, misfits = read(array)
+    for row, misfit in misfits.items():
+        found[row] = SerdeError(str(misfit))
+    return found
 
 
 def read(array: pa.Array) -> Read:

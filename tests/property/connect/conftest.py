@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -24,6 +25,10 @@ Check = Callable[[list[Question]], None]
 EXAMPLES: Final = "HEADERWARE_ORACLE_EXAMPLES"
 """The variable that says how many examples each test makes; they are other ones each time."""
 _given: Final = os.environ.get(EXAMPLES)
+_SHARE: Final = {"full": 1, "medium": 4, "fast": 20}
+"""A profile makes one in so many of the examples that a test asks for."""
+_GROUP: Final = "connect-oracle"
+"""Parallel processes: one of them compiles the oracle and asks it."""
 _compared: Final[Counter[str]] = Counter()
 _DIGITS: Final = "agree but for the digits of floats, of which this Java writes too many"
 
@@ -31,7 +36,7 @@ _DIGITS: Final = "agree but for the digits of floats, of which this Java writes 
 def oracle_settings(examples: int) -> settings:
     """Return the settings of a test: always the same examples, unless their number is given."""
     return settings(
-        max_examples=int(_given or examples),
+        max_examples=int(_given or examples // _SHARE[settings.get_current_profile_name()]),
         derandomize=_given is None,
         deadline=None,
         database=None,
@@ -67,6 +72,26 @@ def agree(connect_oracle: ConnectOracle) -> Check:
             raise AssertionError(f"{question}\nKafka Connect: {expected}\nHeaderware:    {found}")
 
     return check
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of this folder in one process."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(_GROUP))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send what a parallel process has compared to the one that prints the summary."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["compared"] = dict(_compared)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add up what a parallel process has compared."""
+    _compared.update(getattr(node, "workeroutput", {}).get("compared", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

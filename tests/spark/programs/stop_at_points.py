@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headerware import Record
-    from headerware.spark_bridge.batches.batch import Batch
-    from headerware.spark_bridge.batches.sinks import Sink
+    from headerware.spark_bridge.batches.sinks import Batch, Sink
 
 DRIVER_POINTS = ("begun", "decoded", "rows", "sink", "written", "committed")
 TASK_POINTS = ("worker", "task")

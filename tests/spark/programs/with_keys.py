@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 
 from headerware.spark_bridge import configure, decode, encode
-from headerware.spark_bridge.chain_source import chain_source
+from headerware.spark_bridge.chain_source import TaskSpec, chain_source
 from headerware.spark_bridge.executors.shipping import shipped
-from headerware.spark_bridge.executors.work import Work
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -72,8 +71,11 @@ def run(spark: SparkSession, folder: Path, form: str, chain: str | dict[str, str
         (folder / f"error-{form}").write_text(str(error), encoding="utf-8")
     plans = [frame._jdf.queryExecution().toString() for frame in (wire, decoded, broken)]
     (folder / f"plans-{form}").write_text("\n".join(plans), encoding="utf-8")
-    work = Work(source=chain_source(chain)[0], side="consumer", job="with-keys", schema=decoded.schema.json())
-    function = shipped("headerware.spark_bridge.executors.decoding:decode_alone", work, None, False)  # noqa: FBT003 - as the driver ships it
+    spec = TaskSpec(
+        source=chain_source(chain)[0], side="consumer", job="with-keys", schema=decoded.schema.json()
+    )
+    entry = "headerware.spark_bridge.executors.decoding:decode_rows"
+    function = shipped(entry, spec, None, False)  # noqa: FBT003 - as the driver ships it
     (folder / f"function-{form}").write_bytes(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]  # as pyspark has it
 
 

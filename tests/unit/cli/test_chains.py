@@ -23,7 +23,7 @@ def run(*arguments: str | Path) -> Result:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SERVICE", SECRET)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
     path = tmp_path / "chain[1].toml"
     path.write_text(
         '[[interceptors]]\ntype = "trail"\nservice = "${env:SERVICE}"\n'

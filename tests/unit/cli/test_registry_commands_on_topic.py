@@ -13,8 +13,8 @@ from headerware.cli.registry_changes import _changed
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Registry, Retire
 from headerware.registry.stores.topic import TopicStore
-from headerware.registry.topic_table.clients import UnreachableError
 from headerware.testing import EmbeddedCluster
+from headerware.topic_table.topic import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

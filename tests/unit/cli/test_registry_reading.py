@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from headerware.cli import main
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Block, Entry, built_in, with_built_in
-from headerware.registry.entries import NO_ID
 from headerware.registry.stores import create_store
+from headerware.registry.values import NO_ID
 
 if TYPE_CHECKING:
     from pathlib import Path

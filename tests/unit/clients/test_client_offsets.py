@@ -9,8 +9,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from headerware.clients import Consumer, Producer
 from headerware.clients.dead_letters import DeadLetters
-from headerware.clients.groups import clamped
-from headerware.clients.offsets import unwrapped, wrapped
+from headerware.clients.offsets import held_back, unwrapped, wrapped
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import DeadLetterError, InterceptorError, ReassemblyError
@@ -214,10 +213,10 @@ class TestClamping:
         consumer = open_consumer()
         take(consumer, 2)
         metadata = consumer.consumer_group_metadata()
-        held = clamped(metadata, [TopicPartition(topic, 0, 3, "mine")])
+        held = held_back(metadata, [TopicPartition(topic, 0, 3, "mine")])
         assert [(offset.offset, offset.metadata) for offset in held] == [(1, "hw1:3:mine")]
         untouched = [TopicPartition(topic, 0, 3)]
-        assert clamped(b"another consumer's", untouched) is untouched
+        assert held_back(b"another consumer's", untouched) is untouched
 
 
 class TestRestart:

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from headerware.clients import Consumer, Producer
-from headerware.clients.groups import clamped
+from headerware.clients.offsets import held_back
 from headerware.core.chain import Chain
 from headerware.core.errors import DeadLetterError, HeldBackError, InterceptorError, KeyringError
 from headerware.core.hooks import DROP, Interceptor
@@ -261,7 +261,7 @@ class TestConsume:
         assert position[0].offset == 3
         consumer.commit(offsets=position, asynchronous=False)
         assert committed(consumer, topic)[0] == 1
-        assert clamped(consumer.consumer_group_metadata(), position)[0].offset == 1
+        assert held_back(consumer.consumer_group_metadata(), position)[0].offset == 1
         with pytest.raises(InterceptorError):
             consumer.consume(3, 5)
         assert values(consumer.consume(3, 5)) == [b"c"]

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
-from headerware.clients import groups
-from headerware.clients.groups import clamped, register
+from headerware.clients import offsets
+from headerware.clients.offsets import held_back, register_consumer
 
 if TYPE_CHECKING:
     import pytest
@@ -17,22 +17,22 @@ class HoldsBack:
 
 
 def offset_after(metadata: bytes) -> int:
-    return clamped(metadata, [TopicPartition("orders", 0, 9)])[0].offset
+    return held_back(metadata, [TopicPartition("orders", 0, 9)])[0].offset
 
 
 class TestRegister:
     def test_finds_the_consumer_that_gave_the_metadata_out(self) -> None:
         consumer = HoldsBack()
-        register(b"generation-1", consumer)
+        register_consumer(b"generation-1", consumer)
         assert offset_after(b"generation-1") == 8
         assert offset_after(b"of nobody") == 9
 
     def test_forgets_a_consumers_earlier_generations(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(groups, "_consumers", {})
+        monkeypatch.setattr(offsets, "_consumers", {})
         consumer, other = HoldsBack(), HoldsBack()
-        register(b"generation-0", other)
+        register_consumer(b"generation-0", other)
         for generation in range(100):
-            register(b"generation-%d" % generation, consumer)
-        assert set(groups._consumers) == {b"generation-0", b"generation-99"}
+            register_consumer(b"generation-%d" % generation, consumer)
+        assert set(offsets._consumers) == {b"generation-0", b"generation-99"}
         assert offset_after(b"generation-99") == 8
         assert offset_after(b"generation-0") == 8

@@ -23,7 +23,7 @@ from headerware import (
     SerializingProducer,
     TransportHeaderError,
 )
-from headerware.clients import consumer_offsets
+from headerware.clients import refused_records
 from headerware.clients.dead_letters import DeadLetters
 from headerware.core.context import Context
 from headerware.core.errors import DeadLetterError, HeldBackError
@@ -372,7 +372,7 @@ class TestACommitOfARefusedRecord:
         consumer = configured()
         polled(consumer, 5)
         consumer.commit(asynchronous=False)
-        consumer_offsets._commit_at_exit()
+        refused_records._commit_at_exit()
         assert committed(topic, consumer) == 5
 
 

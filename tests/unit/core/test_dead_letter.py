@@ -230,7 +230,7 @@ class TestLargeLetters:
         def cut(record: Record) -> list[Record]:
             return [record.with_value(record.value[index : index + 1], record.headers) for index in range(5)]
 
-        slicer = Hooks(name="slice", place=Place.SLICE, on_send=cut)
+        slicer = Hooks(name="slice", place=Place.SLICE, splits=True, on_send=cut)
         assert [letter.value for letter in letters(refusing(), slicer)] == [b"v", b"a", b"l", b"u", b"e"]
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from headerware import Chain, HeaderError, Headers, Record, RecordError, Stage, TransportHeaderError
 from headerware.core.context import Context
-from headerware.core.edge import COMPACTED, ENCODINGS, LINEAGE
-from headerware.core.plugins import BUILT_IN
 from headerware.interceptors import Compact, Compress, Slice
+from headerware.interceptors.built_in import HEADERS, INTERCEPTORS
 from headerware.registry.names import default_names
 from headerware.registry.wire.compact_keys import compact_key
 
 SECRET = "hunter2"
+COMPACTED = {key: name for key, name in HEADERS.compact_keys.items() if name in HEADERS.encodings}
 
 
 def same(record: Record) -> Record:
@@ -128,7 +128,15 @@ class TestReservedNames:
 
     @pytest.mark.parametrize(
         "name",
-        [*sorted(LINEAGE), "hw", "hwx", "x.hw.sig", "", "HW", "h\N{LATIN SMALL LETTER W WITH RING ABOVE}."],
+        [
+            *sorted(HEADERS.lineage),
+            "hw",
+            "hwx",
+            "x.hw.sig",
+            "",
+            "HW",
+            "h\N{LATIN SMALL LETTER W WITH RING ABOVE}.",
+        ],
     )
     def test_lineage_and_foreign_names_pass(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
         record = Record("t", b"", None, Headers({name: b""}))
@@ -143,7 +151,7 @@ class TestReservedNames:
 
 @pytest.mark.parametrize("batch", [False, True])
 class TestLeftoverEncodings:
-    @pytest.mark.parametrize(("name", "word"), list(ENCODINGS.items()))
+    @pytest.mark.parametrize(("name", "word"), list(HEADERS.encodings.items()))
     def test_are_refused_on_consume_with_who_takes_them_off(
         self,
         name: str,
@@ -197,7 +205,7 @@ class TestLeftoverEncodings:
         assert isinstance(outcome, TransportHeaderError)
         assert "add the 'compact' interceptor" in str(outcome)
 
-    @pytest.mark.parametrize(("name", "word"), list(ENCODINGS.items()))
+    @pytest.mark.parametrize(("name", "word"), list(HEADERS.encodings.items()))
     def test_are_refused_on_topics_where_their_step_does_not_work(
         self,
         name: str,
@@ -220,10 +228,11 @@ class TestLeftoverEncodings:
 
 
 def test_compact_keys_are_those_of_the_registered_ids() -> None:
-    ids = {name: default_names().id_of(name) for name in COMPACTED.values()}
-    assert {compact_key(number or 0): name for name, number in ids.items()} == COMPACTED
-    assert set(ids) == set(ENCODINGS) - {"hw.ids"}
+    ids = {name: default_names().id_of(name) for name in HEADERS.compact_keys.values() if name}
+    found = {compact_key(number or 0): name for name, number in ids.items()}
+    assert found | {"~A": None} == HEADERS.compact_keys
+    assert set(COMPACTED.values()) == set(HEADERS.encodings) - {"hw.ids"}
 
 
 def test_hints_name_only_types_that_configuration_knows() -> None:
-    assert set(ENCODINGS.values()) - {None} <= set(BUILT_IN)
+    assert set(HEADERS.encodings.values()) - {None} <= set(INTERCEPTORS)

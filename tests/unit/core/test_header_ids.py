@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def names() -> Iterator[None]:
     """Call one id by a name, and know no other."""
-    use_names({7: "seven"}.get)
+    before = use_names({7: "seven"}.get)
     yield
-    use_names(None)
+    use_names(before)
 
 
 class TestHeaderId:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from headerware import Interceptor, PluginError
-from headerware.core.plugins import BUILT_IN, interceptor_type
+from headerware.core.plugins import interceptor_type
 
 
 class TestBuiltIn:
-    @pytest.mark.parametrize("word", sorted(BUILT_IN))
+    @pytest.mark.parametrize("word", sorted(interceptor_type.built_in))
     def test_every_word_loads_the_class_of_that_type(self, word: str) -> None:
         loaded = interceptor_type(word)
         assert issubclass(loaded, Interceptor)

@@ -249,12 +249,12 @@ class TestOffsets:
     def test_safe_offset_is_the_smallest(self) -> None:
         session = self.chain({"safe_offset": lambda *a: a[2] - 2}, {"safe_offset": lambda *a: a[2] - 5}, {})
         assert session.safe_offset("orders", 1, 42) == 37
-        assert session.gathers
+        assert session.reassembles
 
     def test_safe_offset_is_the_position_where_nobody_gathers(self) -> None:
         session = self.chain({})
         assert session.safe_offset("orders", 1, 42) == 42
-        assert not session.gathers
+        assert not session.reassembles
 
     def test_safe_offsets_are_merged_by_partition(self) -> None:
         session = self.chain(
@@ -269,9 +269,12 @@ class TestOffsets:
         session.revoke((topic, 0) for topic in ("a", "b"))
         assert gone == [[("a", 0), ("b", 0)]] * 2
 
-    def test_has_tells_hooks_and_services(self) -> None:
-        session = self.chain({"seek": lambda *_: None})
-        assert (session.has("seek"), session.has("on_consume"), session.has("on_send")) == (True, True, False)
+    def test_says_which_services_any_interceptor_offers(self) -> None:
+        session = self.chain({"poll": lambda _: None, "on_commit": lambda _: None})
+        assert (session.polls, session.hears_commits, session.acknowledges) == (True, True, False)
+
+    def test_a_service_that_is_none_is_not_offered(self) -> None:
+        assert not self.chain({"poll": None}).polls
 
 
 class Opened:

@@ -128,7 +128,7 @@ class TestMemory:
         (tmp_path / "value").write_bytes(value)
         program = (
             "import resource, sys; from pathlib import Path; "
-            "from headerware.interceptors.compress_codecs import CODECS; "
+            "from headerware.interceptors.compress import CODECS; "
             "kind = CODECS[sys.argv[2]]; "
             "value = Path(sys.argv[1]).read_bytes(); "
             "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; before = peak(); "

@@ -14,8 +14,8 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, Place, Role, Stage
 from headerware.core.record import Record
 from headerware.interceptors.compress import Compress
-from headerware.interceptors.dedup import Dedup, DedupStep
-from headerware.interceptors.dedup_wire import HEADER, Identity, layout_of
+from headerware.interceptors.dedup.identity import HEADER, Identity, layout_of
+from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
 from headerware.interceptors.slice import Slice
 
 PRODUCER = bytes(range(16))

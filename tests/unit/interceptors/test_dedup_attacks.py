@@ -14,9 +14,9 @@ from headerware.core.header_text import encode_text
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.interceptors.dedup import Dedup, DedupStep
-from headerware.interceptors.dedup_windows import PRODUCERS_MAX
-from headerware.interceptors.dedup_wire import HEADER, Identity
+from headerware.interceptors.dedup.identity import HEADER, Identity
+from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
+from headerware.interceptors.dedup.windows import MAX_PRODUCERS
 from headerware.interceptors.sign import Sign
 from headerware.keyring import Keyring, encode_keyring, with_new_key
 
@@ -51,16 +51,16 @@ class TestDedupFloods:
 
     def test_of_producers_push_out_those_not_heard_of_for_longest(self) -> None:
         step = Dedup().open(Context())
-        for sequence in range(PRODUCERS_MAX * 2):
+        for sequence in range(MAX_PRODUCERS * 2):
             is_dropped(step, os.urandom(16), 0)
-            if sequence % (PRODUCERS_MAX // 2) == 0:
+            if sequence % (MAX_PRODUCERS // 2) == 0:
                 is_dropped(step, GOOD, sequence)
         assert is_dropped(step, GOOD, 0)
 
     def test_of_producers_forget_a_silent_one_whose_copies_then_pass(self) -> None:
         step = Dedup().open(Context())
         is_dropped(step, GOOD, 7)
-        for _ in range(PRODUCERS_MAX):
+        for _ in range(MAX_PRODUCERS):
             is_dropped(step, os.urandom(16), 0)
         assert not is_dropped(step, GOOD, 7)
 

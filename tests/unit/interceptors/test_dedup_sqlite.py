@@ -21,9 +21,9 @@ from headerware.core.errors import ConfigError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.interceptors import dedup_sqlite
-from headerware.interceptors.dedup import Dedup, DedupStep
-from headerware.interceptors.dedup_wire import HEADER, Identity
+from headerware.interceptors.dedup import windows
+from headerware.interceptors.dedup.identity import HEADER, Identity
+from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,7 +234,7 @@ class TestDedupStoreOpening:
     def test_refuses_one_that_somebody_locked_after_a_while(
         self, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(dedup_sqlite, "_WAIT_S", 0.2)
+        monkeypatch.setattr(windows, "_WAIT_S", 0.2)
         opened(path).close()
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("BEGIN EXCLUSIVE")
@@ -284,7 +284,7 @@ class TestDedupStoreFailures:
         step.close()
 
     def test_of_a_moment_pass(self, path: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dedup_sqlite, "_WAIT_S", 0.05)
+        monkeypatch.setattr(windows, "_WAIT_S", 0.05)
         step = opened(path, clock)
         delivered(step, come(0, 5))
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:

@@ -20,8 +20,7 @@ from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.core.session import Session
 from headerware.core.verified import Verified
-from headerware.interceptors.sign import Sign, SignStep
-from headerware.interceptors.sign_replay import PRODUCERS_MAX, ReplayWindow
+from headerware.interceptors.sign import MAX_PRODUCERS, ReplayWindow, Sign, SignStep
 from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, Keyring, encode_keyring, read_keyring, with_new_key, with_revocation
 from headerware.keyring.signature import (
@@ -382,20 +381,20 @@ class TestReplay:
             window.remember(seen(key_id, sequence), HERE)
         window.remember(seen(key_id, 0), ELSEWHERE)
         with pytest.raises(SignatureError, match="sequence 3"):
-            window.look(seen(key_id, 3), ELSEWHERE)
+            window.check(seen(key_id, 3), ELSEWHERE)
 
     def test_remembers_nothing_of_what_it_only_looks_at(self, key_id: str) -> None:
         window = ReplayWindow(3)
-        window.look(seen(key_id, 0), HERE)
-        window.look(seen(key_id, 0), ELSEWHERE)
+        window.check(seen(key_id, 0), HERE)
+        window.check(seen(key_id, 0), ELSEWHERE)
 
     def test_forgets_the_producer_not_heard_of_for_longest(self, key_id: str) -> None:
         window = ReplayWindow(1)
         window.remember(seen(key_id, 0, b"old"), HERE)
-        for number in range(PRODUCERS_MAX):
+        for number in range(MAX_PRODUCERS):
             window.remember(seen(key_id, 0, number.to_bytes(8, "big")), HERE)
         window.remember(seen(key_id, 0, b"old"), ELSEWHERE)
-        assert len(window._producers) == PRODUCERS_MAX
+        assert len(window._producers) == MAX_PRODUCERS
 
     def test_one_signer_cannot_use_up_anothers_sequences(self, key_id: str) -> None:
         window = ReplayWindow(10)

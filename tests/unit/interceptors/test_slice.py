@@ -14,8 +14,8 @@ from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
-from headerware.interceptors.slice import Slice, SliceStep
-from headerware.interceptors.slice_wire import COUNT_LIMIT, HEADER, SliceHeader
+from headerware.interceptors.slice.header import HEADER, MAX_SLICES, SliceHeader
+from headerware.interceptors.slice.interceptor import Slice, SliceStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,8 +194,8 @@ class TestWhatCannotBeCut:
 
     def test_too_many_slices(self) -> None:
         headers = Headers([("h", b"v" * (1_000 - FRAMING - SLICE_HEADER - 11 - 1))])
-        with pytest.raises(InterceptorError, match=f"at most {COUNT_LIMIT}"):
-            cut(Record("t", b"x" * (COUNT_LIMIT + 1), headers=headers))
+        with pytest.raises(InterceptorError, match=f"at most {MAX_SLICES}"):
+            cut(Record("t", b"x" * (MAX_SLICES + 1), headers=headers))
 
     def test_a_message_that_nobody_would_glue(self) -> None:
         step = Slice(max_bytes=1_000, max_message_bytes=5_000).open(Context())

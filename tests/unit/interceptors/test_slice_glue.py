@@ -15,10 +15,9 @@ from headerware.core.errors import ReassemblyError
 from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
-from headerware.interceptors.slice import Slice, SliceStep
-from headerware.interceptors.slice_glue import CLOSED_LIMIT
-from headerware.interceptors.slice_pending import SPANS_LIMIT
-from headerware.interceptors.slice_wire import HEADER, SliceHeader
+from headerware.interceptors.slice.header import HEADER, SliceHeader
+from headerware.interceptors.slice.interceptor import Slice, SliceStep
+from headerware.interceptors.slice.reassembly import MAX_CLOSED, MAX_SPANS
 
 SIZE = 10
 TOPIC = "orders"
@@ -354,20 +353,20 @@ class TestCaps:
                 0,
                 offset=n,
             )
-            for n in range(CLOSED_LIMIT)
+            for n in range(MAX_CLOSED)
         )
         tracemalloc.start()
         for record in flood:
             step.on_consume(record)
             assert step.stats()["pending_bytes"] <= 2_000_000
         all_held, _ = tracemalloc.get_traced_memory()
-        step._glue._closed.clear()
+        step._reassembler._closed.clear()
         pending, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert pending < 2_000_000
-        assert all_held - pending < CLOSED_LIMIT * 400
+        assert all_held - pending < MAX_CLOSED * 400
         assert step.poll(0) == []
-        assert step.stats()["orphans"] == CLOSED_LIMIT - step.stats()["pending_messages"]
+        assert step.stats()["orphans"] == MAX_CLOSED - step.stats()["pending_messages"]
 
     def test_declared_totals_allocate_nothing(self) -> None:
         step = opened()
@@ -467,11 +466,11 @@ class TestOffsets:
 
     def test_spans_are_bounded(self) -> None:
         step = opened()
-        for number in range(SPANS_LIMIT + 5):
+        for number in range(MAX_SPANS + 5):
             feed(step, *(at(piece, number * 2 + index) for index, piece in enumerate(message(number, 2))))
-        offsets = step._glue._partitions[TOPIC, 0]
-        assert len(offsets._spans) <= SPANS_LIMIT
-        assert step.seek(TOPIC, 0, (SPANS_LIMIT + 4) * 2 + 1) == (SPANS_LIMIT + 4) * 2
+        offsets = step._reassembler._partitions[TOPIC, 0]
+        assert len(offsets._spans) <= MAX_SPANS
+        assert step.seek(TOPIC, 0, (MAX_SPANS + 4) * 2 + 1) == (MAX_SPANS + 4) * 2
 
 
 class TestSeek:

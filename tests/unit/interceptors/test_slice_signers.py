@@ -15,7 +15,7 @@ from headerware.core.record import Record
 from headerware.core.session import Session
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
-from headerware.interceptors.slice_wire import SliceHeader
+from headerware.interceptors.slice.header import SliceHeader
 from headerware.keyring import Keyring, encode_keyring, with_new_key
 
 WHOLE = Record("orders", bytes(range(250)) * 12, b"k-1", Headers([("tenant", b"blue")]), partition=3)

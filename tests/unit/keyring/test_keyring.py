@@ -22,7 +22,7 @@ from headerware.keyring import (
     with_revocation,
     with_rotation,
 )
-from headerware.keyring.signing import signer, verifier
+from headerware.keyring.signature import signer, verifier
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 2, 1, tzinfo=UTC)

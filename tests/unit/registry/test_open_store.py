@@ -9,7 +9,7 @@ from headerware.core.errors import RegistryError
 from headerware.registry import Allocate, Block, built_in, with_built_in
 from headerware.registry.stores import BuiltInStore, create_store, open_store
 from headerware.registry.stores.sqlite import SqliteStore
-from headerware.registry.stores.toml.file import TomlStore
+from headerware.registry.stores.toml import TomlStore
 
 BLOCK = Block(network=IPv4Network("0.1.0.0/16"), owner="a", description="Some.", since="2027-01-01")
 FILES = ["r.toml", "r.db", "r.sqlite", "sqlite:r.registry"]

@@ -22,8 +22,8 @@ from headerware.registry import (
     problems,
     with_built_in,
 )
-from headerware.registry.change_rules import refusals
-from headerware.registry.entries import NO_ID
+from headerware.registry.registry import refusals
+from headerware.registry.values import NO_ID
 
 DAY, NEXT_DAY = "2027-01-01", "2027-01-02"
 

@@ -22,8 +22,7 @@ from headerware.registry import (
     built_in,
     with_built_in,
 )
-from headerware.registry.stores.toml.file import TomlStore
-from headerware.registry.stores.toml.text import registry_text
+from headerware.registry.stores.toml import TomlStore, registry_text
 
 DAY = "2027-01-01"
 

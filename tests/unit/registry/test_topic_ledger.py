@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from headerware.core.errors import WireFormatError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Block, Change, Entry, Register, Retire, built_in, problems
-from headerware.registry.stores.topic.changes import MAX_CHANGE_BYTES, Found, decode_change, encode_change
-from headerware.registry.stores.topic.ledger import Ledger
-from headerware.registry.topic_table.rows import TableRecord
+from headerware.registry.stores.topic import MAX_CHANGE_BYTES, Found, Ledger, decode_change, encode_change
+from headerware.topic_table.rows import TableRecord
 
 DAY = "2026-01-31"
 

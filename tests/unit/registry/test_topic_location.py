@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headerware.core.errors import RegistryError
-from headerware.registry.stores.topic.location import read_location
+from headerware.registry.stores.topic import read_location
 
 
 class TestLocation:

@@ -20,10 +20,9 @@ from headerware.core.header_ids import HeaderId
 from headerware.interceptors import Compact
 from headerware.registry import Allocate, Block, Entry, Register, Registry, Retire, built_in, with_built_in
 from headerware.registry.stores import open_store
-from headerware.registry.stores.topic.changes import Found, encode_change
-from headerware.registry.stores.topic.store import TopicStore
-from headerware.registry.topic_table.clients import UnreachableError
+from headerware.registry.stores.topic import Found, TopicStore, encode_change
 from headerware.testing import EmbeddedCluster
+from headerware.topic_table.topic import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

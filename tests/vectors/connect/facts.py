@@ -8,8 +8,8 @@ from typing import Any
 
 from headerware.connect.config import REQUIRED, ConfigKey, Configured
 from headerware.connect.modes import KAFKA_4_3
+from headerware.core.java import find_java
 from headerware.testing import MissingPartError
-from headerware.testing.java import find_java
 from tests.vectors.connect.nodes import as_text
 
 

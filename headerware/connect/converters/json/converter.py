@@ -36,10 +36,8 @@ from headerware.connect.converters.json.reading import (
     widest_struct,
 )
 from headerware.connect.converters.json.writing import Write, Writers
-from headerware.connect.data.builder import SchemaBuilder
 from headerware.connect.data.numbers import Int32
-from headerware.connect.data.schema import Schema, Type
-from headerware.connect.data.schema_and_value import NULL, SchemaAndValue
+from headerware.connect.data.schema import NULL, Schema, SchemaAndValue, SchemaBuilder, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError, SchemaBuilderError
 from headerware.connect.modes import STRICT, Mode

@@ -23,9 +23,8 @@ from headerware.connect.data.logical import (
     unscaled_of,
 )
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32, rounded_to_float32, wrapped_int64
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import DECIMAL, Schema, Type, described
 from headerware.connect.data.struct import Struct
-from headerware.connect.data.validation import DECIMAL, described
 from headerware.connect.errors import ConnectDataError, ConnectError
 from headerware.connect.modes import STRICT, Mode
 

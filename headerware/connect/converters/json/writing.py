@@ -16,10 +16,9 @@ from typing import Any, Final
 from headerware.connect.converters.json.reading import default_of
 from headerware.connect.data.logical import TIME_TYPES, Decimal, scale_of
 from headerware.connect.data.numbers import BigInteger
-from headerware.connect.data.schema import Schema, Type
+from headerware.connect.data.schema import CLASSES, DECIMAL, Schema, Type, described, is_instance
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import is_time
-from headerware.connect.data.validation import CLASSES, DECIMAL, described, is_instance
 from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.connect.java.text import integer_text
 from headerware.connect.modes import STRICT, Mode

@@ -7,7 +7,7 @@ import pytest
 from headerware.connect.data import INT64_SCHEMA, STRING_SCHEMA, Int32, SchemaBuilder, Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.records import SinkRecord, SourceRecord
-from headerware.connect.transforms.packs.content_router import ContentRouter
+from headerware.connect.transforms.content_router import ContentRouter
 
 INNER = SchemaBuilder.struct().field("region", STRING_SCHEMA).optional().build()
 SCHEMA = SchemaBuilder.struct().field("amount", INT64_SCHEMA).field("customer", INNER).build()

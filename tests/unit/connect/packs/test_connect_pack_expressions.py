@@ -27,7 +27,7 @@ from headerware.connect.expressions import VARIABLES, AbsentValueError, Compiled
 from headerware.connect.expressions.analysis import field_references
 from headerware.connect.predicates.expression import Expression
 from headerware.connect.records import SinkRecord, SourceRecord
-from headerware.connect.transforms.packs.filter_by_expression import FilterByExpression
+from headerware.connect.transforms.filter_by_expression import FilterByExpression
 from headerware.core.extras import install_command
 
 INNER = SchemaBuilder.struct().field("x", INT32_SCHEMA).optional().build()

@@ -21,8 +21,8 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.predicates.field_matches import FieldMatches
 from headerware.connect.predicates.header_matches import HeaderMatches
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.packs.filter_by_field import FilterByField
-from headerware.connect.transforms.packs.filter_by_header import FilterByHeader
+from headerware.connect.transforms.filter_by_field import FilterByField
+from headerware.connect.transforms.filter_by_header import FilterByHeader
 
 CUSTOMER = SchemaBuilder.struct().field("country", OPTIONAL_STRING_SCHEMA).optional().build()
 ORDER = (

@@ -20,7 +20,7 @@ from headerware.connect.data import (
 )
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.packs.hashing import Hash
+from headerware.connect.transforms.hash import Hash
 
 Mode = Literal["strict", "kafka_4_3"]
 INNER = SchemaBuilder.struct().field("phone", OPTIONAL_STRING_SCHEMA).optional().build()

@@ -15,8 +15,8 @@ from headerware.connect.data import (
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.packs.field_to_headers import FieldToHeaders
-from headerware.connect.transforms.packs.headers_to_field import HeadersToField
+from headerware.connect.transforms.field_to_headers import FieldToHeaders
+from headerware.connect.transforms.headers_to_field import HeadersToField
 
 SCHEMA = SchemaBuilder.struct().field("name", STRING_SCHEMA).build()
 TAGS = SchemaBuilder.array(OPTIONAL_STRING_SCHEMA).optional().build()

@@ -14,7 +14,7 @@ from headerware.connect.data import (
 )
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.packs.key_to_value import KeyToValue
+from headerware.connect.transforms.key_to_value import KeyToValue
 
 PLACE = SchemaBuilder.struct().field("city", STRING_SCHEMA).optional().build()
 KEY = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("place", PLACE).build()

@@ -24,8 +24,8 @@ from headerware.connect.data import (
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.records import SinkRecord, SourceRecord
-from headerware.connect.transforms.packs.outbox_json import NotExpandableError, expanded
-from headerware.connect.transforms.packs.outbox_router import OutboxRouter
+from headerware.connect.transforms.outbox_json import NotExpandableError, expanded
+from headerware.connect.transforms.outbox_router import OutboxRouter
 
 MICROS = SchemaBuilder.int64().name("io.debezium.time.MicroTimestamp").version(1).optional().build()
 ROW = (

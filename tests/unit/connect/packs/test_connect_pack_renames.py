@@ -7,8 +7,8 @@ import pytest
 from headerware.connect.data import INT8_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.packs.change_case import ChangeCase
-from headerware.connect.transforms.packs.pattern_rename import PatternRename
+from headerware.connect.transforms.change_case import ChangeCase
+from headerware.connect.transforms.pattern_rename import PatternRename
 
 
 def renamed(value: dict[str, Any], **config: Any) -> Any:

@@ -16,7 +16,7 @@ from headerware.connect.data import (
 )
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.packs.set_field import SetField
+from headerware.connect.transforms.set_field import SetField
 
 SCHEMA = SchemaBuilder.struct().field("price", INT32_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 

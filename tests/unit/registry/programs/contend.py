@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Block, Change, Entry, Register
-from headerware.registry.stores.topic.store import TopicStore
+from headerware.registry.stores.topic import TopicStore
 
 DAY = "2026-01-31"
 servers, topic, me, rounds = sys.argv[1:]

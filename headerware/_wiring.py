@@ -1,0 +1,25 @@
+"""What the core is handed: it knows no interceptor, no header of theirs and no registry by itself.
+
+The package imports this first of all, so that the core is complete wherever it is used.
+"""
+
+from __future__ import annotations
+
+from headerware.core.config import use_connector_lines
+from headerware.core.edge import use_own_headers
+from headerware.core.header_ids import use_names
+from headerware.core.plugins import interceptor_type
+from headerware.interceptors import built_in, connector_lines
+
+
+def _registered_name(header_id: int) -> str | None:
+    from headerware.registry.names import default_name_of  # noqa: PLC0415 - few use ids, and it takes long
+
+    use_names(default_name_of)
+    return default_name_of(header_id)
+
+
+interceptor_type.add(built_in.INTERCEPTORS)
+use_own_headers(built_in.HEADERS)
+use_connector_lines(connector_lines.is_connector_line, connector_lines.connector_source)
+use_names(_registered_name)

@@ -1,0 +1,79 @@
+"""Which partition a message goes to whose key does not decide it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from headerware.clients.raw import UNKNOWN_TOPIC
+from headerware.core.record import Record
+
+_SCATTERED: Final[Mapping[str, tuple[bool, bool, bool]]] = {
+    "random": (True, True, True),
+    "consistent": (False, False, False),
+    "consistent_random": (True, True, False),
+    "murmur2": (False, False, False),
+    "murmur2_random": (True, False, False),
+    "fnv1a": (False, False, False),
+    "fnv1a_random": (True, False, False),
+}
+"""What librdkafka's partitioners scatter: null keys, empty keys, other keys. (Measured.)"""
+
+_REFRESH_S: Final = 60.0
+_TIMEOUT_S: Final = 5.0
+
+
+class PartitionPicker:
+    """Choose one partition for all slices of a message whose key leaves it open.
+
+    Args:
+        client: the producer; held weakly.
+        partitioner: librdkafka's ``partitioner``.
+
+    Partitions are counted by metadata, at most once a minute and topic; only the first message of a
+    topic waits for it, 5 s at most.
+    """
+
+    def __init__(self, client: Any, partitioner: str) -> None:
+        self._client = weakref.ref(client)
+        self._scatters = _SCATTERED.get(partitioner, _SCATTERED["consistent_random"])
+        self._known: dict[str, tuple[float, list[int]]] = {}
+
+    def __call__(self, record: Record) -> int | None:
+        """Return a partition, or None where the record or its key decides.
+
+        Raises:
+            KafkaException: the topic's partitions could not be learned.
+        """
+        if record.partition is not None:
+            return None
+        null, empty, other = self._scatters
+        scattered = null if record.key is None else other if record.key else empty
+        return secrets.choice(self._partitions(record.topic)) if scattered else None
+
+    def _partitions(self, topic: str) -> list[int]:
+        asked_at, partitions = self._known.get(topic, (0.0, []))
+        if not partitions or time.monotonic() - asked_at > _REFRESH_S:
+            try:
+                partitions = self._ask(topic)
+            except KafkaException:
+                # An old count is as good as what librdkafka itself would go by.
+                if not partitions:
+                    raise
+            self._known[topic] = (time.monotonic(), partitions)
+        return partitions
+
+    def _ask(self, topic: str) -> list[int]:
+        client = self._client()
+        deadline = time.monotonic() + _TIMEOUT_S
+        while client is not None and (left := deadline - time.monotonic()) > 0:
+            partitions = list(client.list_topics(topic, left).topics[topic].partitions)
+            if partitions:
+                return partitions
+            time.sleep(0.05)  # a topic that is being created has none yet
+        raise KafkaException(KafkaError(UNKNOWN_TOPIC, f"no partitions of {topic!r} are known"))

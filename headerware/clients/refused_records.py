@@ -1,0 +1,248 @@
+"""What happens to a record that a consumer's chain refuses.
+
+- The application is told once, in confluent-kafka's own terms. Serde errors are ours, and confluent-kafka's
+  serializing clients' at once: an application that catches ``ValueSerializationError`` or
+  ``SerializationError`` of confluent-kafka catches them, and so does one that catches
+  :class:`headerware.SerdeError`. An application that does not know of Headerware gets a message whose
+  ``error()`` is a :class:`RefusedRecordError`.
+- The offset behind the record is committed at once (:class:`RefusedOffsets`), for the application may die of
+  it, and would meet it again after a restart.
+- If its dead letter could not be stored, or nobody could judge the record, it is not passed over: the stream
+  waits and tries again, with pauses that grow (:class:`RetryPauses`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import time
+from typing import Any, Final, Literal
+from weakref import WeakKeyDictionary
+
+import confluent_kafka
+import confluent_kafka.error as theirs
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from headerware.clients.inbox import Entry
+from headerware.clients.offsets import TopicPartitionKey, topic_partition_of, unwrapped
+from headerware.clients.raw import (
+    BAD_MSG,
+    KEY_DESERIALIZATION,
+    KEY_SERIALIZATION,
+    RETRY,
+    VALUE_DESERIALIZATION,
+    VALUE_SERIALIZATION,
+)
+from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
+
+_C: Final[Any] = confluent_kafka.Consumer
+_BETWEEN_COMMITS_S: Final = 0.1
+_COMMIT_TIMEOUT_S: Final = 2.0
+_AFTER_A_FAILURE_S: Final = 5.0
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 10.0
+_log: Final = logging.getLogger("headerware")
+
+# What the application is told
+
+
+class KeySerializationError(SerdeError, theirs.KeySerializationError):
+    """A key that could not be serialized."""
+
+
+class ValueSerializationError(SerdeError, theirs.ValueSerializationError):
+    """A value that could not be serialized."""
+
+
+class KeyDeserializationError(SerdeError, theirs.KeyDeserializationError):
+    """A key that could not be deserialized; ``kafka_message`` is the message that held it."""
+
+
+class ValueDeserializationError(SerdeError, theirs.ValueDeserializationError):
+    """A value that could not be deserialized; ``kafka_message`` is the message that held it."""
+
+
+_CLASSES: Final[dict[tuple[str, str | None], tuple[type[SerdeError], int]]] = {
+    ("send", "key"): (KeySerializationError, KEY_SERIALIZATION),
+    ("send", "value"): (ValueSerializationError, VALUE_SERIALIZATION),
+    ("consume", "key"): (KeyDeserializationError, KEY_DESERIALIZATION),
+    ("consume", "value"): (ValueDeserializationError, VALUE_DESERIALIZATION),
+}
+
+
+class RefusedRecordError(KafkaError):
+    """The error of a message that stands for a refused record."""
+
+    cause: HeaderwareError
+    """What the chain refused it with."""
+
+
+def as_message(error: HeaderwareError, topic_partition: TopicPartitionKey, offset: int | None) -> Message:
+    """Make the message that stands for a refused record: its position and why, and none of its parts."""
+    code, text = BAD_MSG, str(error)
+    if isinstance(error, HeldBackError):
+        code, text = RETRY, f"{text}; it is tried again, and nothing behind it is read until then"
+    else:
+        if isinstance(error, SerdeError) and error.part is not None:
+            code = _CLASSES["consume", error.part][1]
+        text += "; the record is passed over, and its offset counts as consumed"
+        if isinstance(error, InterceptorError) and error.step not in {None, "chain"}:
+            text += f" (on_error = 'dead_letter' of {error.step!r} keeps such records)"
+    refusal = RefusedRecordError(code, text, False, code == RETRY)  # noqa: FBT003 - fatal and retriable, by position only
+    refusal.cause = error
+    topic, partition = topic_partition
+    return Message(topic, partition, -1 if offset is None else offset, None, None, None, refusal)
+
+
+def as_client_error(
+    error: HeaderwareError, direction: Literal["send", "consume"], message: Message | None = None
+) -> HeaderwareError:
+    """Return a serde's error as one that confluent-kafka's serializing clients raise, too; else the error.
+
+    Args:
+        error: what the chain refused a record with.
+        direction: where it was refused.
+        message: the message that was being deserialized.
+    """
+    found = _CLASSES.get((direction, error.part)) if isinstance(error, SerdeError) else None
+    if found is None or not isinstance(error, SerdeError):
+        return error
+    kind, code = found
+    raised: SerdeError = kind.__new__(kind)
+    raised.args = (KafkaError(code, error.message),)
+    # What a serde itself raised, unless it is one of our own errors that says more than its cause.
+    inner = error.__cause__ if type(error) is SerdeError and error.__cause__ is not None else error
+    raised.__dict__.update(error.__dict__, exception=inner, kafka_message=message)
+    raised.__cause__ = inner
+    return raised.with_traceback(error.__traceback__)
+
+
+# The offset behind a refused record
+
+
+class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
+    """Offsets behind refused records that are not committed yet.
+
+    Such an offset is committed at once, but not each of a flood. What is left then is committed by a later
+    call, or when the consumer or the process ends. This holds no reference to the consumer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next_commit = 0.0
+
+    def commit_soon(self, consumer: Any, offset: TopicPartition) -> None:
+        """Commit an offset at once, or later in a flood of them."""
+        if time.monotonic() >= self._next_commit:
+            self.pop(topic_partition_of(offset), None)
+            self._commit_at_once(consumer, [offset])
+            return
+        self[topic_partition_of(offset)] = offset
+        _uncommitted[consumer] = self
+
+    def commit_if_due(self, consumer: Any) -> None:
+        """Commit what is left, unless that was done a moment ago."""
+        if time.monotonic() >= self._next_commit:
+            self.commit(consumer)
+
+    def commit(self, consumer: Any) -> None:
+        """Commit what is left, but never back to before a later commit."""
+        left = list(self.values())
+        if not left:
+            return
+        try:
+            found = _C.committed(consumer, left, _COMMIT_TIMEOUT_S)
+            known = {topic_partition_of(partition): _reach(partition) for partition in found}
+        except (KafkaException, RuntimeError) as error:
+            self._not_committed(error)
+            return
+        further = [offset for offset in left if _reach(offset) > known[topic_partition_of(offset)]]
+        self._commit_at_once(consumer, further)
+        self.clear()
+        _uncommitted.pop(consumer, None)
+
+    def _commit_at_once(self, consumer: Any, offsets: list[TopicPartition]) -> None:
+        self._next_commit = time.monotonic() + _BETWEEN_COMMITS_S
+        if not offsets:
+            return
+        try:
+            _C.commit(consumer, offsets=offsets, asynchronous=True)
+            # A synchronous commit has no timeout. The coordinator answers in order, so the commit is done.
+            _C.committed(consumer, offsets, _COMMIT_TIMEOUT_S)
+        except (KafkaException, RuntimeError) as error:
+            self._not_committed(error)
+
+    def _not_committed(self, error: Exception) -> None:
+        _log.warning("the offset behind a refused record was not committed at once: %s", str(error))
+        # Not in each call, for each waits for an answer that does not come.
+        self._next_commit = time.monotonic() + _AFTER_A_FAILURE_S
+
+
+_uncommitted: Final[WeakKeyDictionary[Any, RefusedOffsets]] = WeakKeyDictionary()
+"""Consumers that have given out refused records whose offsets are not committed yet."""
+
+
+def _commit_at_exit() -> None:
+    for consumer, offsets in list(_uncommitted.items()):
+        offsets.commit(consumer)
+
+
+def _forget_in_child() -> None:
+    """Leave it to the parent, for a forked child has neither its threads nor its membership."""
+    for offsets in list(_uncommitted.values()):
+        offsets.clear()
+    _uncommitted.clear()
+
+
+atexit.register(_commit_at_exit)
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _reach(partition: TopicPartition) -> tuple[int, int]:
+    """Return how far a commit goes: its offset, then what was delivered beyond it."""
+    return partition.offset, unwrapped(partition.metadata)[0] or 0
+
+
+# Records that are not passed over, for their dead letters could not be stored
+
+
+class RetryPauses:
+    """Say when a dead letter is tried again, and how long the stream has stood still for it."""
+
+    __slots__ = ("_counted_until", "_pauses", "held_s", "until")
+
+    def __init__(self) -> None:
+        self.until: float = 0.0
+        """When the record that holds the stream may be tried again; 0 if none does."""
+        self.held_s: float = 0.0
+        """How long nothing could come; slices have not waited in vain for so long."""
+        self._counted_until = 0.0  # 0 while nothing is held back
+        self._pauses: dict[TopicPartitionKey, tuple[int | None, float, float]] = {}
+
+    def is_due(self, entry: Entry) -> bool:
+        """Return whether a dead letter may be tried again."""
+        offset, _, due = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        if not entry.blocked or offset != entry.offset or time.monotonic() >= due:
+            return True
+        self.until = due
+        return False
+
+    def were_for_another(self, entry: Entry) -> bool:
+        """Return whether a blocked record was last tried before another of its partition held it up."""
+        offset, _, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        return entry.blocked and entry.original is not None and offset not in {None, entry.offset}
+
+    def postpone(self, entry: Entry) -> None:
+        """Begin a pause before the next attempt; it grows with each attempt."""
+        offset, pause, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        pause = min(pause * 2, _LONGEST_PAUSE_S) if offset == entry.offset and pause else _FIRST_PAUSE_S
+        self._pauses[entry.topic_partition] = entry.offset, pause, time.monotonic() + pause
+        self.count(time.monotonic())
+        self._counted_until = self._counted_until or time.monotonic()
+
+    def count(self, now: float) -> None:
+        """Add up how long the stream has stood still."""
+        if self._counted_until:
+            self.held_s += now - self._counted_until
+            self._counted_until = now if self.until else 0.0

@@ -1,1 +1,0 @@
-"""Java's SimpleDateFormat: patterns of dates, written and read."""

@@ -1,1 +1,0 @@
-"""Java's regular expressions, as Python's ``re`` compiles them."""

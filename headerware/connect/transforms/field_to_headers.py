@@ -1,0 +1,177 @@
+"""FieldToHeaders: make headers of a field, one for each element of an array.
+
+transforms=tags
+transforms.tags.type=FieldToHeaders$Value
+transforms.tags.fields=tags
+transforms.tags.headers=tag
+transforms.tags.operation=copy
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig
+from headerware.connect.data.schema import Schema, Type
+from headerware.connect.errors import ConnectConfigError, ConnectDataError
+from headerware.connect.fields.lists import items
+from headerware.connect.fields.paths import FieldPath, parse_path
+from headerware.connect.fields.requirements import require_map
+from headerware.connect.fields.rewrites import Edits, check_absent, rewrite
+from headerware.connect.headers import ConnectHeader
+from headerware.connect.modes import STRICT
+from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.edits import struct_of, without_missing
+from headerware.connect.transforms.headers_to_field import OPERATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headerware.connect.modes import Mode
+
+_PURPOSE: Final = "headers of fields"
+
+
+class _Read(NamedTuple):
+    """How to make headers of one field."""
+
+    get: Callable[[Any], Any]
+    schema: Schema
+    header: str
+    text: str
+
+
+class FieldToHeaders(PartTransform):
+    """Add headers with the values of fields: one for each element of an array, else one.
+
+    ``fields`` are paths such as ``a.b``. What is missing or null is refused, or passed over with
+    ``skip.missing.or.null=true``. Moved fields leave the value. A tombstone stays as it is.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
+        ConfigKey(
+            name="fields",
+            type="LIST",
+            importance="HIGH",
+            check=DISTINCT_SOME,
+            doc="The fields to read, as a.b.",
+        ),
+        ConfigKey(
+            name="headers",
+            type="LIST",
+            importance="HIGH",
+            check=DISTINCT_SOME,
+            doc="The headers for them, as many as there are fields.",
+        ),
+        OPERATION,
+        ConfigKey(
+            name="skip.missing.or.null",
+            type="BOOLEAN",
+            default=False,
+            doc="Whether what is missing or null is passed over; else it is refused.",
+        ),
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        paths = [parse_path(text, STRICT, "fields") for text in self.options["fields"]]
+        headers = items(self.options["headers"], STRICT, "headers")
+        if len(paths) != len(headers):
+            raise ConnectConfigError(
+                f"expected as many as fields, {len(paths)}, found {len(headers)}", path="headers"
+            )
+        self._edits: Final = Edits(zip(paths, headers, strict=True), "fields")
+        self._headers: Final = list(zip(paths, headers, strict=True))
+        self._moves: Final = self.options["operation"] == "move"
+        self._skips: Final[bool] = self.options["skip.missing.or.null"]
+
+    def apply(self, record: Any) -> Any:
+        """Return the record with headers of its key or value.
+
+        Raises:
+            ConnectDataError: a field is missing or null, and that is an error.
+        """
+        key = self.part == "key"
+        schema, value = (record.key_schema, record.key) if key else (record.value_schema, record.value)
+        if value is None:
+            return record
+        if schema is None:
+            value, headers = self.schemaless(value, record)
+        else:
+            plan = self.planned(schema)
+            schema = plan.schema
+            value, headers = plan.apply(value, record)
+        made = record.with_part("key" if key else "value", schema, value)
+        for header in headers:
+            made.headers.add_header(header)
+        return made
+
+    def schemaless(self, value: Any, record: Any) -> Any:
+        """Return the dict, perhaps without the fields, and the headers.
+
+        Raises:
+            ConnectDataError: it is no dict, or a field is missing or null, and that is an error.
+        """
+        del record
+        made, headers = require_map(value, _PURPOSE), []
+        for path, header in self._headers:
+            found = path.from_dict(value)
+            if found is None:
+                self._check_skipped(path.text)
+                check_absent(made, path)
+                continue
+            elements = found if isinstance(found, list | tuple) else (found,)
+            headers += [ConnectHeader(header, None, element) for element in elements]
+        if self._moves:
+            for path, _ in self._headers:
+                made = _without(made, path.steps)
+        return made, headers
+
+    def plan(self, schema: Schema) -> Plan:
+        """Say how headers are made of the structs of a schema; what it gives is the struct and the headers.
+
+        Raises:
+            ConnectDataError: it is no struct's, or has no such field, and that is an error.
+        """
+        if schema.type is not Type.STRUCT:
+            raise ConnectDataError(f"expected a struct for {_PURPOSE}, found {schema.type.value}")
+        edits = without_missing(self._edits, schema, "fields") if self._skips else self._edits
+        reads = [self._read(schema, path, header) for path, header in self._headers if path in edits.paths]
+        work = rewrite(schema, edits, lambda _field, _header: None, mode=STRICT) if self._moves else None
+
+        def apply(value: Any, _record: Any) -> tuple[Any, list[ConnectHeader]]:
+            struct = struct_of(schema, value, _PURPOSE)
+            headers: list[ConnectHeader] = []
+            for get, own, header, text in reads:
+                found = get(struct)
+                if found is None:
+                    self._check_skipped(text)
+                elif own.type is Type.ARRAY:
+                    headers += [ConnectHeader(header, own.value_schema, element) for element in found]
+                else:
+                    headers.append(ConnectHeader(header, own, found))
+            return (struct if work is None else work.apply(struct)), headers
+
+        return Plan(schema if work is None else work.schema, apply)
+
+    def _read(self, schema: Schema, path: FieldPath, header: str) -> _Read:
+        return _Read(path.getter(schema), path.field(schema).schema, header, path.text)
+
+    def _check_skipped(self, text: str) -> None:
+        if not self._skips:
+            raise ConnectDataError(
+                f"the field {text!r} is missing or null; skip.missing.or.null=true passes over it"
+            )
+
+
+def _without(value: dict[str, Any], steps: tuple[str, ...]) -> dict[str, Any]:
+    """Return a copy of a dict without a field in it."""
+    name, *rest = steps
+    if name not in value or (rest and value[name] is None):
+        return value
+    made = dict(value)
+    if rest:
+        made[name] = _without(require_map(made[name], _PURPOSE), tuple(rest))
+    else:
+        del made[name]
+    return made

@@ -1,0 +1,143 @@
+"""SetField: set a field to what an expression gives.
+
+transforms=total
+transforms.total.type=SetField$Value
+transforms.total.field=total
+transforms.total.expression=value.price * value.quantity
+transforms.total.field.type=int64
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey, StrictConfig
+from headerware.connect.data.logical import Timestamp
+from headerware.connect.data.schema import Field, Schema, Type
+from headerware.connect.data.struct import Struct, conformed
+from headerware.connect.errors import ConnectDataError
+from headerware.connect.expressions import CompiledExpression
+from headerware.connect.fields.markers import new_field
+from headerware.connect.fields.requirements import require_map
+from headerware.connect.fields.schemas import altered
+from headerware.connect.modes import STRICT
+from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.edits import struct_of
+from headerware.connect.transforms.headers_to_field import PRIMITIVES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.connect.modes import Mode
+
+_TIMESTAMP: Final = "timestamp"
+_TYPES: Final = {
+    "BOOL": "boolean",
+    "INT": "int64",
+    "DOUBLE": "float64",
+    "STRING": "string",
+    "BYTES": "bytes",
+    "TIMESTAMP": _TIMESTAMP,
+}
+"""The types of fields, by what expressions give."""
+
+
+_KINDS: Final = (*PRIMITIVES, _TIMESTAMP)
+
+
+def _refuse_kind(value: str | None) -> str | None:
+    return None if value is None or value in _KINDS else f"expected one of {', '.join(_KINDS)}"
+
+
+class SetField(PartTransform):
+    """Add a field, or replace the one of its name, with what an expression gives for the record.
+
+    In a value with a schema the field's type is ``field.type``, or what the expression gives where that is
+    known beforehand. It may be null unless its name ends with ``!``. A tombstone stays one.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
+        ConfigKey(
+            name="field", type="STRING", importance="HIGH", check=NOT_EMPTY_TEXT, doc="The field's name."
+        ),
+        ConfigKey(
+            name="expression",
+            type="STRING",
+            importance="HIGH",
+            check=NOT_EMPTY_TEXT,
+            doc="The expression that gives its value.",
+        ),
+        ConfigKey(
+            name="field.type",
+            type="STRING",
+            default=None,
+            check=Check(f"[{', '.join(_KINDS)}]", _refuse_kind),
+            doc="Its type, in a value with a schema.",
+        ),
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._field: Final = new_field(self.options["field"], STRICT, "field")
+        self._expression: Final = CompiledExpression(self.options["expression"])
+        kind = self.options["field.type"] or _TYPES.get(self._expression.result_type)
+        self._schema: Final = None if kind is None else self._field.marked(_schema(kind))
+
+    def schemaless(self, value: Any, record: Any) -> Any:
+        """Return the dict with the field.
+
+        Raises:
+            ConnectDataError: it is no dict, or the expression cannot be evaluated.
+        """
+        fields = require_map(value, "the field")
+        found = self._expression.evaluate(record)
+        if found is None and self._field.optional is False:
+            raise ConnectDataError(
+                f"expected a value for the required field {self._field.name!r}, found null"
+            )
+        return {**fields, self._field.name: found if self._schema is None else _fitting(self._schema, found)}
+
+    def plan(self, schema: Schema) -> Plan:
+        """Say what the structs of a schema become.
+
+        Raises:
+            ConnectDataError: it is no struct's, or the field's type is not known.
+        """
+        own, name = self._schema, self._field.name
+        if schema.type is not Type.STRUCT:
+            raise ConnectDataError(f"expected a struct for the field, found {schema.type.value}")
+        if own is None:
+            raise ConnectDataError(
+                f"the type of {name!r} depends on the record; in a value with a schema, field.type says it"
+            )
+        old = schema.by_name.get(name)
+        at = len(schema.fields) if old is None else old.index
+        fields = [*schema.fields]
+        fields[at : at + 1] = [Field(name, at, own)]
+        made = altered(schema, fields=tuple(fields), default=None)
+
+        def apply(value: Any, record: Any) -> Struct:
+            values = [*struct_of(schema, value, "the field").values]
+            values[at : at + 1] = [_fitting(own, self._expression.evaluate(record))]
+            return Struct.trusted(made, values)
+
+        return Plan(made, apply)
+
+
+def _schema(kind: str) -> Schema:
+    if kind == _TIMESTAMP:
+        return altered(Timestamp.SCHEMA, optional=True)
+    return Schema(PRIMITIVES[kind], optional=True)
+
+
+def _fitting(schema: Schema, value: Any) -> Any:
+    """Return what an expression gave, as a field's value, or refuse it."""
+    if isinstance(value, datetime) and value.microsecond % 1000:
+        raise ConnectDataError("the expression gives a point in time that is finer than a millisecond")
+    if schema.type in _FLOATS and type(value) is int and int(float(value)) != value:
+        raise ConnectDataError("the expression gives an integer that a floating-point number cannot hold")
+    return conformed(schema, value, "what the expression gives")
+
+
+_FLOATS: Final = frozenset({Type.FLOAT32, Type.FLOAT64})

@@ -1,0 +1,183 @@
+"""What an opened interceptor may offer beside its hooks: each service is a Protocol with one method.
+
+A session asks once, when it opens, which interceptors offer which services. Where nothing else is said, a
+service is called on the thread that calls the session, one call at a time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from headerware.core.hooks import HookResult
+    from headerware.core.record import Record, RecordMetadata
+
+TopicPartitionKey = tuple[str, int]
+"""A topic and a partition of it."""
+Service = TypeVar("Service")
+
+
+class HearsAcknowledgements(Protocol):
+    """Hears what became of each record that the application sent."""
+
+    def on_acknowledgement(
+        self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
+    ) -> object:
+        """Called once for each record, on the thread that polls the producer."""
+
+
+class HearsProcessed(Protocol):
+    """Hears which records the application has finished with."""
+
+    def on_processed(self, record: Record, error: BaseException | None) -> object:
+        """Called once for each record, with what went wrong with it."""
+
+
+class HearsCommits(Protocol):
+    """Hears which offsets were committed."""
+
+    def on_commit(self, offsets: Sequence[Any]) -> object:
+        """Called after each commit, on the thread that polls the consumer."""
+
+
+class Begins(Protocol):
+    """Knows what the client works at, such as one batch of a job."""
+
+    def begin(self, work: str) -> object:
+        """Called whenever the client turns to something else, before the first record of it."""
+
+
+class Polls(Protocol):
+    """Releases consumed records that it has held back, or refuses them, once their time has come."""
+
+    def poll(self, now_ms: int) -> Iterable[Record | Exception] | None:
+        """Called between records, on the thread that consumes, with the milliseconds since the epoch."""
+
+
+class Flushes(Protocol):
+    """Releases records that it holds back on the sending side."""
+
+    def flush(self) -> Iterable[Record | Exception] | None:
+        """Called when the application flushes its producer, on that thread."""
+
+
+class Revokes(Protocol):
+    """Keeps something for each partition."""
+
+    def revoke(self, partitions: list[TopicPartitionKey]) -> object:
+        """Called when partitions have gone to another consumer, to forget what belongs to them."""
+
+
+class FollowsPosition(Protocol):
+    """Knows how far a partition has been read."""
+
+    def reached(self, topic: str, partition: int, offset: int) -> object:
+        """Called for records that were read, but do not come through the chain."""
+
+
+class Seeks(Protocol):
+    """Needs earlier records, so that the one at an offset comes whole."""
+
+    def seek(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return where to begin so that the record delivered at an offset comes whole; None for there."""
+
+
+class HoldsOffset(Protocol):
+    """Makes one record of several, so that not every offset may be committed."""
+
+    def safe_offset(self, topic: str, partition: int, position: int) -> int:
+        """Return the largest offset up to a position from which a restart loses nothing."""
+
+
+class HoldsOffsets(Protocol):
+    """Knows which partitions have records that wait for others of their message."""
+
+    def safe_offsets(self) -> Mapping[TopicPartitionKey, int]:
+        """Return the first offset that waits, for each partition where one does."""
+
+
+class Waits(Protocol):
+    """Knows which records wait for others of their message."""
+
+    def waiting_offsets(self) -> Mapping[TopicPartitionKey, Sequence[int]]:
+        """Return the offsets of the records that wait, by partition."""
+
+
+class AddsBytes(Protocol):
+    """Makes records larger."""
+
+    def overhead_bytes(self, record: Record) -> int:
+        """Return an upper bound of what it adds to a record; called while sending, on any thread."""
+
+
+class Counts(Protocol):
+    """Counts more than the session does by itself."""
+
+    def stats(self) -> Mapping[str, int]:
+        """Return its counters by name; called on any thread."""
+
+
+class Closes(Protocol):
+    """Has something to close."""
+
+    def close(self) -> object:
+        """Called once, when the session is closed."""
+
+
+class Settles(Protocol):
+    """Sees each consumed record last, once no step has refused it.
+
+    There a step remembers what it has seen, so that a refused record leaves no trace, and gives the
+    application what no other step may see.
+    """
+
+    def settle(self, record: Record) -> HookResult:
+        """Return what a hook returns."""
+
+
+class SettlesBatches(Protocol):
+    """Does the same for many records at once, where that is cheaper."""
+
+    def settle_batch(self, records: Sequence[Record]) -> Sequence[Any]:
+        """Return one outcome for each record, in order."""
+
+
+_SERVICES: Final = (
+    Begins,
+    Polls,
+    Flushes,
+    Revokes,
+    FollowsPosition,
+    Seeks,
+    HoldsOffset,
+    HoldsOffsets,
+    Waits,
+    AddsBytes,
+    Counts,
+    Closes,
+    Settles,
+    SettlesBatches,
+)
+
+
+def _method(service: object) -> str:
+    return next(name for name in vars(service) if not name.startswith("_"))
+
+
+SERVICE_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        _method(service): tuple(inspect.signature(getattr(service, _method(service))).parameters)[1:]
+        for service in _SERVICES
+    }
+)
+"""The method of each service, with the arguments that it is called with."""
+
+
+def offered(opened: object, service: Callable[..., Service]) -> Service | None:
+    """Return an opened interceptor as the service that it offers, or None if it does not."""
+    found: Any = opened
+    return None if getattr(found, _method(service), None) is None else found

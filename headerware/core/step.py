@@ -1,0 +1,214 @@
+"""One interceptor at work in one session, and what its ``on_error`` makes of a failure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from headerware.core.errors import (
+    DeadLetterError,
+    HeaderwareError,
+    HeldBackError,
+    InterceptorError,
+    KeyringError,
+    raised_at,
+)
+from headerware.core.hooks import DROP
+from headerware.core.interrupts import pass_on_interrupt
+from headerware.core.services import Settles, SettlesBatches, offered
+from headerware.core.topics import TopicPatterns
+
+if TYPE_CHECKING:
+    from headerware.core.hooks import OnError
+    from headerware.core.record import Record
+
+Direction = Literal["send", "consume"]
+PublishDeadLetter = Callable[["Record", InterceptorError, "Step"], bool]
+"""Publishes the dead letter of ``(original, error, step)``.
+
+It raises if it cannot, and returns False for what is a dead letter already.
+"""
+Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
+"""What became of a record that does not go on: it is refused, or dropped."""
+
+_COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
+_log: Final = logging.getLogger("headerware")
+
+
+class Step:
+    """Hold one interceptor of one session: what it was configured as, and what it opened into.
+
+    Args:
+        position: where it stands in the chain, from the left.
+        name: what errors and statistics call it.
+        interceptor: the configured interceptor.
+        opened: the object with the hooks.
+        topics: where it works.
+        on_error: what happens to records that it fails on, resolved from its role.
+        settles: the step whose ``settle`` this one runs, and whose counters it shares.
+    """
+
+    __slots__ = (
+        "counts",
+        "interceptor",
+        "name",
+        "on_error",
+        "opened",
+        "position",
+        "settles",
+        "topics",
+        "warned",
+    )
+
+    def __init__(
+        self,
+        *,
+        position: float,
+        name: str,
+        interceptor: object,
+        opened: Any,
+        topics: TopicPatterns,
+        on_error: OnError,
+        settles: Step | None = None,
+    ) -> None:
+        self.position: Final = position
+        self.name: Final = name
+        self.interceptor: Final = interceptor
+        self.opened: Final = opened
+        self.topics: Final = topics
+        self.on_error: Final = on_error
+        self.settles: Final = settles is not None
+        self.counts: Final[dict[str, int]] = settles.counts if settles else dict.fromkeys(_COUNTS, 0)
+        self.warned: Final[set[str]] = set()
+
+    def hook(self, name: str) -> Callable[..., Any] | None:
+        """Return a hook of the opened object, or None."""
+        found: Callable[..., Any] | None = getattr(self.opened, name, None)
+        return found
+
+    def states(self, capability: str) -> bool:
+        """Return whether the interceptor states a capability, such as ``atomic``."""
+        return bool(getattr(self.interceptor, capability, False))
+
+    def settling(self, position: float) -> Step | None:
+        """Return the step that runs this one's ``settle`` at the end of consuming; None if it has none."""
+        one, many = offered(self.opened, Settles), offered(self.opened, SettlesBatches)
+        if one is None and many is None:
+            return None
+        return Step(
+            position=position,
+            name=self.name,
+            interceptor=self.interceptor,
+            opened=SimpleNamespace(
+                on_consume=one and one.settle, on_consume_batch=many and many.settle_batch
+            ),
+            topics=TopicPatterns(["*"]),  # a transform may have moved the record
+            on_error=self.on_error,
+            settles=self,
+        )
+
+    def takes_batches(self, direction: Direction) -> bool:
+        """Return whether it would rather have many records at once."""
+        return self.hook(f"on_{direction}_batch") is not None
+
+
+class Failures:
+    """Answer the failures of one direction of a session.
+
+    Args:
+        publish_dead_letter: publishes the dead letter of a refused record.
+    """
+
+    __slots__ = ("_publish_dead_letter",)
+
+    def __init__(self, publish_dead_letter: PublishDeadLetter) -> None:
+        self._publish_dead_letter = publish_dead_letter
+
+    def answer(self, step: Step, error: Exception, current: Record, original: Record) -> Refusal | None:
+        """Return what became of a record that a step failed on; None if it goes on as it was.
+
+        Args:
+            step: the step.
+            error: what its hook raised.
+            current: the last good record.
+            original: the record as it came in, for the dead letter.
+        """
+        refused = error_at(error, step, current)
+        if step.on_error == "skip":
+            self._note(step, "skipped", refused)
+            return None
+        return self._refused(step, refused, original)
+
+    def released(self, step: Step, error: Any) -> list[Refusal]:
+        """Answer an error among what a step releases; it belongs to no record that is at hand."""
+        if not isinstance(error, Exception):
+            error = InterceptorError(f"released a {type(error).__name__}; expected Records and errors only")
+        refused = error if isinstance(error, InterceptorError) else wrapped(error)
+        refused.step = refused.step or step.name
+        if step.on_error == "skip":
+            self._note(step, "skipped", refused)
+            return []
+        return [self._refused(step, refused)]
+
+    def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> Refusal:
+        if isinstance(error, HeldBackError):
+            step.counts["failed"] += 1
+            return error
+        if step.on_error == "drop":
+            self._note(step, "dropped", error)
+            return DROP
+        if step.on_error == "dead_letter" and original is not None:
+            try:
+                published = self._publish_dead_letter(original, error, step)
+            except Exception as unstored:  # noqa: BLE001 - any failure to publish holds the record back
+                pass_on_interrupt(unstored)
+                step.counts["failed"] += 1
+                return _not_stored(unstored, error).at(step.name, original)
+            if published:
+                self._note(step, "dead_lettered", error)
+                return DROP
+        step.counts["failed"] += 1
+        return error
+
+    def _note(self, step: Step, count: str, error: InterceptorError) -> None:
+        """Count what is passed over, and log it once per cause."""
+        step.counts[count] += 1
+        cause = type(error.__cause__ or error).__name__
+        if cause not in step.warned:
+            step.warned.add(cause)
+            _log.warning("%s (%s; further ones of this kind are only counted)", error, count)
+
+
+def wrapped(error: Exception) -> InterceptorError:
+    """Wrap what a hook raised; its text stays in the cause, for it may quote a payload."""
+    if isinstance(error, InterceptorError):
+        wrapper = error.again()
+    elif isinstance(error, KeyringError):
+        wrapper = HeldBackError(str(error))
+    elif isinstance(error, HeaderwareError):
+        wrapper = InterceptorError(str(error))
+    else:
+        wrapper = InterceptorError(f"raised {type(error).__name__}{raised_at(error)}; the cause says more")
+    wrapper.__cause__ = error
+    return wrapper.with_traceback(error.__traceback__)
+
+
+def error_at(error: Exception, step: Step, record: Record) -> InterceptorError:
+    """Return an error with its position; one that has a position of another record is made again."""
+    if isinstance(error, InterceptorError) and error.last_record is None:
+        return error.at(step.name, record)
+    return wrapped(error).at(step.name, record)
+
+
+def _not_stored(error: Exception, reason: InterceptorError) -> DeadLetterError:
+    # Only the texts of our own errors are known to quote no payload.
+    said = f": {error}" if isinstance(error, HeaderwareError) else "; the cause says more"
+    failure = DeadLetterError(
+        f"the dead letter could not be stored ({type(error).__name__}{said}), so the record stays where "
+        f"it is; it was refused because: {reason}"
+    )
+    failure.unfit = isinstance(error, DeadLetterError) and error.unfit
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,50 @@
+"""The interceptors that come with Headerware, and Headerware's own headers, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headerware.core.edge import OwnHeaders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INTERCEPTORS: Final[Mapping[str, str]] = {
+    "compact": "headerware.interceptors.compact:Compact",
+    "compress": "headerware.interceptors.compress:Compress",
+    "dedup": "headerware.interceptors.dedup:Dedup",
+    "schema": "headerware.interceptors.schema:Schema",
+    "serialize": "headerware.interceptors.serialize:Serialize",
+    "sign": "headerware.interceptors.sign:Sign",
+    "slice": "headerware.interceptors.slice:Slice",
+    "trace": "headerware.interceptors.trace:Trace",
+    "trail": "headerware.interceptors.trail:Trail",
+    "transforms": "headerware.interceptors.transforms:Transforms",
+}
+"""Each by the word that configuration uses for it."""
+
+HEADERS: Final = OwnHeaders(
+    lineage=frozenset({"hw.trail", "hw.owner", "hw.schema"}),
+    encodings={
+        "hw.compress": "compress",
+        "hw.encrypt": None,
+        "hw.slice": "slice",
+        "hw.claim": None,
+        "hw.ids": "compact",
+    },
+    compact_keys={  # spec/header-ids.md
+        "~A": None,
+        "~B": "hw.trail",
+        "~C": "hw.compress",
+        "~D": "hw.encrypt",
+        "~E": "hw.slice",
+        "~F": "hw.sig",
+        "~G": "hw.schema",
+        "~H": "hw.claim",
+        "~I": "hw.id",
+        "~J": "hw.expires",
+        "~K": "hw.owner",
+        "~L": "hw.admit",
+    },
+    compactor="compact",
+)

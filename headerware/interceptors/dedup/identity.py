@@ -1,0 +1,191 @@
+"""The identity of a record: header ``hw.id``, version 1, base64 of this layout (spec/dedup.md).
+
+    version   u8   1
+    kind      u8   1 or 2
+    source    16   kind 1: the producer, drawn at random; kind 2: the scope of the digest
+    mark           kind 1: sequence, u64; kind 2: digest, 16 bytes
+
+Integers are big-endian. Scope and digest are the first 16 bytes of SHA-256 over a text of their own and
+the parts, each behind its length as u32.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headerware.core.dead_letter import CONNECT, SPRING
+from headerware.core.errors import InterceptorError, WireFormatError
+from headerware.core.header_text import decode_text, encode_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headerware.core.headers import Pair
+    from headerware.core.record import Record
+
+HEADER: Final = "hw.id"
+SOURCE_BYTES: Final = 16
+_DIGEST_BYTES: Final = 16
+MARK_AT: Final = 2 + SOURCE_BYTES
+NUMBERED: Final = b"\x01\x01"
+DERIVED: Final = b"\x01\x02"
+_LENGTHS: Final = {NUMBERED: MARK_AT + 8, DERIVED: MARK_AT + _DIGEST_BYTES}
+"""How long an identity is, by its first two bytes."""
+
+_VERSION: Final = 1
+_SCOPE: Final = b"hw.id scope\x00"
+_CONTENT: Final = b"hw.id content\x00"
+_DEAD_LETTER: Final = b"hw.id letter\x00"
+_MAX_SEQUENCE: Final = 2**64 - 1
+_REASONS: Final = (CONNECT, SPRING)
+_ORIGINS: Final = frozenset(
+    [CONNECT + part for part in ("topic", "partition", "offset")]
+    + [f"{SPRING}original-{part}" for part in ("topic", "partition", "offset")]
+)
+
+pack_sequence: Final = struct.Struct(">Q").pack
+_pack_length: Final = struct.Struct(">I").pack
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The identity of a record, the same however often it is sent.
+
+    A record that carries one in ``record.local["dedup"]`` is sent with it. :meth:`numbered` and
+    :meth:`derived` make the two kinds.
+
+    Args:
+        source: 16 bytes: the producer, or the scope within which digests differ.
+        sequence: the record's number by that producer, 0 to 2**64 - 1; None if there is a digest.
+        digest: 16 bytes made from the record's content; None if there is a sequence.
+
+    Raises:
+        WireFormatError: a part of another length or range, both, or neither.
+    """
+
+    source: bytes
+    sequence: int | None = None
+    digest: bytes | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be encoded."""
+        if (self.sequence is None) == (self.digest is None):
+            raise WireFormatError("an identity has either a sequence or a digest")
+        if len(self.source) != SOURCE_BYTES:
+            raise WireFormatError(f"a source has {SOURCE_BYTES} bytes, not {len(self.source)}")
+        if self.digest is not None and len(self.digest) != _DIGEST_BYTES:
+            raise WireFormatError(f"a digest has {_DIGEST_BYTES} bytes, not {len(self.digest)}")
+        if self.sequence is not None and not 0 <= self.sequence <= _MAX_SEQUENCE:
+            raise WireFormatError("a sequence is 0 to 2**64 - 1")
+
+    @classmethod
+    def numbered(cls, producer: bytes, sequence: int) -> Identity:
+        """Make the identity of a producer's record.
+
+        Args:
+            producer: 16 bytes that no other producer has.
+            sequence: a number that the producer uses for this record only.
+
+        Raises:
+            WireFormatError: a part of another length or range.
+        """
+        return cls(producer, sequence=sequence)
+
+    @classmethod
+    def derived(cls, scope: Iterable[str], parts: Iterable[bytes]) -> Identity:
+        """Make an identity from the content of a record, the same wherever it is made.
+
+        Args:
+            scope: what sets these records apart from others that may have the same parts.
+            parts: what identifies the record within the scope, in order.
+        """
+        return cls(scope_of(scope), digest=content_digest(parts))
+
+    def encode(self) -> bytes:
+        """Return the header's value: 36 bytes of text with a sequence, 48 with a digest."""
+        if self.digest is not None:
+            return encode_text(DERIVED + self.source + self.digest)
+        assert self.sequence is not None  # noqa: S101 - it has one of the two
+        return encode_text(NUMBERED + self.source + pack_sequence(self.sequence))
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Identity:
+        """Read a header's value.
+
+        Raises:
+            WireFormatError: it is no identity of version 1.
+        """
+        layout = layout_of(value)
+        source, mark = layout[2:MARK_AT], layout[MARK_AT:]
+        if layout[:2] == DERIVED:
+            return cls(source, digest=mark)
+        return cls(source, sequence=int.from_bytes(mark))
+
+
+def layout_of(value: bytes | None) -> bytes:
+    """Return the layout that a header's value encodes, after a check of its version and length.
+
+    Raises:
+        WireFormatError: it is no identity of version 1.
+    """
+    layout = decode_text(value, HEADER)
+    if _LENGTHS.get(layout[:2]) != len(layout):
+        raise WireFormatError(_why_not(layout))
+    return layout
+
+
+def scope_of(texts: Iterable[str]) -> bytes:
+    """Return the digest of a scope."""
+    return _digest(_SCOPE, [text.encode() for text in texts])
+
+
+def content_digest(parts: Iterable[bytes]) -> bytes:
+    """Return the digest of what identifies a record within its scope."""
+    return _digest(_CONTENT, parts)
+
+
+def identity_of(record: Record) -> bytes:
+    """Return the identity of a record with ``hw.id``: its layout, and for a dead letter also its origin.
+
+    A dead letter is the record as it came, followed by headers with the reason. It must not count as a copy
+    of the record that was refused, neither in the dead-letter topic nor when it is put back. So a digest of
+    its topic and origin is part of its identity.
+
+    Raises:
+        InterceptorError: a header that is there more than once, or cannot be read.
+    """
+    headers = record.headers
+    indexes = [index for index, pair in enumerate(headers) if pair[0] == HEADER]
+    if len(indexes) != 1:
+        raise InterceptorError(f"expected one {HEADER} header, found {len(indexes)}")
+    try:
+        layout = layout_of(headers[indexes[0]][1])
+    except WireFormatError as error:
+        raise InterceptorError(f"its {HEADER} cannot be read: {error}") from error
+    reasons = [pair for pair in headers[indexes[0] + 1 :] if pair[0].startswith(_REASONS)]
+    return layout + _dead_letter_digest(record.topic, reasons) if reasons else layout
+
+
+def _dead_letter_digest(topic: str, reasons: Sequence[Pair]) -> bytes:
+    """Return what sets the dead letters of one record apart: their topic, and the position they come from."""
+    origin = [part for name, value in reasons if name in _ORIGINS for part in (name.encode(), value or b"")]
+    return _digest(_DEAD_LETTER, [topic.encode(), *origin])
+
+
+def _digest(domain: bytes, parts: Iterable[bytes]) -> bytes:
+    hashed = sha256(domain)
+    for part in parts:
+        hashed.update(_pack_length(len(part)) + part)
+    return hashed.digest()[:_DIGEST_BYTES]
+
+
+def _why_not(layout: bytes) -> str:
+    if layout[0] != _VERSION:
+        return f"expected version {_VERSION}, found {layout[0]}"
+    expected = _LENGTHS.get(layout[:2])
+    if expected is None:
+        return f"expected kind 1 or 2, found {layout[1] if len(layout) > 1 else 'nothing'}"
+    return f"expected {expected} bytes, found {len(layout)}"

@@ -1,0 +1,359 @@
+"""The interceptor ``dedup``: its options, identities given on send, and copies dropped on consume."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from weakref import WeakSet
+
+import msgspec
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import ConfigError, InterceptorError, WireFormatError
+from headerware.core.header_text import encode_text
+from headerware.core.headers import Headers
+from headerware.core.hooks import DROP, HookResult, Interceptor, Place, Role
+from headerware.core.options import path_unless
+from headerware.core.record import Record
+from headerware.interceptors.dedup.identity import (
+    DERIVED,
+    HEADER,
+    NUMBERED,
+    SOURCE_BYTES,
+    Identity,
+    content_digest,
+    identity_of,
+    layout_of,
+    pack_sequence,
+    scope_of,
+)
+from headerware.interceptors.dedup.windows import MemoryWindows, SqliteWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headerware.core.context import Context
+
+_LOCAL: Final = "dedup"
+"""Where a record carries an :class:`Identity` that it was given before it came to the chain."""
+_UNSETTLED: Final = "hw.unsettled-id"
+"""Where a record carries its identity until all steps have accepted it."""
+_MAX_TOPICS: Final = 1024
+_DAY_MS: Final = 86_400_000
+_new_headers: Final = tuple.__new__
+"""Make headers from pairs that are known to be right, without checking them again."""
+
+
+class Dedup(Interceptor, frozen=True, kw_only=True):
+    """Give each record an identity on send, and drop copies on consume.
+
+    A record is a copy if its identity has come before from another position. The same identity at the same
+    topic, partition and offset is a record read again, after a seek or a restart, and is delivered.
+
+    On send the identity is the one in ``record.local["dedup"]``; else, with ``id_from`` or ``id_from_key``,
+    a digest of what they name, the topic and ``producer``; else the session's random producer id with a
+    sequence. So a record that an application itself sends again is a second record, unless its identity comes
+    from its content. A copy that a mirror made byte for byte in another topic is a copy.
+
+    A record is remembered once all steps have accepted it: if one was refused, a copy of it and its dead
+    letter are delivered. A record that was delivered but not processed comes again only from its own
+    position, so commit offsets after processing, not before. A step that gives a record another ``local``
+    must keep what is in it.
+
+    Without ``sign`` to its right, whoever can write to a topic can use the identities of others' records.
+
+    Args:
+        id_from: names of headers that the application sets and that together identify a record, such as
+            ``ce_source`` and ``ce_id``. A record that lacks one is refused.
+        id_from_key: whether the key, too, is part of what identifies a record.
+        producer: a name that all instances of one logical producer share; it sets its digests apart from
+            those of others in the same topic.
+        window: how many identities of one producer are remembered in memory. A copy is recognised if fewer
+            records of its producer lie between it and the first.
+        max_identities: how many identities are remembered in all.
+        store: path of a SQLite file to remember identities in, across restarts and for all consumers of one
+            group on one machine. In a TOML file it is relative to that file. None is memory.
+        retain_ms: how long a store remembers an identity, in milliseconds.
+
+    Raises:
+        ConfigError: options that contradict one another.
+    """
+
+    type: ClassVar[str] = "dedup"
+    role: ClassVar[Role] = Role.TRANSFORM
+    place: ClassVar[Place | None] = Place.DEDUP
+    decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+
+    id_from: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
+    id_from_key: bool = False
+    producer: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    window: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    max_identities: Annotated[int, msgspec.Meta(ge=1)] = 1_000_000
+    store: Annotated[str, path_unless(lambda text: not text)] | None = None
+    retain_ms: Annotated[int, msgspec.Meta(ge=1)] = 7 * _DAY_MS
+
+    def __post_init__(self) -> None:
+        """Bring the options to one form, and refuse some that contradict one another."""
+        if self.store is not None:
+            msgspec.structs.force_setattr(self, "store", os.fspath(self.store) or None)
+        if self.producer is not None and not (self.id_from or self.id_from_key):
+            raise ConfigError(
+                "names the scope of identities from id_from or id_from_key, and neither is given; "
+                "producers of numbered records draw an id of their own",
+                path="producer",
+            )
+        if self.store is None and self.max_identities < 2 * self.window:
+            raise ConfigError(
+                f"is {self.max_identities}, less than twice the window ({self.window}), which one producer "
+                f"may take",
+                path="max_identities",
+            )
+
+    def open(self, context: Context) -> DedupStep:
+        """Return the hooks of one session; for a consumer the store is opened.
+
+        Raises:
+            ConfigError: a store that cannot be opened, or is a file of another kind.
+        """
+        return DedupStep(self, context)
+
+
+class DedupStep:
+    """The hooks of one session; sending is safe for several threads, consuming has one caller.
+
+    Args:
+        options: the interceptor.
+        context: the session's.
+        producer: the session's producer id, 16 bytes; None draws one at random.
+        sequence: the number of the session's first record.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_id_from",
+        "_next",
+        "_options",
+        "_prefix",
+        "_scopes",
+        "close",
+        "on_consume",
+        "settle",
+        "settle_batch",
+        "stats",
+    )
+
+    def __init__(
+        self, options: Dedup, context: Context, *, producer: bytes | None = None, sequence: int = 0
+    ) -> None:
+        self._options = options
+        self._prefix = NUMBERED + (producer or os.urandom(SOURCE_BYTES))
+        self._next = count(sequence).__next__
+        self._id_from = tuple((name, name.encode()) for name in options.id_from)
+        self._scopes: BoundedCache[str, bytes] = BoundedCache(_MAX_TOPICS, self._scope)
+        store = _store(options, context)
+        window = store or MemoryWindows(options.window, options.max_identities)
+        port = context.is_duplicate
+        reader = _Reader(port or window.is_duplicate, store, at_once=port is not None)
+        self.on_consume: Final = reader.on_consume
+        self.stats: Final = reader.stats
+        if port is None:
+            self.settle: Callable[[Record], Any] = reader.settle
+        if store is not None:  # in memory a batch costs as much as its records do
+            self.settle_batch: Callable[[Sequence[Record]], list[Any]] = reader.settle_batch
+            self.close: Callable[[], None] = store.close
+        _open_steps.add(self)
+
+    def on_send(self, record: Record) -> Record:
+        """Add the record's identity.
+
+        Raises:
+            InterceptorError: a header or key is missing that the identity is made from.
+        """
+        if record.local is not None and _LOCAL in record.local:
+            value = _given(record.local[_LOCAL])
+        elif self._id_from or self._options.id_from_key:
+            value = self._derived(record)
+        else:
+            value = encode_text(self._prefix + pack_sequence(self._next()))
+        return record.with_headers(_new_headers(Headers, (*record.headers, (HEADER, value))))
+
+    def renew_producer(self) -> None:
+        """Draw another producer id, as after a fork, so that no sequence is used twice."""
+        self._prefix = NUMBERED + os.urandom(SOURCE_BYTES)
+
+    def _derived(self, record: Record) -> bytes:
+        parts: list[bytes] = []
+        for name, encoded in self._id_from:
+            value = record.headers.last(name)
+            if not value:
+                raise InterceptorError(
+                    f"expected a header {name!r} with a value to make the identity from (id_from), found none"
+                )
+            parts += (encoded, value)
+        if self._options.id_from_key:
+            if not record.key:
+                raise InterceptorError("expected a key to make the identity from (id_from_key), found none")
+            parts.append(record.key)
+        return encode_text(DERIVED + self._scopes[record.topic] + content_digest(parts))
+
+    def _scope(self, topic: str) -> bytes:
+        # The topic is part of it: one order in two topics is two records.
+        return scope_of((self._options.producer or "", topic))
+
+
+class _Unsettled(msgspec.Struct, frozen=True, gc=False):
+    """A record that not all steps have accepted yet."""
+
+    reader: _Reader
+    identity: bytes
+    record: Record
+    """As it came to this step, for its position."""
+
+
+class _Reader:
+    """Take identities off consumed records, and drop copies; for one caller at a time.
+
+    Args:
+        is_duplicate: remembers a record by its identity, and returns whether it has come before from another
+            position.
+        store: takes whole batches at once; None if batches are no cheaper.
+        at_once: whether records are remembered as they come, not when all steps have accepted them.
+    """
+
+    __slots__ = ("_at_once", "_duplicates", "_is_duplicate", "_store", "_without_id")
+
+    def __init__(
+        self,
+        is_duplicate: Callable[[bytes, Record], bool],
+        store: SqliteWindow | None,
+        *,
+        at_once: bool = False,
+    ) -> None:
+        self._is_duplicate = is_duplicate
+        self._at_once = at_once
+        self._store = store
+        self._duplicates = self._without_id = 0
+
+    def on_consume(self, record: Record) -> HookResult:
+        """Take the identity off, and keep it for :meth:`settle`.
+
+        Raises:
+            InterceptorError: more than one ``hw.id``, or one that cannot be read.
+        """
+        headers = record.headers
+        kept = [pair for pair in headers if pair[0] != HEADER]
+        found = len(headers) - len(kept)
+        if not found:
+            self._without_id += 1
+            return record
+        name, value = headers[-1]
+        try:
+            # Nearly always it is the last header, where the sending step put it.
+            identity = layout_of(value) if name == HEADER and found == 1 else identity_of(record)
+        except WireFormatError:
+            identity = identity_of(record)  # raises the error with its reason
+        local = record.local
+        if self._at_once:
+            if self._is_duplicate(identity, record):
+                self._duplicates += 1
+                return DROP
+        else:
+            unsettled = _Unsettled(self, identity, record)
+            local = {_UNSETTLED: unsettled} if local is None else {**local, _UNSETTLED: unsettled}
+        return Record(
+            record.topic,
+            record.value,
+            record.key,
+            _new_headers(Headers, kept),
+            record.partition,
+            record.timestamp_ms,
+            record.timestamp_type,
+            record.offset,
+            record.leader_epoch,
+            local,
+        )
+
+    def settle(self, record: Record) -> HookResult:
+        """Remember a record that all steps have accepted, or drop it if it is a copy."""
+        unsettled = self._unsettled(record)
+        if unsettled is None:
+            return record
+        if self._is_duplicate(unsettled.identity, unsettled.record):
+            self._duplicates += 1
+            return DROP
+        return _settled(record)
+
+    def settle_batch(self, records: Sequence[Record]) -> list[HookResult]:
+        """Do the same for many records in one transaction of the store."""
+        assert self._store is not None  # noqa: S101 - batches come only if there is one
+        outcomes: list[HookResult] = list(records)
+        found = [
+            (index, unsettled)
+            for index, record in enumerate(records)
+            if (unsettled := self._unsettled(record)) is not None
+        ]
+        wanted = [(unsettled.identity, unsettled.record) for _, unsettled in found]
+        for (index, _), is_duplicate in zip(found, self._store.are_duplicates(wanted), strict=True):
+            self._duplicates += is_duplicate
+            outcomes[index] = DROP if is_duplicate else _settled(records[index])
+        return outcomes
+
+    def _unsettled(self, record: Record) -> _Unsettled | None:
+        local = record.local
+        unsettled: _Unsettled | None = None if local is None else local.get(_UNSETTLED)
+        return None if unsettled is None or unsettled.reader is not self else unsettled
+
+    def stats(self) -> dict[str, int]:
+        """Count the copies that were dropped, the records without an identity, and the store's failures."""
+        counts = {"duplicates": self._duplicates, "without_id": self._without_id}
+        return counts if self._store is None else {**counts, "store_failures": self._store.failures}
+
+
+def _settled(record: Record) -> Record:
+    # Empty rather than None, for the session gives a record without any the state of its predecessor.
+    rest = {name: state for name, state in (record.local or {}).items() if name != _UNSETTLED}
+    return Record(
+        record.topic,
+        record.value,
+        record.key,
+        record.headers,
+        record.partition,
+        record.timestamp_ms,
+        record.timestamp_type,
+        record.offset,
+        record.leader_epoch,
+        rest,
+    )
+
+
+def _given(identity: object) -> bytes:
+    if not isinstance(identity, Identity):
+        raise InterceptorError(
+            f'expected an Identity in record.local["{_LOCAL}"], found {type(identity).__name__}'
+        )
+    return identity.encode()
+
+
+def _store(options: Dedup, context: Context) -> SqliteWindow | None:
+    """Open the store, if there is one and this session itself has to remember."""
+    if options.store is None or context.side == "producer" or context.is_duplicate is not None:
+        return None
+    return SqliteWindow(
+        options.store,
+        group=context.group_id or "",
+        retain_ms=options.retain_ms,
+        max_identities=options.max_identities,
+        now_ms=context.now_ms,
+    )
+
+
+_open_steps: WeakSet[DedupStep] = WeakSet()
+
+
+def _renew_producers() -> None:
+    for step in tuple(_open_steps):
+        step.renew_producer()
+
+
+os.register_at_fork(after_in_child=_renew_producers)

@@ -1,0 +1,341 @@
+"""The identities that were seen, and the position where each stood first: in memory, or in a SQLite file.
+
+The same identity at the same position (topic, partition and offset) is a record read again, as after a seek
+or a restart; at any other position it is a copy. A record without an offset is never a record read again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections import OrderedDict
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headerware.core.errors import ConfigError
+from headerware.core.sqlite_schema import foreign_parts
+from headerware.interceptors.dedup.identity import MARK_AT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headerware.core.record import Record
+
+MAX_PRODUCERS: Final = 10_000
+
+_Generations = list[dict[bytes, int]]
+"""Two dicts from marks to positions: what came lately, and what came before that."""
+
+
+class MemoryWindows:
+    """Remember identities in memory: a bounded number of each source, and in all.
+
+    A source is a producer, or the scope of digests. Each has a window of its own, so that none pushes out
+    another's; the one that was not heard of for longest goes first, as a whole. A copy of a record that has
+    left its window passes. Not safe for use by several threads at once.
+
+    Args:
+        window: how many identities of one source are remembered at least; it is at most twice as many.
+        max_identities: how many are remembered in all.
+    """
+
+    __slots__ = ("_generations", "_held", "_latest", "_max_identities", "_sources", "_window")
+
+    def __init__(self, window: int, max_identities: int) -> None:
+        self._window = window
+        self._max_identities = max_identities
+        self._sources: OrderedDict[bytes, _Generations] = OrderedDict()
+        self._held = 0
+        self._latest = b""
+        self._generations: _Generations = [{}, {}]
+
+    def __len__(self) -> int:
+        """Count the identities that are remembered."""
+        return self._held
+
+    def is_duplicate(self, identity: bytes, record: Record) -> bool:
+        """Remember a record, or return True if it has come before from another position."""
+        source = identity[:MARK_AT]
+        recent, earlier = self._generations if source == self._latest else self._switch_to(source)
+        mark = identity[MARK_AT:]
+        offset = record.offset
+        # A position is kept as its hash: if two have the same one, a copy passes, and nothing is lost.
+        position = hash((record.topic, record.partition, offset))
+        seen = recent.get(mark)
+        if seen is None:
+            seen = earlier.get(mark)
+            if seen is None:
+                recent[mark] = position
+                self._held += 1
+                if len(recent) >= self._window or self._held > self._max_identities:
+                    self._make_room()
+                return False
+        return seen != position or offset is None
+
+    def _switch_to(self, source: bytes) -> _Generations:
+        sources = self._sources
+        generations = sources.get(source)
+        if generations is None:
+            generations = sources[source] = [{}, {}]
+            if len(sources) > MAX_PRODUCERS:
+                self._forget_oldest()
+        else:
+            sources.move_to_end(source)
+        self._latest, self._generations = source, generations
+        return generations
+
+    def _make_room(self) -> None:
+        # Generations rather than one queue: dropping the oldest of a dict one by one takes ever longer.
+        recent, earlier = self._generations
+        if len(recent) >= self._window:
+            self._held -= len(earlier)
+            self._generations[:] = {}, recent
+        while self._held > self._max_identities and len(self._sources) > 1:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, forgotten = self._sources.popitem(last=False)
+        self._held -= sum(map(len, forgotten))
+
+
+_log: Final = logging.getLogger("headerware.interceptors.dedup")
+
+_SCHEMA_VERSION: Final = 1
+_APPLICATION_ID: Final = 0x68776474  # "hwdt"
+_WAIT_S: Final = 5.0
+"""How long to wait for other writers; each holds the file for milliseconds."""
+_BUSY_TIMEOUT_S: Final = 0.02
+"""How long SQLite waits by itself: it tries ever less often, and would starve among busy writers."""
+_PAUSE_MS: Final = 1_000
+"""How long a store that has failed is not asked, so that not every record waits for it."""
+_PRUNE_EVERY: Final = 64
+_POSITION_BYTES: Final = 8
+_KEY_BYTES: Final = 16
+
+_CREATE: Final = """
+CREATE TABLE seen (
+    number INTEGER PRIMARY KEY, identity BLOB NOT NULL UNIQUE, place BLOB NOT NULL, seen_ms INTEGER NOT NULL
+)
+"""
+_REMEMBER: Final = "INSERT OR IGNORE INTO seen (identity, place, seen_ms) VALUES (?, ?, ?)"
+_RECALL: Final = """
+SELECT CASE WHEN typeof(place) = 'blob' AND length(place) = ? THEN place END FROM seen WHERE identity = ?
+"""
+# Only the oldest rows are ever deleted, so that the newest number says how many rows there are. If clocks
+# disagree it says too many, and a little more is forgotten.
+_PRUNE: Final = """
+DELETE FROM seen WHERE number IN (SELECT number FROM seen ORDER BY number LIMIT ?)
+AND (seen_ms < ? OR number <= (SELECT max(number) FROM seen) - ?)
+"""
+
+
+class SqliteWindow:
+    """Remember identities in a SQLite file, which the processes of a machine share and a restart keeps.
+
+    A record is remembered, and that is committed, before it is delivered. A process that is killed in between
+    reads it again from the same position, which is no copy; so no kill loses a record. While the file cannot
+    be read or written, records are delivered and counted. Not safe for use by several threads at once, and
+    not to be carried over a fork.
+
+    Args:
+        path: the file, which is made if there is none.
+        group: the consumer group; each remembers on its own.
+        retain_ms: how long an identity is remembered, in milliseconds.
+        max_identities: how many are remembered, for all groups together.
+        now_ms: the clock, in milliseconds since the epoch.
+
+    Raises:
+        ConfigError: the file cannot be made, opened or written, or is of another kind.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_group",
+        "_max_identities",
+        "_now_ms",
+        "_path",
+        "_resume_ms",
+        "_retain_ms",
+        "_schema_version",
+        "_unpruned",
+        "_warned",
+        "failures",
+    )
+
+    def __init__(
+        self, path: str, *, group: str, retain_ms: int, max_identities: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._path = path
+        self._group = sha256(group.encode()).digest()
+        self._retain_ms = retain_ms
+        self._max_identities = max_identities
+        self._now_ms = now_ms
+        self._unpruned = self._resume_ms = 0
+        self._warned = False
+        self.failures: int = 0
+        self._connection = _open(path)
+        self._schema_version = -1
+
+    def is_duplicate(self, identity: bytes, record: Record) -> bool:
+        """Remember a record, or return True if it has come before from another position."""
+        return self.are_duplicates([(identity, record)])[0]
+
+    def are_duplicates(self, wanted: Sequence[tuple[bytes, Record]]) -> list[bool]:
+        """Do the same for several identities and records, in order, in one transaction."""
+        now = self._now_ms()
+        if not wanted or now < self._resume_ms <= now + _PAUSE_MS:
+            return [False] * len(wanted)
+        try:
+            return self._recall(wanted, now)
+        except sqlite3.Error as error:
+            self._failed(error, now)
+            return [False] * len(wanted)
+
+    def close(self) -> None:
+        """Close the file; calling it again does nothing."""
+        self._connection.close()
+
+    def _recall(self, wanted: Sequence[tuple[bytes, Record]], now: int) -> list[bool]:
+        connection, group = self._connection, self._group
+        _begin(connection)
+        try:
+            self._require_own_schema()
+            found = []
+            for identity, record in wanted:
+                key = sha256(group + identity).digest()[:_KEY_BYTES]
+                position = _position_digest(record)
+                if connection.execute(_REMEMBER, (key, position, now)).rowcount:
+                    found.append(False)
+                    self._unpruned += 1
+                else:
+                    [before] = connection.execute(_RECALL, (_POSITION_BYTES, key)).fetchone() or [None]
+                    if before is None:  # we did not write it; no record is dropped for it
+                        raise sqlite3.DatabaseError("it holds rows that are none of ours")  # noqa: TRY301
+                    found.append(before != position or record.offset is None)
+            self._prune(now)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # some failures have ended it already
+                connection.execute("ROLLBACK")
+            raise
+        return found
+
+    def _require_own_schema(self) -> None:
+        """Refuse tables that somebody has changed since they were last checked."""
+        version = _schema_version(self._connection)
+        if version == self._schema_version:
+            return
+        if parts := foreign_parts(self._connection, _CREATE):
+            raise sqlite3.DatabaseError(f"it was changed by others: {', '.join(parts)}")
+        self._schema_version = version
+
+    def _prune(self, now: int) -> None:
+        """Forget the oldest: at most twice as many as have come, so that no single call takes long."""
+        if self._unpruned >= _PRUNE_EVERY:
+            bounds = (2 * self._unpruned, now - self._retain_ms, self._max_identities)
+            self._connection.execute(_PRUNE, bounds)
+            self._unpruned = 0
+
+    def _failed(self, error: sqlite3.Error, now: int) -> None:
+        self.failures += 1
+        self._resume_ms = now + _PAUSE_MS
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "dedup store %s: %s; records are delivered, copies among them too (further failures are only "
+                "counted)",
+                self._path,
+                error,
+            )
+
+
+def _position_digest(record: Record) -> bytes:
+    where = f"{record.partition}@{record.offset} {record.topic}".encode()
+    return blake2b(where, digest_size=_POSITION_BYTES).digest()
+
+
+def _open(path: str) -> sqlite3.Connection:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return _connect(path)
+        except sqlite3.Error as error:
+            # SQLite does not wait where several processes make the same file.
+            if _is_busy(error) and time.monotonic() < deadline:
+                time.sleep(0.01)
+                continue
+            folder = Path(path).absolute().parent
+            reason = str(error) if folder.is_dir() else f"there is no folder {str(folder)!r}; make it first"
+            raise ConfigError(f"cannot open {path!r}: {reason}", path="store") from error
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Take the write lock, so that what is looked up is still true when it is written."""
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() >= deadline:
+                raise
+        else:
+            return
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    # The session has one caller at a time, but that need not be the thread that opened it.
+    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")  # the file may be anybody's
+        _begin(connection)
+        _check_kind(connection, path)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # A kill loses nothing that was committed; after a power cut copies may pass.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        _require_undamaged(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA schema_version").fetchone()[0]
+    return version
+
+
+def _require_undamaged(connection: sqlite3.Connection, path: str) -> None:
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise ConfigError(f"{path!r} is damaged: {found}; move it away, and a new one is made", path="store")
+
+
+def _check_kind(connection: sqlite3.Connection, path: str) -> None:
+    """Make the table in a file that is new, and refuse a file of another kind."""
+    kind, version = (
+        connection.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")
+    )
+    if kind == _APPLICATION_ID and version != _SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path!r} has version {version}, but this Headerware reads {_SCHEMA_VERSION}", path="store"
+        )
+    if kind != _APPLICATION_ID:
+        if kind or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+            raise ConfigError(f"{path!r} is a SQLite file, but no store of identities", path="store")
+        connection.execute(_CREATE)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+    if parts := foreign_parts(connection, _CREATE):
+        raise ConfigError(
+            f"{path!r} has other tables, triggers or views than a store of identities ({', '.join(parts)}); "
+            f"somebody changed it: move it away, and a new one is made",
+            path="store",
+        )
+    # Also if it is set already: only writing shows whether the file can be written.
+    connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")

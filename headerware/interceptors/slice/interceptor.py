@@ -1,0 +1,275 @@
+"""The interceptor ``slice``: its options, and the splitting of large records on send.
+
+Not for compacted topics: slices of one message share its key, so compaction would leave only the last.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+from msgspec import Meta
+
+from headerware.core.errors import ConfigError, InterceptorError
+from headerware.core.headers import EMPTY, Headers, Pair
+from headerware.core.hooks import FanOut, Interceptor, Place, Role
+from headerware.interceptors.slice.header import HEADER, HEADER_BYTES, ID_BYTES, MAX_SLICES, SliceHeader
+from headerware.interceptors.slice.reassembly import Reassembler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headerware.core.context import Context
+    from headerware.core.record import Record
+
+_DEFAULT_MAX_BYTES: Final = 900_000
+
+# A record batch with one record: 61 bytes of batch header; then, as the longest varints that they can be,
+# length, timestamp delta, offset delta, the lengths of key and value and the count of headers; and the
+# attributes.
+_FRAME_BYTES: Final = 61 + 5 + 10 + 5 + 5 + 5 + 5 + 1
+_HEADER_FRAME_BYTES: Final = 10
+_SLICE_HEADER_BYTES: Final = _HEADER_FRAME_BYTES + len(HEADER) + HEADER_BYTES
+_UTF8_MAX_BYTES: Final = 4
+
+
+class Slice(Interceptor, frozen=True, kw_only=True):
+    """Split large messages into slices on send, and reassemble them on consume.
+
+    Slices of different partitions never mix. A message whose slices contradict one another is refused at
+    once; one that stays incomplete is given up, with a ``ReassemblyError`` from ``poll``. A message that
+    comes twice is delivered twice, as any record is: ``dedup`` drops copies.
+
+    Args:
+        max_bytes: the size in bytes above which a record is split, and the largest slice: the record on the
+            wire, with key, headers and framing, and with what the steps to the right add, which may be up
+            to half of it. None is 900,000, or the client's largest message where that is less.
+        max_message_bytes: the largest message that is split or reassembled, in bytes.
+        max_pending_bytes: how many bytes incomplete messages may hold together.
+        max_pending_messages: how many messages may be incomplete at a time; the oldest is given up for a
+            newer one.
+        expire_ms: how long an incomplete message waits for its next slice, in milliseconds.
+        max_gap: how many offsets an incomplete message waits for its next slice.
+
+    Raises:
+        ConfigError: ``max_pending_bytes`` is smaller than ``max_message_bytes``; on opening, ``max_bytes``
+            is larger than what the client takes.
+    """
+
+    type: ClassVar[str] = "slice"
+    role: ClassVar[Role] = Role.TRANSFORM
+    place: ClassVar[Place | None] = Place.SLICE
+    decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    atomic: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
+
+    max_bytes: Annotated[int, Meta(ge=1_000, le=1_000_000_000)] | None = None
+    max_message_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
+    max_pending_bytes: Annotated[int, Meta(ge=1)] = 512 * 1024 * 1024
+    max_pending_messages: Annotated[int, Meta(ge=1)] = 1_000
+    expire_ms: Annotated[int, Meta(ge=1)] = 300_000
+    max_gap: Annotated[int, Meta(ge=1)] = 20_000
+
+    def __post_init__(self) -> None:
+        """Refuse options that contradict one another."""
+        if self.max_pending_bytes < self.max_message_bytes:
+            raise ConfigError(
+                f"is {self.max_pending_bytes}, less than max_message_bytes ({self.max_message_bytes}), so "
+                f"that the largest message could never be reassembled",
+                path="max_pending_bytes",
+            )
+
+    def open(self, context: Context) -> SliceStep:
+        """Return the hooks of one session.
+
+        Raises:
+            ConfigError: ``max_bytes`` is larger than what the client takes.
+        """
+        splitter = Splitter(self, _limit(self.max_bytes, context), context)
+        return SliceStep(splitter, Reassembler(self, context))
+
+
+class SliceStep:
+    """The hooks of one session; its two directions share nothing but the statistics."""
+
+    __slots__ = (
+        "_reassembler",
+        "_splitter",
+        "close",
+        "on_consume",
+        "on_send",
+        "poll",
+        "reached",
+        "revoke",
+        "safe_offset",
+        "safe_offsets",
+        "seek",
+        "waiting_offsets",
+    )
+
+    def __init__(self, splitter: Splitter, reassembler: Reassembler) -> None:
+        self._splitter = splitter
+        self._reassembler = reassembler
+        self.on_send: Final = splitter.on_send
+        self.on_consume: Final = reassembler.on_consume
+        self.poll: Final = reassembler.poll
+        self.revoke: Final = reassembler.revoke
+        self.seek: Final = reassembler.seek
+        self.safe_offset: Final = reassembler.safe_offset
+        self.safe_offsets: Final = reassembler.safe_offsets
+        self.waiting_offsets: Final = reassembler.waiting_offsets
+        self.reached: Final = reassembler.reached
+        self.close: Final = reassembler.close
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters of both directions."""
+        return {**self._splitter.stats(), **self._reassembler.stats()}
+
+
+class Splitter:
+    """Split what does not fit into one record; safe for several threads at once.
+
+    Args:
+        options: the interceptor.
+        max_bytes: the largest record on the wire.
+        context: the session's; it picks partitions, and knows what the steps to the right add.
+    """
+
+    __slots__ = (
+        "_context",
+        "_fits_bytes",
+        "_lock",
+        "_max_bytes",
+        "_max_message_bytes",
+        "_sliced",
+        "_slices",
+    )
+
+    def __init__(self, options: Slice, max_bytes: int, context: Context) -> None:
+        self._max_bytes = max_bytes
+        self._max_message_bytes = options.max_message_bytes
+        self._context = context
+        self._lock = Lock()
+        self._sliced = 0
+        self._slices = 0
+        # A record up to this size takes less than half of the limit, and the steps to the right may take the
+        # other half. In on_send a character of a name counts as one byte, but it can take four.
+        self._fits_bytes = (max_bytes // 2 - _FRAME_BYTES) // _UTF8_MAX_BYTES
+
+    def on_send(self, record: Record) -> Record | FanOut:
+        """Return the record itself if it fits, or else its slices.
+
+        Raises:
+            InterceptorError: the value is larger than ``max_message_bytes``, or key and headers leave no
+                room for a value.
+        """
+        try:
+            headers = record.headers
+            size = len(record.value) + 10 * len(headers)
+            for name, value in headers:
+                size += len(name) + len(value)  # type: ignore[arg-type]  # null raises TypeError
+            key = record.key
+            if key:
+                size += len(key)
+            if size <= self._fits_bytes:
+                return record
+        except TypeError:  # faster than asking each value whether it is null
+            if record.value is None:
+                return record
+        return self._split_if_large(record)
+
+    def stats(self) -> dict[str, int]:
+        """Count the messages that were split, and their slices."""
+        return {"sliced": self._sliced, "slices": self._slices}
+
+    def _split_if_large(self, record: Record) -> Record | FanOut:
+        frame = _frame_bytes(record.key, record.headers)
+        if frame + len(record.value) <= self._max_bytes - self._context.overhead_bytes(record):
+            return record
+        # A slice is never split again; it comes here as the dead letter of a message that was refused.
+        return record if record.headers.all(HEADER) else self._split(record, frame)
+
+    def _split(self, record: Record, frame: int) -> FanOut:
+        total = len(record.value)
+        first = frame + _SLICE_HEADER_BYTES
+        beside = self._context.overhead_bytes(
+            record.with_headers(record.headers.append((HEADER, bytes(HEADER_BYTES))))
+        )
+        room = self._max_bytes - first - beside
+        count = self._count(total, room, first, beside)
+        later = _frame_bytes(record.key, EMPTY) + _SLICE_HEADER_BYTES
+        with self._lock:
+            self._sliced += 1
+            self._slices += count
+        whole = SliceHeader(os.urandom(ID_BYTES), 0, count, total, room)
+        pieces = _Pieces(self._with_partition(record), whole)
+        return FanOut(count, pieces.split, size_bytes=total + first + (count - 1) * later + count * beside)
+
+    def _count(self, total: int, room: int, frame: int, beside: int) -> int:
+        if total > self._max_message_bytes:
+            raise InterceptorError(
+                f"the value has {total} bytes; max_message_bytes is {self._max_message_bytes}"
+            )
+        taken = f"key, headers and framing take {frame} bytes and the steps to the right {beside}"
+        if room < 1:
+            raise InterceptorError(
+                f"{taken}, which leaves no room for a value: max_bytes is {self._max_bytes}"
+            )
+        count = -(-total // room)
+        if count > MAX_SLICES:
+            raise InterceptorError(
+                f"{taken}, so that {total} bytes would need {count} slices of {room}; "
+                f"at most {MAX_SLICES} are permitted (max_bytes is {self._max_bytes})"
+            )
+        return count
+
+    def _with_partition(self, record: Record) -> Record:
+        """Choose one partition for all slices, unless the key decides it."""
+        if record.partition is not None:
+            return record
+        partition = self._context.pick_partition(record)
+        return record if partition is None else record.replace(partition=partition)
+
+
+class _Pieces:
+    """A message and how it is split; each pass over it splits it again."""
+
+    __slots__ = ("_record", "_whole")
+
+    def __init__(self, record: Record, whole: SliceHeader) -> None:
+        self._record = record
+        self._whole = whole
+
+    def split(self) -> Iterator[Record]:
+        """Make the slices one at a time, so that only one copy is in memory."""
+        record, whole = self._record, self._whole
+        headers: Iterable[Pair] = record.headers
+        step = whole.slice_bytes
+        for index in range(whole.count):
+            header = SliceHeader(whole.message_id, index, whole.count, whole.total_bytes, step)
+            piece: Any = record.value[index * step : (index + 1) * step]
+            yield record.with_value(piece, Headers.trusted((*headers, (HEADER, header.encode()))))
+            headers = ()
+
+
+def _limit(max_bytes: int | None, context: Context) -> int:
+    """Return the size above which records are split; the client must take messages of that size."""
+    client = None if context.side == "consumer" else context.max_message_bytes
+    if client is None:
+        return _DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
+    if max_bytes is not None and max_bytes > client:
+        raise ConfigError(
+            f"is {max_bytes}, more than the client's message.max.bytes ({client}), so that slices would be "
+            f"refused as too large",
+            path="max_bytes",
+        )
+    return min(_DEFAULT_MAX_BYTES, client) if max_bytes is None else max_bytes
+
+
+def _frame_bytes(key: bytes | None, headers: Headers) -> int:
+    """Return an upper bound of what a record takes on the wire beside its value."""
+    size = _FRAME_BYTES + len(key or b"")
+    for name, value in headers:
+        size += _HEADER_FRAME_BYTES + len(name.encode()) + len(value or b"")
+    return size

@@ -1,0 +1,513 @@
+"""Reassemble slices into messages: the consuming side of ``slice``, for one caller at a time.
+
+A message belongs to one partition and to one signer. Slices with the same id from elsewhere, from another
+signer or without a signature belong to another message, so that a foreign slice neither gets into a message
+nor takes it along when it is refused.
+
+A slice is checked before anything of it is kept. If it is wrong, its message is given up as a whole, and
+slices of it that still come are thrown away and counted (``late``). A message that is given up for lack of
+time, room or neighbours surfaces through ``poll`` as a ReassemblyError at its first slice, and the safe
+offset stays before that slice until then. Two kinds are only counted: messages whose first slice was never
+seen (``orphans``, after a start in mid-message), and stray repeats of a message that was delivered
+(``duplicates``, from a producer that sends again).
+
+Nothing is allocated from what a header states: memory grows with the bytes that came.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+from io import BytesIO
+from math import inf
+from typing import TYPE_CHECKING, Final, cast
+
+from headerware.core.errors import ReassemblyError, WireFormatError
+from headerware.core.record import Record
+from headerware.interceptors.slice.header import HEADER, SliceHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headerware.core.context import Context
+    from headerware.interceptors.slice.interceptor import Slice
+
+MAX_CLOSED: Final = 10_000
+"""How many messages are remembered as delivered or given up."""
+MAX_SPANS: Final = 10_000
+"""How many delivered messages of a partition are remembered by where they began and ended."""
+
+# Upper bounds of what the parts of a pending message take in memory, beside their bytes.
+_MESSAGE_BYTES: Final = 1_500
+_EARLY_BYTES: Final = 200
+_HEADER_BYTES: Final = 200
+_OFFSET_BYTES: Final = 16
+
+_COUNTS: Final[tuple[str, ...]] = ("glued", "duplicates", "orphans", "late", "expired", "evicted")
+_log: Final = logging.getLogger("headerware")
+
+_TopicPartition = tuple[str, int | None]
+_MessageKey = tuple[str, int | None, bytes, tuple[str, bytes] | None]
+"""A topic, a partition, a message id, and the signer of the slices: None if nothing has verified them."""
+
+
+class Reassembler:
+    """Collect slices until their messages are whole.
+
+    Args:
+        options: the interceptor's, of which its limits count.
+        context: the session's, of which only the clock is read.
+    """
+
+    def __init__(self, options: Slice, context: Context) -> None:
+        self._options = options
+        self._now_ms = context.now_ms
+        self._pending: OrderedDict[_MessageKey, _PendingMessage] = OrderedDict()
+        self._pending_bytes = 0
+        self._partitions: dict[_TopicPartition, _PartitionOffsets] = {}
+        self._closed: OrderedDict[_MessageKey, bool] = OrderedDict()
+        """The latest messages that are over, and whether they were delivered."""
+        self._failures: list[tuple[int | None, ReassemblyError]] = []
+        """The errors that wait for ``poll``, each with the smallest offset of its message."""
+        self._expiry_due: float = inf
+        self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
+
+    def on_consume(self, record: Record) -> Record | list[Record]:
+        """Return a record that is no slice; for a slice nothing, or the message if it is the last one.
+
+        Raises:
+            ReassemblyError: a slice that contradicts itself or its message, or for which there is no room.
+        """
+        for name, _ in record.headers:
+            if name == HEADER:
+                return self._take(record)
+        if self._pending:
+            self._advance(record)
+        return record
+
+    def poll(self, now_ms: int) -> list[ReassemblyError]:
+        """Give up what has waited too long; return the errors of all that was given up since the last call.
+
+        Args:
+            now_ms: the time in milliseconds since the epoch.
+        """
+        if now_ms >= self._expiry_due:
+            self._expire(now_ms)
+        failures, self._failures = self._failures, []
+        return [error for _, error in failures]
+
+    def safe_offset(self, topic: str, partition: int, position: int) -> int:
+        """Return the largest offset up to ``position`` from which a restart loses nothing."""
+        offsets = self._partitions.get((topic, partition))
+        if offsets is None:
+            return position
+        safe = min(offsets.smallest_start, offsets.start_of_delivered(position))
+        for start, error in self._failures:
+            if start is not None and (error.topic, error.partition) == (topic, partition):
+                safe = min(safe, start)
+        return int(safe)
+
+    def safe_offsets(self) -> dict[tuple[str, int], int]:
+        """Return by partition where the oldest message begins that is pending, or given up but not polled."""
+        safe = {
+            topic_partition: offsets.smallest_start
+            for topic_partition, offsets in self._partitions.items()
+            if offsets.pending
+        }
+        for start, error in self._failures:
+            if start is not None and error.topic is not None:
+                topic_partition = (error.topic, error.partition)
+                safe[topic_partition] = min(start, safe.get(topic_partition, inf))
+        return {cast("tuple[str, int]", key): int(offset) for key, offset in safe.items()}
+
+    def waiting_offsets(self) -> dict[tuple[str, int], list[int]]:
+        """Return by partition the offsets of the slices of pending messages."""
+        waiting: dict[_TopicPartition, list[int]] = {}
+        for topic_partition, offsets in self._partitions.items():
+            for message in offsets.pending.values():
+                waiting.setdefault(topic_partition, []).extend(message.offsets)
+        return cast("dict[tuple[str, int], list[int]]", waiting)
+
+    def reached(self, topic: str, partition: int, offset: int) -> None:
+        """Take note of how far a partition has come, and give up the messages that were left behind."""
+        offsets = self._partitions.get((topic, partition))
+        if offsets is None or offset <= offsets.gap_at:
+            return
+        for message in offsets.left_behind(offset):
+            reason = f"none came for more than {self._options.max_gap} offsets (max_gap)"
+            self._give_up(message, "expired", reason)
+
+    def seek(self, topic: str, partition: int, offset: int) -> int:
+        """Return the offset at which to begin, and forget what will be read again or has been skipped.
+
+        Inside of a message that was delivered in this session, that is its first slice. A message that
+        began before is kept, for its first slices will not come again, unless more than ``max_gap``
+        offsets are skipped.
+        """
+        self._reopen({(topic, partition)})
+        offsets = self._partitions.get((topic, partition))
+        if offsets is None:
+            return offset
+        begin = offsets.start_of_delivered(offset)
+        for message in offsets.unneeded(begin):
+            self._forget(message)
+        return begin
+
+    def revoke(self, partitions: Iterable[_TopicPartition]) -> None:
+        """Forget everything of partitions that have gone to another consumer, which will read it again."""
+        gone = set(partitions)
+        self._reopen(gone)
+        for message in [message for key, message in self._pending.items() if key[:2] in gone]:
+            self._forget(message)
+        for topic_partition in gone:
+            self._partitions.pop(topic_partition, None)
+        self._failures = [kept for kept in self._failures if (kept[1].topic, kept[1].partition) not in gone]
+        # Counted anew, for this also clears up after an interrupt.
+        self._pending_bytes = sum(message.held_bytes for message in self._pending.values())
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters, and what is pending now."""
+        return {
+            **self._counts,
+            "pending_messages": len(self._pending),
+            "pending_bytes": self._pending_bytes,
+        }
+
+    def close(self) -> None:
+        """Forget everything; what was incomplete was never committed."""
+        self._pending.clear()
+        self._partitions.clear()
+        self._closed.clear()
+        self._failures.clear()
+        self._pending_bytes = 0
+
+    def _take(self, record: Record) -> list[Record]:
+        self._advance(record)
+        header = _header_of(record)
+        verified = record.verified
+        signer = None if verified is None else verified.signer
+        key = (record.topic, record.partition, header.message_id, signer)
+        if self._closed.get(key) is False:
+            self._counts["late"] += 1
+            return []
+        message = self._pending.get(key)
+        problem = self._problem(header, record, message)
+        if problem is not None:
+            raise self._refused(key, problem)
+        if message is None:
+            message = self._pending[key] = _PendingMessage(key, header)
+            self._pending_bytes += message.held_bytes
+        elif message.has(header.index):
+            self._counts["duplicates"] += 1
+            return []
+        self._make_room(message, message.cost(header.index, record))
+        self._add(message, header.index, record)
+        return [self._finish(message, record)] if message.is_complete else []
+
+    def _problem(self, header: SliceHeader, record: Record, message: _PendingMessage | None) -> str | None:
+        """Return what is wrong with a slice, by itself or beside those that came before, or None."""
+        if problem := header.problem():
+            return f"hw.slice states {problem}"
+        if header.total_bytes > self._options.max_message_bytes:
+            return (
+                f"hw.slice states {header.total_bytes} bytes in all; "
+                f"max_message_bytes is {self._options.max_message_bytes}"
+            )
+        found = 0 if record.value is None else len(record.value)
+        if found != header.payload_bytes:
+            return f"slice {header.index} has {found} bytes; hw.slice states {header.payload_bytes}"
+        if message is not None and not message.header.same_message(header):
+            return (
+                f"hw.slice states {header.whole_in_words}; "
+                f"slices that came before stated {message.header.whole_in_words}"
+            )
+        return None
+
+    def _refused(self, key: _MessageKey, problem: str) -> ReassemblyError:
+        """Drop a message because of one of its slices; the session adds the position of that slice."""
+        message = self._pending.get(key)
+        dropped = 0
+        if message is not None:
+            dropped = message.received
+            self._forget(message)
+        self._close(key, is_delivered=False)
+        error = ReassemblyError(f"{problem}; with it go the {dropped} slices of its message that had come")
+        error.offsets = () if message is None else tuple(message.offsets)
+        return error
+
+    def _make_room(self, message: _PendingMessage, need: int) -> None:
+        """Evict the oldest pending messages, but not the one that needs the room."""
+        options = self._options
+        while (
+            self._pending_bytes + need > options.max_pending_bytes
+            or len(self._pending) > options.max_pending_messages
+        ):
+            oldest = next((other for other in self._pending.values() if other is not message), None)
+            if oldest is None:
+                problem = f"its message does not fit into max_pending_bytes ({options.max_pending_bytes})"
+                raise self._refused(message.key, problem)
+            if len(self._failures) >= options.max_pending_messages:
+                problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
+                raise self._refused(message.key, problem)
+            reason = "evicted, for newer ones had no room in max_pending_bytes or max_pending_messages"
+            self._give_up(oldest, "evicted", reason)
+
+    def _add(self, message: _PendingMessage, index: int, record: Record) -> None:
+        before, now = message.held_bytes, self._now_ms()
+        message.add(index, record, now)
+        self._pending_bytes += message.held_bytes - before
+        self._expiry_due = min(self._expiry_due, now + self._options.expire_ms)
+        if record.offset is not None and record.partition is not None:
+            self._offsets_of(message).add(message)
+
+    def _finish(self, message: _PendingMessage, last: Record) -> Record:
+        whole = message.whole(last)
+        if message.start is not None and message.last_offset is not None and last.partition is not None:
+            self._offsets_of(message).add_delivered(message.start, message.last_offset)
+        self._forget(message)
+        self._close(message.key, is_delivered=True)
+        self._counts["glued"] += 1
+        return whole
+
+    def _advance(self, record: Record) -> None:
+        if record.offset is not None and record.partition is not None:
+            self.reached(record.topic, record.partition, record.offset)
+
+    def _expire(self, now_ms: int) -> None:
+        expire_ms = self._options.expire_ms
+        for message in [other for other in self._pending.values() if other.arrived_ms + expire_ms <= now_ms]:
+            self._give_up(message, "expired", f"none came for {expire_ms} ms (expire_ms)")
+        arrived = min((other.arrived_ms for other in self._pending.values()), default=inf)
+        self._expiry_due = arrived + expire_ms
+
+    def _give_up(self, message: _PendingMessage, count: str, reason: str) -> None:
+        """Drop a pending message, and queue its error for ``poll``, unless nobody misses it."""
+        self._forget(message)
+        first = message.first
+        if self._closed.get(message.key):
+            self._counts["duplicates"] += message.received
+        elif first is None:
+            self._discard_orphan(message)
+        else:
+            self._counts[count] += 1
+            text = f"{message.received} of {message.header.count} slices came: {reason}"
+            error = ReassemblyError(text, topic=first.topic, partition=first.partition, offset=first.offset)
+            error.offsets = tuple(message.offsets)
+            self._failures.append((message.start, error))
+        self._close(message.key, is_delivered=False)
+
+    def _discard_orphan(self, message: _PendingMessage) -> None:
+        self._counts["orphans"] += 1
+        if self._counts["orphans"] == 1:
+            _log.warning(
+                "slices of a message of %s[%s] were discarded, for its first slice was never seen, as after "
+                "a start in mid-message (further ones are only counted)",
+                message.key[0],
+                message.key[1],
+            )
+
+    def _forget(self, message: _PendingMessage) -> None:
+        if self._pending.pop(message.key, None) is None:
+            return
+        self._pending_bytes -= message.held_bytes
+        offsets = self._partitions.get(message.key[:2])
+        if offsets is not None:
+            offsets.remove(message)
+
+    def _close(self, key: _MessageKey, *, is_delivered: bool) -> None:
+        self._closed.pop(key, None)
+        self._closed[key] = is_delivered
+        if len(self._closed) > MAX_CLOSED:
+            self._closed.popitem(last=False)
+
+    def _reopen(self, partitions: set[_TopicPartition]) -> None:
+        for key in [key for key in self._closed if key[:2] in partitions]:
+            del self._closed[key]
+
+    def _offsets_of(self, message: _PendingMessage) -> _PartitionOffsets:
+        topic_partition = message.key[:2]
+        offsets = self._partitions.get(topic_partition)
+        if offsets is None:
+            offsets = self._partitions[topic_partition] = _PartitionOffsets(self._options.max_gap)
+        return offsets
+
+
+class _PendingMessage:
+    """One message of which slices are missing; its header is that of the slice which came first."""
+
+    __slots__ = (
+        "_buffer",
+        "_early",
+        "arrived_ms",
+        "first",
+        "header",
+        "held_bytes",
+        "key",
+        "last_offset",
+        "next_index",
+        "offsets",
+        "received",
+        "start",
+    )
+
+    def __init__(self, key: _MessageKey, header: SliceHeader) -> None:
+        self.key: Final = key
+        self.header: Final = header
+        self.first: Record | None = None
+        """Slice 0 without its value, once it has come."""
+        self.received: int = 0
+        self.next_index: int = 0
+        self.offsets: Final = array("q")
+        """The offsets of its slices, in the order of coming."""
+        self.start: int | None = None
+        """The smallest offset of its slices."""
+        self.last_offset: int | None = None
+        self.arrived_ms: int = 0
+        self.held_bytes: int = _MESSAGE_BYTES
+        """An upper bound of the memory that it holds."""
+        self._buffer = BytesIO()
+        self._early: dict[int, bytes] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all slices have come."""
+        return self.received == self.header.count
+
+    def has(self, index: int) -> bool:
+        """Return whether a slice has come before."""
+        return index < self.next_index or index in self._early
+
+    def cost(self, index: int, record: Record) -> int:
+        """Return an upper bound of the memory that one more slice takes."""
+        size = len(record.value) + _OFFSET_BYTES + (0 if index == self.next_index else _EARLY_BYTES)
+        if index == 0:
+            size += len(record.key or b"")
+            for name, value in record.headers:
+                size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
+            verified = record.verified
+            if verified is not None and verified.uncovered:  # kept with the first slice's state
+                size += sum(_HEADER_BYTES + len(name) * 4 for name in verified.uncovered)
+                size += sum(len(value or b"") for _, value in verified.set_aside)
+        return size
+
+    def add(self, index: int, record: Record, now_ms: int) -> None:
+        """Take one more slice; one that comes early waits beside the buffer."""
+        self.held_bytes += self.cost(index, record)
+        self.received += 1
+        self.arrived_ms = now_ms
+        self._note_offset(record.offset)
+        if index == 0:
+            self.first = record.with_value(None, record.headers.remove(HEADER))
+        if index != self.next_index:
+            self._early[index] = record.value
+            return
+        self._buffer.write(record.value)
+        self.next_index += 1
+        while self._early and (following := self._early.pop(self.next_index, None)) is not None:
+            self._buffer.write(following)
+            self.next_index += 1
+
+    def whole(self, last: Record) -> Record:
+        """Return the message, which has the position of the slice that came last."""
+        first = self.first
+        assert first is not None  # noqa: S101 - a complete message has its first slice
+        return Record(
+            first.topic,
+            self._buffer.getvalue(),
+            first.key,
+            first.headers,
+            last.partition,
+            first.timestamp_ms,
+            first.timestamp_type,
+            last.offset,
+            last.leader_epoch,
+            first.local,
+        )
+
+    def _note_offset(self, offset: int | None) -> None:
+        if offset is None:
+            return
+        self.offsets.append(offset)
+        self.start = offset if self.start is None else min(self.start, offset)
+        self.last_offset = offset if self.last_offset is None else max(self.last_offset, offset)
+
+
+class _PartitionOffsets:
+    """The pending messages of one partition, and where those that were delivered begin and end."""
+
+    __slots__ = ("_max_gap", "_smallest_start", "_spans", "gap_at", "pending")
+
+    def __init__(self, max_gap: int) -> None:
+        self.pending: Final[dict[_MessageKey, _PendingMessage]] = {}
+        self._smallest_start: float | None = inf
+        self.gap_at: float = inf
+        """No message is left behind up to this offset."""
+        self._max_gap = max_gap
+        # Ends and starts in one list, so that no interrupt comes between the two.
+        self._spans: list[tuple[int, int]] = []
+
+    @property
+    def smallest_start(self) -> float:
+        """The smallest offset at which a pending message begins; infinite if there is none."""
+        if self._smallest_start is None:
+            starts = (other.start for other in self.pending.values() if other.start is not None)
+            self._smallest_start = min(starts, default=inf)
+        return self._smallest_start
+
+    def add(self, message: _PendingMessage) -> None:
+        """Take note of a pending message, or of another slice of it."""
+        assert message.start is not None  # noqa: S101 - only messages with offsets come here
+        assert message.last_offset is not None  # noqa: S101 - as above
+        self.pending[message.key] = message
+        if self._smallest_start is not None:
+            self._smallest_start = min(self._smallest_start, message.start)
+        self.gap_at = min(self.gap_at, message.last_offset + self._max_gap)
+
+    def remove(self, message: _PendingMessage) -> None:
+        """Forget a message that is complete or given up."""
+        if self.pending.pop(message.key, None) is not None and message.start == self._smallest_start:
+            self._smallest_start = None
+        if not self.pending:
+            self.gap_at = inf
+
+    def left_behind(self, offset: int) -> list[_PendingMessage]:
+        """Return the messages whose last slice lies more than ``max_gap`` before an offset."""
+        limits = [(other, (other.last_offset or 0) + self._max_gap) for other in self.pending.values()]
+        self.gap_at = min((limit for _, limit in limits if limit >= offset), default=inf)
+        return [other for other, limit in limits if limit < offset]
+
+    def unneeded(self, begin: int) -> list[_PendingMessage]:
+        """Return the messages that a start at an offset reads again in full, or has left far behind."""
+        gap = self._max_gap
+        return [
+            other
+            for other in self.pending.values()
+            if (other.start or 0) >= begin or (other.last_offset or 0) + gap < begin
+        ]
+
+    def add_delivered(self, start: int, end: int) -> None:
+        """Remember where a message began and ended, for the latest 10,000."""
+        at = bisect_left(self._spans, (end,))
+        if at < len(self._spans) and self._spans[at][0] == end:
+            self._spans[at] = end, min(start, self._spans[at][1])
+            return
+        self._spans.insert(at, (end, start))
+        if len(self._spans) > MAX_SPANS:
+            del self._spans[: MAX_SPANS // 10]
+
+    def start_of_delivered(self, offset: int) -> int:
+        """Return where the delivered messages begin that an offset lies in, or the offset itself."""
+        at = bisect_left(self._spans, (offset,))
+        return min([offset, *(start for _, start in self._spans[at:])])
+
+
+def _header_of(record: Record) -> SliceHeader:
+    values = record.headers.all(HEADER)
+    if len(values) != 1:
+        raise ReassemblyError(f"a slice has one hw.slice header, not {len(values)}")
+    try:
+        return SliceHeader.unpack(values[0])
+    except WireFormatError as error:
+        raise ReassemblyError(str(error)) from error

@@ -1,0 +1,407 @@
+"""A registry in a TOML file: for a git repository, where changes are reviewed before they count.
+
+Each block or entry is one table, in the order of their ids; what comes with Headerware is not in the file. A
+change adds or extends its own table. Nothing else of the text changes, neither comments nor the order in
+which people wrote it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import tomllib
+from contextlib import contextmanager
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from headerware.core.atomic_files import created_file, replace_file
+from headerware.core.errors import RegistryError
+from headerware.core.header_ids import HeaderId
+from headerware.core.plain_files import read_plain
+from headerware.core.suggestions import did_you_mean
+from headerware.registry.header_names import printable
+from headerware.registry.registry import Problem, problems, with_built_in, without_built_in
+from headerware.registry.stores.store import Store, no_such_file, own_part, require_sound
+from headerware.registry.values import Allocate, Block, Change, Entry, Register, Retire, from_plain, to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from headerware.registry.registry import Registry
+    from headerware.registry.values import Change
+
+VERSION: Final = 1
+_HEAD: Final = """\
+# Integer ids for the names of Kafka headers, and who owns which block of ids.
+#
+# An id is registered once and for good: it may be retired, but it is never removed, renumbered, renamed or
+# given to anything else. `headerware registry` changes this file, and `headerware registry check` checks what
+# people change by hand.
+"""
+_TOP: Final = ("version", "registrar", "block", "entry")
+_DAYS: Final = frozenset({"since", "retired"})
+_KEYS: Final = {"block": "network", "entry": "id"}
+_MAX_BYTES: Final = 64 << 20
+_Value = TypeVar("_Value", Block, Entry)
+_TableKind = Literal["block", "entry"]
+
+_HEADER: Final = re.compile(r"[ \t]*\[\[[ \t]*(block|entry)[ \t]*\]\][ \t]*(#.*)?\r?")
+_COMMENT: Final = re.compile(r"[ \t]*#")
+_KEY: Final[dict[str, Callable[[Any], Any]]] = {
+    "block": lambda table: _network_order(table["network"]),
+    "entry": lambda table: HeaderId(table["id"]),
+}
+"""By kind: what tables are sorted by."""
+
+
+class _Reading(NamedTuple):
+    """What a text says.
+
+    Attributes:
+        registry: what could be read of it, beside what comes with Headerware.
+        problems: all that is wrong with it, each with its file and line.
+    """
+
+    registry: Registry
+    problems: list[Problem]
+
+
+class _TablePosition(NamedTuple):
+    """Where a table stands.
+
+    Attributes:
+        kind: ``block`` or ``entry``.
+        start: its first line, counted from 0; a comment right above it belongs to it.
+        header: the line with its kind.
+    """
+
+    kind: str
+    start: int
+    header: int
+
+
+class TomlStore(Store):
+    """A registry in a TOML file.
+
+    It is read anew each time. A change holds the file against other writers, checks it, and puts a new file
+    in its place, so that no reader sees half of one and no writer loses another's change. Safe for use by
+    several threads and processes.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], registry: Registry) -> TomlStore:
+        """Write a registry to a new file.
+
+        Args:
+            path: the file.
+            registry: what it is to hold; what comes with Headerware is left out.
+
+        Raises:
+            RegistryError: the registry has problems, the file exists, or it cannot be written.
+        """
+        store, text = cls(path), registry_text(own_part(registry))
+        with store._file_errors(), created_file(Path(path)) as temporary:
+            temporary.write_bytes(text.encode())
+        return store
+
+    def load(self) -> Registry:
+        """Read the file and check it.
+
+        Raises:
+            RegistryError: it cannot be read or breaks rules, which are all told, with their lines.
+        """
+        return _sound(self._read(self._path))
+
+    def problems(self) -> list[Problem]:
+        """Return all that is wrong with the file, each with its line.
+
+        Raises:
+            RegistryError: it cannot be read.
+        """
+        return self._read(self._path).problems
+
+    def apply(self, change: Change) -> Registry:
+        """Write a change into the file; only the lines of its own table change.
+
+        Raises:
+            RegistryError: the change is refused, or the file cannot be read or written.
+        """
+        with self._file_errors(), _locked(self._path) as target:
+            text = self._text(target)
+            after = _sound(read_registry(text, str(self._path))).apply(change)
+            changed = _changed_text(text, change)
+            if read_registry(changed, str(self._path)) != _Reading(after, []):
+                raise RegistryError(
+                    f"{self._path}: {change!r} cannot be written between what people wrote; "
+                    "lay the tables out plainly, one [[block]] or [[entry]] after the other"
+                )
+            replace_file(target, changed.encode())
+        return after
+
+    def close(self) -> None:
+        """Do nothing: the file is open only while it is read or written."""
+
+    def _read(self, path: Path) -> _Reading:
+        with self._file_errors():
+            return read_registry(self._text(path), str(self._path))
+
+    def _text(self, path: Path) -> str:
+        try:
+            return read_plain(path, _MAX_BYTES)[0].decode()
+        except UnicodeDecodeError as error:
+            raise RegistryError(
+                f"{self._path}: expected UTF-8, as TOML is; byte {error.start} is none"
+            ) from None
+
+    @contextmanager
+    def _file_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError:
+            raise RegistryError(f"{self._path}: the file exists, and is not overwritten") from None
+        except FileNotFoundError:
+            raise no_such_file(self._path) from None
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise RegistryError(f"{self._path}: {reason}") from error
+
+
+def _sound(reading: _Reading) -> Registry:
+    require_sound(reading.problems)
+    return reading.registry
+
+
+def registry_text(registry: Registry) -> str:
+    """Write a registry, without what comes with Headerware."""
+    own = without_built_in(registry)
+    top = f"{_HEAD}\nversion = {VERSION}\nregistrar = {_quoted(own.registrar)}\n"
+    tables = [*(_table("block", block) for block in own.blocks), *(_table("entry", e) for e in own.entries)]
+    return "\n".join([top, *("\n".join([*table, ""]) for table in tables)])
+
+
+def _changed_text(text: str, change: Change) -> str:
+    """Write a change into a text, which otherwise stays as it is, with the line ends that it has.
+
+    Args:
+        text: what :func:`read_registry` found no problems with.
+        change: what the registry in it has taken.
+    """
+    if "\r\n" in text and text.count("\r\n") == text.count("\n"):
+        return _changed_text(text.replace("\r\n", "\n"), change).replace("\n", "\r\n")
+    match change:
+        case Allocate(block):
+            return _with_table(text, "block", _table("block", block))
+        case Register(entry):
+            return _with_table(text, "entry", _table("entry", entry))
+        case Retire(header_id, retired):
+            return _with_line(text, header_id, f"retired = {retired}")
+
+
+def read_registry(text: str, source: str) -> _Reading:
+    """Read a text, and check it by every rule.
+
+    Args:
+        text: the TOML.
+        source: the file's name, for what is wrong.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # numbers and nestings beyond what Python takes
+        return _Reading(with_built_in(), [Problem("TOML", "syntax", printable(str(error)), source)])
+    return _Reader(document, text, source).read()
+
+
+class _Reader:
+    """Reads one document."""
+
+    def __init__(self, document: dict[str, Any], text: str, source: str) -> None:
+        self._document = document
+        self._places = find_tables(text)
+        self._source = source
+        self._lines: dict[str, int] = {}
+        self._problems: list[Problem] = []
+
+    def read(self) -> _Reading:
+        self._check_top()
+        if not self._tables_stand_apart():
+            return _Reading(with_built_in(), self._problems)
+        blocks, entries = self._read_all("block", Block), self._read_all("entry", Entry)
+        registrar = self._document.get("registrar")
+        named = {"registrar": registrar} if isinstance(registrar, str) else {}
+        registry = with_built_in(blocks, entries, **named)
+        self._problems += [self._placed(problem) for problem in problems(registry)]
+        return _Reading(registry, self._problems)
+
+    def _check_top(self) -> None:
+        for key in self._document.keys() - set(_TOP):
+            self._refuse(key, f"unknown; {did_you_mean(key, _TOP)}known: {', '.join(_TOP)}")
+        if self._document.get("version") != VERSION or self._document.get("version") is True:
+            self._refuse("version", f"expected version = {VERSION}, the layout that this Headerware reads")
+        if not isinstance(self._document.get("registrar"), str):
+            self._refuse("registrar", 'expected registrar = "...", who allocates blocks')
+
+    def _tables_stand_apart(self) -> bool:
+        """Whether each block and entry is a table with a header of its own, so that it can be edited."""
+        found = [place.kind for place in self._places]
+        apart = all(_are_tables(self._tables(kind), found.count(kind)) for kind in ("block", "entry"))
+        if not apart:
+            self._refuse("TOML", "expected each block and entry as a [[block]] or [[entry]] of its own")
+        return apart
+
+    def _tables(self, kind: str) -> Any:
+        return self._document.get(kind, [])
+
+    def _read_all(self, kind: _TableKind, of: type[_Value]) -> list[_Value]:
+        lines = [place.header + 1 for place in self._places if place.kind == kind]
+        read = (
+            self._read_one(table, line, kind, of)
+            for table, line in zip(self._tables(kind), lines, strict=True)
+        )
+        return [value for value in read if value is not None]
+
+    def _read_one(self, table: Any, line: int, kind: _TableKind, of: type[_Value]) -> _Value | None:
+        try:
+            value = from_plain(table, of)
+        except RegistryError as error:
+            self._problems.append(Problem(f"[[{kind}]]", "type", str(error), f"{self._source}:{line}"))
+            return None
+        self._lines[table[_KEYS[kind]]] = line  # as it is written, which is the only form that is read
+        return value
+
+    def _placed(self, problem: Problem) -> Problem:
+        line = self._lines.get(problem.about)
+        return replace(problem, where=self._source if line is None else f"{self._source}:{line}")
+
+    def _refuse(self, about: str, message: str) -> None:
+        self._problems.append(Problem(printable(about), "layout", message, self._source))
+
+
+def _are_tables(value: Any, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and all(isinstance(each, dict) for each in value)
+
+
+def _table(kind: _TableKind, value: Block | Entry) -> list[str]:
+    return [f"[[{kind}]]", *_lines(to_plain(value).items())]
+
+
+def _lines(values: Iterable[tuple[str, Any]]) -> list[str]:
+    return [f"{key} = {value if key in _DAYS else _quoted(value)}" for key, value in values]
+
+
+def _quoted(value: str | bool) -> str:  # noqa: FBT001 - what a table holds
+    """Write text or a boolean: JSON's form of either is TOML's."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def find_tables(text: str) -> list[_TablePosition]:
+    """Find the tables of a text that are written as ``[[block]]`` or ``[[entry]]``, in its order."""
+    lines = text.split("\n")
+    found = ((number, _HEADER.fullmatch(line)) for number, line in enumerate(lines))
+    return [_TablePosition(match[1], _start(lines, number), number) for number, match in found if match]
+
+
+def _with_table(text: str, kind: _TableKind, table: list[str]) -> str:
+    """Put a table in its place: before the first of its kind that is to stand behind it.
+
+    Args:
+        text: TOML whose tables :func:`find_tables` finds.
+        kind: what the table is.
+        table: its lines, header included.
+    """
+    here = find_tables(text)
+    at = _index(tomllib.loads(text), here, kind, tomllib.loads("\n".join(table))[kind][0])
+    if at == len(here):
+        return "\n".join([text.rstrip(), "", *table, ""])
+    lines = text.split("\n")
+    lines[here[at].start : here[at].start] = [*table, ""]
+    return "\n".join(lines)
+
+
+def _with_line(text: str, header_id: HeaderId, line: str) -> str:
+    """Put a line at the end of an entry's table.
+
+    Args:
+        text: TOML whose tables :func:`find_tables` finds, with the entry among them.
+        header_id: the entry.
+        line: the line.
+    """
+    here = find_tables(text)
+    lines = text.split("\n")
+    entries = [index for index, place in enumerate(here) if place.kind == "entry"]
+    ids = [table["id"] for table in tomllib.loads(text)["entry"]]
+    index = entries[ids.index(str(header_id))]
+    last = here[index + 1].start if index + 1 < len(here) else len(lines)
+    while not lines[last - 1].strip() or _COMMENT.match(lines[last - 1]):
+        last -= 1
+    lines.insert(last, line)
+    return "\n".join(lines)
+
+
+def _start(lines: list[str], header: int) -> int:
+    start = header
+    while start > 0 and _COMMENT.match(lines[start - 1]):
+        start -= 1
+    return start
+
+
+def _index(
+    document: dict[str, Any], here: list[_TablePosition], kind: _TableKind, table: dict[str, Any]
+) -> int:
+    """Return the index of the table before which another of a kind belongs."""
+    key = _KEY[kind]
+    wanted = key(table)
+    own = [index for index, place in enumerate(here) if place.kind == kind]
+    for index, other in zip(own, document.get(kind, ()), strict=True):
+        if key(other) > wanted:
+            return index
+    if own:
+        return own[-1] + 1
+    return 0 if kind == "block" else len(here)
+
+
+def _network_order(text: str) -> tuple[int, int]:
+    network = IPv4Network(text)
+    return int(network.network_address), network.prefixlen
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[Path]:
+    """Hold a file against other writers that come through here, and give the file itself.
+
+    The lock is on the file, so that none is left lying beside it in a repository. A writer puts another
+    file in its place, so whoever waited looks whether what he holds is still the one.
+
+    Args:
+        path: the file, or a link to it.
+
+    Raises:
+        OSError: there is no such file, or it may not be written.
+    """
+    while True:
+        target = Path(os.path.realpath(path))  # which, unlike resolve, leaves loops to open
+        descriptor = os.open(target, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, target):
+                yield target
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, target: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), target.stat())
+    except FileNotFoundError:
+        return False

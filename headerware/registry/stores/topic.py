@@ -1,0 +1,472 @@
+"""A registry in a compacted Kafka topic, which many services follow live (spec/registry-topic.md).
+
+Each record is a change, in JSON in UTF-8:
+
+    {"version": 1, "change": "found",    "registrar": ...}
+    {"version": 1, "change": "allocate", "block": {...}, "by": ...}
+    {"version": 1, "change": "register", "entry": {...}, "by": ...}
+    {"version": 1, "change": "retire",   "id": ..., "retired": ..., "by": ...}
+
+Nobody locks a topic: between a writer's look at the registry and its record, another writer's record may come
+first. So a record is a claim, and all readers decide alike what it comes to: they go through the log in the
+order of offsets, and the first change that the rules admit counts. A change that the rules refuse by then
+(the id, the name or the block is taken, the block is another owner's) changes nothing. It is kept as a
+conflict, and its writer, who reads it back before reporting success, learns that it lost.
+
+Compaction would keep the last record of each key: the loser, where writers contend for the same key. So no
+two changes share a key: it is 16 random bytes, drawn for each change, and compaction takes nothing away. This
+costs nothing: a registry never removes an entry, it only retires it.
+
+A record without a value, without a proper key, under a key that was there before, or whose value is no change
+is damage: it is reported, and all other records count as if it were not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+import msgspec
+
+from headerware.core.errors import HeaderwareError, RegistryError, WireFormatError
+from headerware.core.files import read_text
+from headerware.registry.differences import changes, diff
+from headerware.registry.registry import Registry, built_in, with_built_in
+from headerware.registry.stores.store import Store
+from headerware.registry.values import Change, change_from_plain, to_plain
+from headerware.topic_table.rows import Rows
+from headerware.topic_table.table import TIMEOUT_S, TopicTable
+from headerware.topic_table.topic import UnreachableError
+
+if TYPE_CHECKING:
+    from headerware.registry.registry import Registry
+    from headerware.topic_table.rows import TableRecord
+
+VERSION: Final = 1
+MAX_CHANGE_BYTES: Final = 65_536
+"""The largest value that is read; a change has some hundred bytes."""
+_KEY_BYTES: Final = 16
+
+_log = logging.getLogger("headerware.registry")
+_FORM: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC"
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SECRET: Final = re.compile(
+    r"password|passphrase|secret|\.pem$|token(?!\.endpoint)|jaas|oauthbearer\.config", re.IGNORECASE
+)
+
+
+class Found(msgspec.Struct, frozen=True, tag_field="change", tag="found", forbid_unknown_fields=True):
+    """Begin a registry whose registrar is not the default one; it comes before all else.
+
+    Args:
+        registrar: who allocates the blocks that lie in no other.
+    """
+
+    registrar: str
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """A record that changed nothing.
+
+    Args:
+        offset: where it stands in the topic.
+        change: what it wanted, or None for damage, which is no change at all.
+        reason: why it was refused.
+    """
+
+    offset: int
+    change: Change | Found | None
+    reason: str
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        what = "damage" if self.change is None else type(self.change).__name__.lower()
+        return f"offset {self.offset}: {what}: {self.reason}"
+
+
+class TopicLocation(NamedTuple):
+    """A location, read.
+
+    Attributes:
+        conf: the client's properties.
+        topic: the topic.
+        snapshot: the snapshot file, or None for none.
+    """
+
+    conf: dict[str, Any]
+    topic: str
+    snapshot: Path | None
+
+
+class TopicStore(Store):
+    """A registry in a topic.
+
+    While the brokers are out of reach, it gives the registry as it was last read, by this process or by
+    one that left a snapshot, and refuses changes. Safe for use by several threads; a forked child opens its
+    own.
+
+    Args:
+        conf: librdkafka's properties, ``bootstrap.servers`` among them.
+        topic: the topic, of one partition.
+        snapshot: the file for the changes as they were last read, or None for none.
+        create: whether to create the topic where there is none.
+        replication_factor: of a topic that is created; -1 leaves it to the brokers.
+        timeout_s: how long `load` and `apply` wait for the brokers, in seconds.
+
+    Raises:
+        RegistryError: the configuration is none that librdkafka takes.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        topic: str,
+        *,
+        snapshot: str | os.PathLike[str] | None = None,
+        create: bool = False,
+        replication_factor: int = -1,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._table = TopicTable(
+            conf,
+            topic,
+            rows=Ledger,
+            snapshot=snapshot,
+            create=create,
+            replication_factor=replication_factor,
+        )
+        self._topic = topic
+        self._timeout_s = timeout_s
+
+    @classmethod
+    def from_location(cls, location: str) -> TopicStore:
+        """Open the store at ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``.
+
+        Args:
+            location: with options as :func:`read_location` reads them; unless they name a snapshot, it is
+                a file in the user's cache.
+
+        Raises:
+            RegistryError: the location is of another form, or names what is not there.
+        """
+        return _opened(cls, read_location(location), create=False)
+
+    @classmethod
+    def create(cls, location: str, registry: Registry) -> TopicStore:
+        """Put a registry into a topic, which is created where there is none.
+
+        A topic that holds changes already gets those that it lacks.
+
+        Args:
+            location: as for `from_location`.
+            registry: what the topic is to hold.
+
+        Raises:
+            RegistryError: the topic is another registrar's, holds what the registry does not, or is out of
+                reach.
+        """
+        store = _opened(cls, read_location(location), create=True)
+        try:
+            store.fill(registry)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def fill(self, registry: Registry) -> None:
+        """Write the changes that lead from the registry as it stands to another one.
+
+        Raises:
+            RegistryError: no changes lead there, or the brokers are out of reach.
+        """
+        present = self._present()
+        with self._table.rows() as ledger:
+            is_new = ledger.is_new
+        if is_new and present.registrar != registry.registrar:
+            present = self._write(Found(registry.registrar))
+        wrong = [d for d in diff(present, registry) if d.kind in ("forbidden", "handed-over")]
+        if wrong:
+            raise RegistryError("\n".join(map(str, wrong)))
+        for change in changes(present, registry):
+            self.apply(change)
+
+    def load(self) -> Registry:
+        """Read the topic to its end, and give the registry; offline, as it was last read.
+
+        Raises:
+            RegistryError: the topic is out of reach and nothing is known of it, or it cannot be used.
+        """
+        self._table.refresh(self._timeout_s)
+        with self._table.rows() as ledger:
+            return ledger.registry
+
+    def apply(self, change: Change) -> Registry:
+        """Write a change, and give the registry after it once it was read back and counts.
+
+        Raises:
+            UnreachableError: the brokers are out of reach, or the change may have been written, or not.
+            RegistryError: the change is refused; another writer may have been first.
+        """
+        self._present().apply(change)  # what is refused anyway need not stand in the topic for ever
+        return self._write(change)
+
+    def follow(self, on_change: Callable[[Registry], object]) -> None:
+        """Follow the topic in the background until `close`.
+
+        Args:
+            on_change: called with the registry whenever it has changed, from a thread of the store's; such
+                as :func:`headerware.registry.use_registry`. What it raises is logged.
+        """
+        with self._table.rows() as ledger:  # nothing comes between what it begins with and what it hears
+            self._table.on_change(_Telling(self._table, ledger.registry, on_change))
+        self._table.follow()
+
+    @property
+    def conflicts(self) -> list[Conflict]:
+        """The records that changed nothing, as far as the topic was read, in its order."""
+        with self._table.rows() as ledger:
+            return list(ledger.conflicts)
+
+    @property
+    def stale(self) -> datetime | None:
+        """Since when the registry may have changed unseen, or None where the brokers answered last time."""
+        return self._table.stale
+
+    def close(self) -> None:
+        """End following, leave the brokers and save the snapshot; a second call does nothing."""
+        self._table.close()
+
+    def _present(self) -> Registry:
+        if not self._table.refresh(self._timeout_s):
+            raise UnreachableError(
+                f"the registry in topic {self._topic!r} does not change while its brokers are out of reach "
+                f"(it was last read at {self.stale:%Y-%m-%d %H:%M:%S} UTC)"
+            )
+        with self._table.rows() as ledger:
+            return ledger.registry
+
+    def _write(self, change: Change | Found) -> Registry:
+        key = secrets.token_bytes(_KEY_BYTES)
+        self._table.put(key, encode_change(change), self._timeout_s)
+        with self._table.rows() as ledger:
+            refusal = ledger.refusal(key)
+            if refusal is not None:
+                raise RegistryError(f"another writer was first: {refusal}")
+            return ledger.registry
+
+
+class _Telling:
+    """Tell of a registry when it is another one: rows also change by records that change nothing in it."""
+
+    def __init__(
+        self, table: TopicTable[Ledger], told: Registry, on_change: Callable[[Registry], object]
+    ) -> None:
+        self._table = table
+        self._on_change = on_change
+        self._told = told
+        self._lock = Lock()
+
+    def __call__(self, _key: bytes, _value: bytes | None) -> None:
+        """Hear of a row."""
+        with self._lock:
+            with self._table.rows() as ledger:
+                registry = ledger.registry
+            if registry is self._told:
+                return
+            self._told = registry
+        self._on_change(registry)
+
+
+def _opened(cls: type[TopicStore], location: TopicLocation, *, create: bool) -> TopicStore:
+    return cls(location.conf, location.topic, snapshot=location.snapshot, create=create)
+
+
+class Ledger(Rows):
+    """Fold the records of a topic into a registry; equal logs give equal ledgers.
+
+    Each row is a change, and the first record under a key is the one that counts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry: Registry = built_in()
+        """What the changes so far come to."""
+        self.conflicts: list[Conflict] = []
+        """The records that changed nothing, in the order of the topic."""
+        self.is_new: bool = True
+        """Whether no change has counted as yet."""
+        self._refusals: dict[bytes, str] = {}
+
+    def apply(self, record: TableRecord) -> bool:
+        """Take in the next record; whatever it holds, the next one can follow."""
+        damage = self._damage(record)
+        if damage is not None or record.key is None or record.value is None:
+            self._note(record, None, damage or "")
+            return False
+        self._records[record.key] = record
+        try:
+            change = decode_change(record.value)
+        except WireFormatError as error:
+            self._refuse(record, record.key, None, str(error))
+        else:
+            self._fold(record, record.key, change)
+        return True
+
+    def refusal(self, key: bytes) -> str | None:
+        """Say why the change under a key was refused; None where it was not."""
+        return self._refusals.get(key)
+
+    def _damage(self, record: TableRecord) -> str | None:
+        if record.key is None or len(record.key) != _KEY_BYTES:
+            return f"its key is not {_KEY_BYTES} bytes long"
+        if record.value is None:
+            return "a tombstone, and changes are never taken back"
+        if record.key in self._records:
+            return f"its key is that of offset {self._records[record.key].offset}, and each is used once"
+        return None
+
+    def _fold(self, record: TableRecord, key: bytes, change: Change | Found) -> None:
+        try:
+            self.registry = self._found(change) if isinstance(change, Found) else self.registry.apply(change)
+        except HeaderwareError as error:
+            self._refuse(record, key, change, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a record holds, the others count
+            self._refuse(record, key, change, f"it cannot be applied ({type(error).__name__})")
+        else:
+            self.is_new = False
+
+    def _found(self, change: Found) -> Registry:
+        if not self.is_new:
+            raise RegistryError("a registry is founded before all else, and once")
+        return with_built_in(registrar=change.registrar)
+
+    def _refuse(self, record: TableRecord, key: bytes, change: Change | Found | None, reason: str) -> None:
+        self._refusals[key] = reason
+        self._note(record, change, reason)
+
+    def _note(self, record: TableRecord, change: Change | Found | None, reason: str) -> None:
+        conflict = Conflict(record.offset, change, reason)
+        self.conflicts.append(conflict)
+        _log.debug("%s", conflict)
+
+
+def encode_change(change: Change | Found) -> bytes:
+    """Write a change."""
+    return msgspec.json.encode({"version": VERSION, **_plain(change)})
+
+
+def decode_change(value: bytes) -> Change | Found:
+    """Read a change; of members that stand there twice, the last counts.
+
+    Raises:
+        WireFormatError: too large, no JSON, of another version, or not one of the changes.
+    """
+    if len(value) > MAX_CHANGE_BYTES:
+        raise WireFormatError(f"the value has {len(value)} bytes, a change at most {MAX_CHANGE_BYTES}")
+    plain = _object(value)
+    version = plain.pop("version", None)
+    if type(version) is not int or version != VERSION:
+        raise WireFormatError(f"the change is not of version {VERSION}")
+    try:
+        change = msgspec.convert(plain, Found) if plain.get("change") == "found" else change_from_plain(plain)
+    except (RegistryError, msgspec.ValidationError, ValueError) as error:
+        raise WireFormatError(f"the value is no change: {error}") from error
+    if _plain(change) != plain:
+        # Readers in other languages see the members only, and all are to come to the same registry.
+        raise WireFormatError("the value says what goes without saying: a member is false or null")
+    return change
+
+
+def _plain(change: Change | Found) -> dict[str, object]:
+    plain: dict[str, object] = msgspec.to_builtins(change) if isinstance(change, Found) else to_plain(change)
+    return plain
+
+
+def _object(value: bytes) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(value, type=dict[str, object])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        # What the parser says may quote the value.
+        raise WireFormatError("the value is no JSON object") from error
+
+
+def read_location(location: str) -> TopicLocation:
+    """Read a location: ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[?OPTION=VALUE&...]``.
+
+    Options are ``snapshot`` (a file, or empty for none), ``config`` (a file of client properties, one
+    ``name=value`` on each line) and client properties themselves, such as ``security.protocol=ssl``. Secrets
+    belong in the file, for process lists and logs show locations.
+
+    Raises:
+        RegistryError: it is not of the form above, or its file cannot be read.
+    """
+    scheme, servers, path, query, fragment = _parts(location)
+    topic = path.removeprefix("/")
+    if "@" in servers:
+        raise RegistryError("a registry's location holds no user and password: name a file with ?config=FILE")
+    if scheme != "kafka" or not servers or not _TOPIC.fullmatch(topic):
+        raise RegistryError(f"expected a registry's location {_FORM}, found {location.partition('?')[0]!r}")
+    if fragment:
+        raise RegistryError(f"a registry's location {_FORM} ends before a '#', which is %23 in an option")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    snapshot = options.pop("snapshot", None)
+    properties = _properties(options.pop("config", None))
+    return TopicLocation(
+        {**properties, **_checked(options), "bootstrap.servers": servers},
+        topic,
+        _default_snapshot(servers, topic) if snapshot is None else Path(snapshot) if snapshot else None,
+    )
+
+
+def _parts(location: str) -> SplitResult:
+    try:
+        return urlsplit(location)
+    except ValueError:  # brackets and characters that no host has; what it says may quote a password
+        raise RegistryError(f"expected a registry's location {_FORM}; its HOST:PORT cannot be read") from None
+
+
+def _checked(options: dict[str, str]) -> dict[str, str]:
+    for name in options:
+        if _SECRET.search(name):
+            raise RegistryError(f"{name} is no option of a location, for it is secret: use ?config=FILE")
+        if "." not in name:
+            raise RegistryError(
+                f"{name!r} is no option of a registry's location; known: snapshot, config, and properties of "
+                "Kafka clients such as security.protocol"
+            )
+    return options
+
+
+def _properties(path: str | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        lines = read_text(Path(path)).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RegistryError(f"the client properties in {path} cannot be read: {reason}") from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        name, separator, value = line.partition("=")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not separator:
+            raise RegistryError(f"{path}, line {number}: expected name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _default_snapshot(servers: str, topic: str) -> Path:
+    """Return a file in the user's cache, by topic and cluster."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cluster = hashlib.sha256(",".join(sorted(servers.split(","))).encode()).hexdigest()[:16]
+    return Path(cache) / "headerware" / "registry" / f"{topic}-{cluster}.snapshot"

@@ -1,0 +1,230 @@
+"""The values of a registry: blocks, entries, and the changes that it can undergo; there are no others.
+
+:func:`to_plain` and :func:`from_plain` turn them into dicts and back, as files, tables and messages hold
+them. There an id is written in its dotted form, and a network in its prefix form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from ipaddress import IPv4Network
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from headerware.core.errors import RegistryError
+from headerware.core.header_ids import HeaderId, parse_id
+from headerware.registry.header_names import printable
+
+Encoding = Literal[
+    "bytes",
+    "utf-8",
+    "json",
+    "uuid",
+    "boolean",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float64",
+    "timestamp-ms",
+]
+"""What a header's value is: numbers are big-endian, a uuid its 16 bytes, a timestamp an int64 since 1970."""
+
+OWNER: Final = "headerware"
+"""The owner of the block that comes with Headerware."""
+OWN_NETWORK: Final = IPv4Network("0.0.0.0/16")
+"""Headerware's own block: what is in it comes with Headerware, and nothing else is ever put there."""
+PRIVATE_NETWORK: Final = IPv4Network("10.0.0.0/8")
+"""The private block: anyone may use its ids, and so nothing is registered there."""
+NO_ID: Final = HeaderId(0)
+"""The id that stands for none; wire formats use it as a mark."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One registered id and what it stands for.
+
+    Args:
+        id: the number; its dotted form or an int will do.
+        name: the header's name, exactly as Kafka carries it.
+        owner: who registered it: the owner of the block that it lies in.
+        encoding: what the header's value is.
+        description: what the header says, in one line.
+        since: the day of its registration, such as ``2026-01-31``, in UTC.
+        retired: the day from which nobody writes it any more; it can be read for ever.
+        foreign: the name is other people's, who look for it by that name, so it is only compacted
+            where that is asked for.
+
+    Raises:
+        HeaderError: the id is no header id.
+    """
+
+    id: HeaderId
+    name: str
+    owner: str
+    encoding: Encoding
+    description: str
+    since: str
+    retired: str | None = None
+    foreign: bool = False
+
+    def __post_init__(self) -> None:
+        """Read the id where it was given as text or as a plain number."""
+        if type(self.id) is not HeaderId:
+            force_setattr(self, "id", HeaderId(self.id))
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A range of ids and whose it is.
+
+    Args:
+        network: the range; text such as ``0.1.0.0/16`` will do.
+        owner: who may register ids in it, and hand parts of it to others.
+        description: what it is for, in one line.
+        since: the day of its allocation, such as ``2026-01-31``, in UTC.
+
+    Raises:
+        ValueError: the text is no network, or has bits set behind its prefix.
+    """
+
+    network: IPv4Network
+    owner: str
+    description: str
+    since: str
+
+    def __post_init__(self) -> None:
+        """Read the network where it was given as text."""
+        if type(self.network) is not IPv4Network:
+            force_setattr(self, "network", IPv4Network(self.network))
+
+    def __contains__(self, header_id: int) -> bool:
+        """Return whether an id lies in the block."""
+        first = int(self.network.network_address)
+        return first <= header_id < first + self.network.num_addresses
+
+
+class Allocate(msgspec.Struct, frozen=True, tag_field="change", tag="allocate", forbid_unknown_fields=True):
+    """Hand a block to an owner.
+
+    Args:
+        block: what is handed over, and to whom.
+        by: who hands it over: the owner of the block around it, or the registrar where there is none.
+    """
+
+    block: Block
+    by: str
+
+
+class Register(msgspec.Struct, frozen=True, tag_field="change", tag="register", forbid_unknown_fields=True):
+    """Register an id.
+
+    Args:
+        entry: the id and what it stands for.
+        by: who registers it: the owner of the block that it lies in.
+    """
+
+    entry: Entry
+    by: str
+
+
+class Retire(msgspec.Struct, frozen=True, tag_field="change", tag="retire", forbid_unknown_fields=True):
+    """Retire an id: it can be read for ever, and is not written any more.
+
+    Args:
+        id: the id; its dotted form or an int will do.
+        retired: the day, such as ``2026-01-31``, in UTC.
+        by: who retires it: its owner.
+
+    Raises:
+        HeaderError: the id is no header id.
+    """
+
+    id: HeaderId
+    retired: str
+    by: str
+
+    def __post_init__(self) -> None:
+        """Read the id where it was given as text or as a plain number."""
+        if type(self.id) is not HeaderId:
+            force_setattr(self, "id", HeaderId(self.id))
+
+
+Change = Allocate | Register | Retire
+
+
+_Kind = TypeVar("_Kind", Entry, Block)
+
+
+def to_plain(value: Entry | Block | Change) -> dict[str, Any]:
+    """Return an entry, a block or a change as a dict of text, numbers and booleans; defaults are left out."""
+    plain: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_written)
+    return plain
+
+
+def from_plain(values: Mapping[str, Any], kind: type[_Kind]) -> _Kind:
+    """Make an entry or a block of plain values.
+
+    Dates may also be :class:`datetime.date`, as TOML has them. Only types are checked here: the rules are
+    the registry's.
+
+    Raises:
+        RegistryError: a value is missing, unknown or of a wrong type.
+    """
+    dated = {key: _dated(value) for key, value in values.items()}
+    made: _Kind = _converted(dated, kind)
+    return made
+
+
+def change_from_plain(values: Mapping[str, Any]) -> Change:
+    """Make a change of plain values, as :func:`to_plain` gave them.
+
+    Raises:
+        RegistryError: a value is missing, unknown or of a wrong type.
+    """
+    change: Change = _converted(values, Change)
+    return change
+
+
+def _converted(values: Mapping[str, Any], kind: Any) -> Any:
+    try:
+        return msgspec.convert(values, kind, dec_hook=_read)
+    except msgspec.ValidationError as error:
+        raise RegistryError(printable(str(error).replace("`", "'"))) from None  # it quotes what it found
+
+
+def _dated(value: Any) -> Any:
+    is_a_day = isinstance(value, date) and not isinstance(value, datetime)
+    return value.isoformat() if is_a_day else value
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, HeaderId | IPv4Network):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no plain form")
+
+
+def _read(kind: type, value: Any) -> Any:
+    if kind is HeaderId:
+        header_id = parse_id(value) if isinstance(value, str) else None
+        if header_id is None:
+            raise ValueError(f"Expected an id such as 0.1.0.7, found {_shown(value)}")
+        return header_id
+    if kind is IPv4Network:
+        return _network(value)
+    raise TypeError(f"a {kind.__name__} has no plain form")
+
+
+def _network(value: Any) -> IPv4Network:
+    try:
+        network = IPv4Network(value) if isinstance(value, str) else None
+    except ValueError as error:
+        raise ValueError(f"Expected a block such as 0.1.0.0/16: {error}") from None
+    if network is None or str(network) != value:
+        raise ValueError(f"Expected a block such as 0.1.0.0/16, found {_shown(value)}")
+    return network
+
+
+def _shown(value: Any) -> str:
+    return repr(value[:60]) if isinstance(value, str) else type(value).__name__

@@ -1,0 +1,157 @@
+"""What runs in the Python workers: names from headers, and sums of each Arrow batch.
+
+Batches are summed by the bytes that name an owner and a producer before these are read as text, so that each
+is read once a batch, whatever the number of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from headerware.core.errors import WireFormatError
+from headerware.core.headers import Headers
+from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
+from headerware.interceptors.slice.header import SliceHeader
+from headerware.interceptors.trail_entries import TRAIL_HEADER
+from headerware.ops.chargeback.names import (
+    MAX_OWNER_BYTES,
+    OWNER_HEADER,
+    owner_name,
+    producer_name,
+    trail_opening,
+)
+from headerware.registry.names import default_names
+from headerware.registry.wire.codec import HeaderIdCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+
+COUNTED: Final = (
+    "hour bigint, topic string, owner string, producer string, direction string, group string, "
+    "records bigint, bytes bigint, malformed bigint, partition int, message binary, first boolean"
+)
+"""The schema of what :func:`count` gives; hours are numbers since the epoch.
+
+``partition`` and ``message``, its id, are null for what is no slice; ``first`` tells the slice of index 0.
+"""
+
+_ORDER: Final = [field.split()[0] for field in COUNTED.split(", ")]
+_AS_IT_IS: Final = ("hour", "topic", "direction", "group", "partition", "message", "first")
+_BY: Final = (*_AS_IT_IS, "owner", "opening", "broken")
+_NAMED: Final = ("owner", "opening", "slice")
+_REMEMBERED: Final = 10_000
+
+_owner_name = lru_cache(_REMEMBERED)(owner_name)
+_producer_name = lru_cache(_REMEMBERED)(producer_name)
+
+
+def count() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Begin a task that counts records."""
+    return _counted
+
+
+def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sum batches by what they are to be counted by.
+
+    Args:
+        batches: columns ``hour, topic, partition, direction, group, bytes, owner, opening, slice, packed``.
+    """
+    for batch in batches:
+        if batch.num_rows:
+            yield from _summed(batch)
+
+
+def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    text = columns["topic"].type  # Spark has two kinds of strings, by a setting of the session's
+    packed = columns.pop("packed")
+    columns["broken"] = pa.array([False] * batch.num_rows)
+    if packed.null_count < len(packed):
+        columns.update(_unpacked(packed, columns))
+    columns.update(_messages(columns.pop("slice"), columns["partition"]))
+    grouped = pa.table(columns).group_by(list(_BY), use_threads=False)
+    sums = grouped.aggregate([("bytes", "sum"), ([], "count_all")])
+    owners = [_owner_name(value) for value in sums.column("owner").to_pylist()]
+    producers = [_producer_name(value) for value in sums.column("opening").to_pylist()]
+    counts = sums.column("count_all").to_pylist()
+    broken = sums.column("broken").to_pylist()
+    malformed = [
+        count if bad or producer.malformed else 0
+        for count, bad, producer in zip(counts, broken, producers, strict=True)
+    ]
+    table = pa.table(
+        {
+            "owner": pa.array(owners, text),
+            "producer": pa.array([producer.name for producer in producers], text),
+            "records": sums.column("count_all"),
+            "bytes": sums.column("bytes_sum"),
+            "malformed": pa.array(malformed, pa.int64()),
+            **{name: sums.column(name) for name in _AS_IT_IS},
+        }
+    )
+    yield from table.select(_ORDER).to_batches()  # Spark goes by place, not by name
+
+
+def _messages(slices: pa.Array, partitions: pa.Array) -> dict[str, pa.Array]:
+    """Return which message each slice is of, and whether it is the first; nulls for what is no slice."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if slices.null_count == len(slices):
+        none = pa.array([False] * len(slices))
+        return {"partition": pa.nulls(len(slices), partitions.type), "message": slices, "first": none}
+    found = [None if value is None else _slice_header(value) for value in slices.to_pylist()]
+    places = [
+        None if header is None else place for header, place in zip(found, partitions.to_pylist(), strict=True)
+    ]
+    return {
+        "partition": pa.array(places, partitions.type),
+        "message": pa.array([header and header.message_id for header in found], slices.type),
+        "first": pa.array([header is not None and header.index == 0 for header in found], pa.bool_()),
+    }
+
+
+def _slice_header(value: bytes) -> SliceHeader | None:
+    """Read a slice's header; what cannot be read is no slice."""
+    try:
+        return SliceHeader.unpack(value)
+    except WireFormatError:
+        return None
+
+
+def _unpacked(packed: pa.Array, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """Return columns again with what packed blocks hold."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    names = default_names()
+    codec = HeaderIdCodec(names.id_of, names.name_of)
+    kept = (columns[name].to_pylist() for name in _NAMED)
+    rows = [
+        (*values, False) if headers is None else _named(codec, headers)
+        for headers, *values in zip(packed.to_pylist(), *kept, strict=True)
+    ]
+    *named, broken = zip(*rows, strict=True)
+    arrays = {name: pa.array(values, columns[name].type) for name, values in zip(_NAMED, named, strict=True)}
+    return {**arrays, "broken": pa.array(broken, pa.bool_())}
+
+
+def _named(codec: HeaderIdCodec, found: str) -> tuple[bytes | None, bytes | None, bytes | None, bool]:
+    """Read owner, trail and slice from headers with ids; and whether these cannot be read."""
+    try:
+        headers = codec.decode(Headers([_pair(*header.split(":")) for header in found.split(",")]))
+    except WireFormatError:
+        return None, None, None, True
+    owner, trail = headers.last(OWNER_HEADER), headers.last(TRAIL_HEADER)
+    opening = None if trail is None else trail_opening(trail)
+    return (owner or b"")[:MAX_OWNER_BYTES], opening, headers.last(SLICE_HEADER), False
+
+
+def _pair(name: str, value: str) -> tuple[str, bytes | None]:
+    """Read a header as ``expressions.packed_headers`` writes it."""
+    return bytes.fromhex(name).decode("utf-8", "replace"), None if value == "-" else bytes.fromhex(value)

@@ -1,0 +1,156 @@
+"""The jars of Spark's Kafka connector: from a folder, or by Spark's own resolver before the session starts.
+
+The connector does not come with pyspark. A session that cannot resolve it ends in the JVM's death, so it is
+resolved here first, once: by the spark-submit that would start the session, with all its settings.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headerware.core.errors import MissingPartError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+CONNECTOR: Final = "spark-sql-kafka-0-10"
+JARS_FOLDER: Final = "HEADERWARE_SPARK_JARS"
+_SCALA = "2.13"  # the only one that Spark 4 is built for
+# What the connector needs beside the jars that come with Spark.
+_NEEDED = (
+    f"{CONNECTOR}_{_SCALA}",
+    f"spark-token-provider-kafka-0-10_{_SCALA}",
+    "kafka-clients",
+    "commons-pool2",
+)
+# A class with a main that every Spark has, prints a line and needs no cluster: it runs once all is resolved.
+_PRINTS_AND_ENDS = "org.apache.hadoop.util.VersionInfo"
+# A repository's address may have a user and a password.
+_CREDENTIALS = re.compile(r"//[^/\s@]+@")
+_RESOLVE_SECONDS = 600
+# What the resolver heeds: where to look, and the proxies of Java's own.
+_RESOLVING = ("spark.jars", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+_TAIL_LINES = 12
+
+
+def package(version: str) -> str:
+    """Return the connector's Maven coordinates for a version of Spark."""
+    return f"org.apache.spark:{CONNECTOR}_{_SCALA}:{version}"
+
+
+def advice(version: str) -> str:
+    """Say what to do where the connector cannot be had."""
+    return (
+        f"Either let Spark reach Maven Central or a mirror of it (spark.jars.ivySettings, "
+        f"spark.jars.repositories), or name a folder with the jars of {', '.join(_NEEDED)}: "
+        f"configure(builder, jars=folder) or {JARS_FOLDER}; "
+        f"with spark-submit, give it --packages {package(version)} or --jars."
+    )
+
+
+def jars_in(folder: Path, version: str) -> list[Path]:
+    """Return the jars that the connector needs, from a folder that may hold others too.
+
+    Args:
+        folder: where they are, named as Maven or as Ivy names them.
+        version: the version of Spark.
+
+    Raises:
+        MissingPartError: one is missing, there twice, or the connector is another Spark's.
+    """
+    found = {name: sorted(folder.glob(f"*{name}-[0-9]*.jar")) for name in _NEEDED}
+    problems = [
+        f"{len(jars)} of {name}" if jars else f"no {name}" for name, jars in found.items() if len(jars) != 1
+    ]
+    jars = [jar for jars in found.values() for jar in jars]
+    if not problems and _series(jars[0].stem.rpartition("-")[2]) != _series(version):
+        problems = [jars[0].name]
+    if problems:
+        message = (
+            f"expected one jar each of {', '.join(_NEEDED)} for Spark {version} in {folder}; "
+            f"found {', '.join(problems)}. {advice(version)}"
+        )
+        raise MissingPartError(message)
+    return [jar.resolve() for jar in jars]
+
+
+def comes_with_spark(spark_home: Path) -> bool:
+    """Say whether this Spark's own jars include the connector, as some distributions' do."""
+    return any((spark_home / "jars").glob(f"*{CONNECTOR}_{_SCALA}-[0-9]*.jar"))
+
+
+def resolve(settings: Mapping[str, str], version: str, spark_home: Path) -> None:
+    """Have Spark resolve ``spark.jars.packages``, unless its cache has them.
+
+    Args:
+        settings: the session's, with the packages, and whatever says where to find them.
+        version: the version of Spark.
+        spark_home: the Spark that is to start.
+
+    Raises:
+        MissingPartError: it cannot; the message has the end of what the resolver said.
+    """
+    wanted = settings["spark.jars.packages"].split(",")
+    if all(_is_cached(coordinates, settings) for coordinates in wanted):
+        return
+    problem = _run_resolver(settings, spark_home)
+    if problem:
+        message = (
+            f"Spark cannot resolve {', '.join(wanted)}; tried its Ivy cache ({_ivy_folder(settings)}) "
+            f"and its repositories: {problem}\n{advice(version)}"
+        )
+        raise MissingPartError(message)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (4, 1, 0) for ``4.1.0.dev2``."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _series(version: str) -> tuple[int, ...]:
+    return version_numbers(version)[:2]
+
+
+def _is_cached(coordinates: str, settings: Mapping[str, str]) -> bool:
+    """Look for what Ivy leaves after a resolution that went well: the jar cached, and handed out."""
+    group, _, rest = coordinates.partition(":")
+    name, _, version = rest.partition(":")
+    ivy = _ivy_folder(settings)
+    handed_out = ivy / "jars" / f"{group}_{name}-{version}.jar"
+    cached = ivy / "cache" / group / name / "jars" / f"{name}-{version}.jar"
+    return handed_out.is_file() and cached.is_file()
+
+
+def _ivy_folder(settings: Mapping[str, str]) -> Path:
+    return Path(settings.get("spark.jars.ivy") or "~/.ivy2.5.2").expanduser()
+
+
+def _run_resolver(settings: Mapping[str, str], spark_home: Path) -> str:
+    """Run Spark's resolver; give nothing if it went well, else the end of what it said."""
+    confs = [part for key in settings if key.startswith(_RESOLVING) for part in _conf(key, settings[key])]
+    command = [str(spark_home / "bin" / "spark-submit"), *confs, "--master", "local[1]"]
+    try:
+        done = subprocess.run(  # noqa: S603 - the Spark that is to be started anyhow
+            [*command, "--class", _PRINTS_AND_ENDS, "spark-internal"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_RESOLVE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {_RESOLVE_SECONDS} s"
+    if done.returncode == 0:
+        return ""
+    lines = _CREDENTIALS.sub("//", done.stderr.decode(errors="replace")).splitlines()
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("\tat ")]
+    return f"exit code {done.returncode}\n  " + "\n  ".join(said[-_TAIL_LINES:])
+
+
+def _conf(key: str, value: str) -> tuple[str, str]:
+    return "--conf", f"{key}={value}"

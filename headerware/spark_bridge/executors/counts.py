@@ -1,0 +1,133 @@
+"""What executors count, added up on the driver through an accumulator.
+
+A task that is tried again counts again, and so does a frame that is computed twice without a cache.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.accumulators import AccumulatorParam
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headerware.core.record import Record
+    from headerware.core.session import Session
+    from headerware.spark_bridge.frames.output import OutputRows
+
+
+Counts = dict[str, Any]
+"""``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``, ``refused``; ``steps``: counters by
+interceptor; ``traces``: some of the ``traceparent`` headers that were read."""
+TRACES_LIMIT: Final = 128
+_TOTALS: Final = ("records_in", "records_out", "bytes_in", "bytes_out", "refused")
+_TRACEPARENT_BYTES: Final = 64
+
+
+def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Counts:
+    """Add up two counts; lists are joined as long as they are short."""
+    sums = dict(ours)
+    for name, theirs_of in theirs.items():
+        ours_of = sums.get(name)
+        if ours_of is None:
+            sums[name] = theirs_of
+        elif isinstance(theirs_of, Mapping):
+            sums[name] = merged(ours_of, theirs_of)
+        elif isinstance(theirs_of, list):
+            sums[name] = [*ours_of, *(item for item in theirs_of if item not in ours_of)][:TRACES_LIMIT]
+        else:
+            sums[name] = ours_of + theirs_of
+    return sums
+
+
+class CountsParam(AccumulatorParam[Counts]):
+    """Tell Spark how counts are added up."""
+
+    def zero(self, value: Counts) -> Counts:  # noqa: ARG002 - Spark's signature
+        """Return counts of nothing."""
+        return {}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802 - Spark's name
+        """Add one to the other."""
+        return merged(value1, value2)
+
+
+class CountsAccumulator:
+    """An accumulator of counts, as the executors take it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._accumulator = spark.sparkContext.accumulator({}, CountsParam())
+        self.pickled: bytes = pickle.dumps(self._accumulator)
+
+    @property
+    def counts(self) -> Counts:
+        """What was counted so far."""
+        return dict(self._accumulator.value)
+
+    def clear(self) -> None:
+        """Begin again at 0."""
+        self._accumulator.value = {}
+
+
+class QueryAccumulators(NamedTuple):
+    """The counters of a query: of what is decoded, and of what is encoded."""
+
+    decoded: CountsAccumulator
+    encoded: CountsAccumulator
+
+
+class TaskCounter:
+    """Count what one task does, and report it once.
+
+    Args:
+        session: the chain at work, which may have counted for earlier tasks.
+        accumulator: a pickled accumulator, or None.
+    """
+
+    def __init__(self, session: Session, accumulator: bytes | None) -> None:
+        self._session = session
+        # Spark forgets a worker's accumulators when a task begins, so each task makes its own.
+        self._accumulator: Any = pickle.loads(accumulator) if accumulator else None  # noqa: S301 - Spark's own channel
+        self._before = session.stats()
+        self.counts: Counts = dict.fromkeys(_TOTALS, 0)
+        self.traces: list[str] = []
+
+    @property
+    def wants_traces(self) -> bool:
+        """Whether more traces are to be noted."""
+        return self._accumulator is not None and len(self.traces) < TRACES_LIMIT
+
+    def note_traces(self, records: Sequence[Record]) -> None:
+        """Note the traces of some records, for the batch's span to link to."""
+        for record in records[:TRACES_LIMIT]:
+            for name, value in record.headers:
+                if name == "traceparent" and value is not None and len(value) <= _TRACEPARENT_BYTES:
+                    self.traces.append(value.decode("ascii", "replace"))
+
+    def count_out(self, rows: OutputRows) -> None:
+        """Count the rows of a batch that goes on, without those that were refused or wait."""
+        records, size_bytes = rows.done()
+        self.counts["records_out"] += records
+        self.counts["bytes_out"] += size_bytes
+
+    def report(self) -> None:
+        """Add the task's counts to the driver's."""
+        if self._accumulator is not None:
+            steps = _difference(self._before, self._session.stats())
+            self._accumulator.add({**self.counts, "steps": steps, "traces": self.traces})
+
+
+def _difference(before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]) -> Counts:
+    return {
+        step: {
+            name: value - before.get(step, {}).get(name, 0)
+            for name, value in counts.items()
+            if not name.startswith("pending_")
+        }
+        for step, counts in after.items()
+    }

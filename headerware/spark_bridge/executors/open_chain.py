@@ -1,0 +1,244 @@
+"""A chain, opened once for each worker process and kept for the tasks that follow.
+
+A Python worker runs one task at a time. What a session keeps of records (incomplete messages) is dropped
+when a task is through with a partition; keys, dictionaries and plans stay.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+from pyspark import SparkFiles, TaskContext
+
+from headerware.core.chain import Chain
+from headerware.core.context import Context, wall_clock_ms
+from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
+from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError
+from headerware.core.hooks import Interceptor, Place
+from headerware.core.order import place_of
+from headerware.interceptors.serialize import Serialize
+from headerware.serdes.serde import PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headerware.core.record import Record
+    from headerware.core.session import Session
+    from headerware.spark_bridge.chain_source import TaskSpec
+
+
+_KEPT: Final = 16
+_IN_CIRCLES: Final = (
+    "and it is a dead letter already, which is not buried again: leave dead-letter topics out of what is read"
+)
+_NO_TOPIC: Final = "unknown"
+"""What a dead letter calls the topic of a row that has none."""
+_HEADER = "hw.id"
+_LOCAL = "dedup"
+
+
+class BatchClock:
+    """The time of a batch, the same whenever it is replayed; the wall's where none is set."""
+
+    __slots__ = ("ms",)
+
+    def __init__(self) -> None:
+        self.ms: int | None = None
+
+    def __call__(self) -> int:
+        """Return the milliseconds since the epoch."""
+        return wall_clock_ms() if self.ms is None else self.ms
+
+
+class PartitionPicker:
+    """Pick a partition by what a message is, so that a replay picks the same.
+
+    Args:
+        counts: how many partitions topics have, for one frame at a time; one that is not listed is taken to
+            have one.
+    """
+
+    __slots__ = ("counts",)
+
+    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
+        self.counts: Mapping[str, int] = counts or {}
+
+    def __call__(self, record: Record) -> int | None:
+        """Return the partition, or None for Kafka's partitioner to choose by the key."""
+        if record.key is not None:
+            return None
+        return crc32(_seed(record)) % (self.counts.get(record.topic) or 1)
+
+
+class DeadLetterRoute(NamedTuple):
+    """Where the dead letters of a step go, and whose names they use."""
+
+    topic: str
+    names: str
+
+
+class OpenChain:
+    """A chain at work in this process.
+
+    Args:
+        spec: what it is to do.
+
+    Raises:
+        HeaderwareError: the chain cannot be made or opened here, and why.
+    """
+
+    def __init__(self, spec: TaskSpec) -> None:
+        chain = spec.source.load(_found)
+        steps = [
+            _without_dead_letters(_serializing(step, name, spec.typed), name)
+            for step, name in zip(chain, chain.names, strict=True)
+            if spec.typed or place_of(step) is not Place.SERIALIZE
+        ]
+        self.spec: Final = spec
+        self.dedups: Final = any(place_of(step) is Place.DEDUP for step in steps)
+        """Whether records get identities."""
+        self.clock: Final = BatchClock()
+        self.identities: Final[dict[tuple[Any, ...], bytes]] = {}
+        """What ``dedup`` found, by place; whoever reads it empties it."""
+        self._dead_letter_routes = {
+            name: DeadLetterRoute(step.dead_letter_topic, step.dead_letter_headers)
+            for step, name in zip(chain, chain.names, strict=True)
+            if isinstance(step, Interceptor) and step.on_error == "dead_letter"
+        }
+        self.pick_partition: Final = PartitionPicker()
+        """Gives the partition of a message that its key does not decide."""
+        self.session: Final[Session] = Chain(steps).open(self._context())
+
+    def begin(self) -> None:
+        """Tell the chain which job and batch this task belongs to."""
+        task = TaskContext.get()
+        batch = task.getLocalProperty("streaming.sql.batchId") if task else None
+        self.session.begin(self.spec.job if batch is None else f"{self.spec.job}#{batch}")
+
+    def refused(self, error: HeaderwareError, original: Record) -> dict[str, Any]:
+        """Return the failure of a row, with its dead letter.
+
+        Args:
+            error: why.
+            original: the row as it came.
+
+        Raises:
+            HeaderwareError: failures are to fail the job, or it is none of the row's.
+        """
+        error = (
+            error.at("chain", original) if isinstance(error, InterceptorError) else _placed(error, original)
+        )
+        if self.spec.failures == "fail" or isinstance(error, HeldBackError):
+            raise error
+        spec = self.spec
+        usual = DeadLetterRoute(spec.dead_letter_topic, spec.dead_letter_headers)
+        topic, names = self._dead_letter_routes.get(error.step or "", usual)
+        if spec.side == "consumer" and is_dead_letter_topic(topic, original.topic or ""):
+            raise InterceptorError(f"{error}; {_IN_CIRCLES}") from error
+        stage = "ON_CONSUME" if spec.side == "consumer" else "ON_SEND"
+        letter = dead_letter(
+            original.replace(topic=original.topic or _NO_TOPIC, headers=_named(original.headers)),
+            error,
+            topic=topic,
+            names=names,
+            stage=stage,
+            group_id=spec.group_id,
+        )
+        return {
+            "step": error.step,
+            "error": type(error).__name__,
+            "reason": str(error),
+            "topic": letter.topic,
+            "key": letter.key,
+            "value": letter.value,
+            "headers": [{"key": name, "value": value} for name, value in letter.headers],
+        }
+
+    def _context(self) -> Context:
+        spec = self.spec
+        return Context(
+            side=spec.side,
+            client_id="spark",
+            group_id=spec.group_id,
+            now_ms=self.clock,
+            cluster_id=lambda: spec.cluster_id,
+            is_duplicate=self._note,
+            pick_partition=self.pick_partition,
+            max_message_bytes=spec.max_message_bytes,
+        )
+
+    def _note(self, identity: bytes, record: Record) -> bool:
+        self.identities[record.topic, record.partition, record.offset] = identity
+        return False
+
+
+_open_chains: Final[OrderedDict[bytes, OpenChain]] = OrderedDict()
+
+
+def open_chain(pickled: bytes) -> OpenChain:
+    """Return the chain of a pickled :class:`TaskSpec`, opened at most once in this process.
+
+    Raises:
+        HeaderwareError: the chain cannot be made or opened here, and why.
+    """
+    found = _open_chains.get(pickled)
+    if found is None:
+        found = _open_chains[pickled] = OpenChain(pickle.loads(pickled))  # noqa: S301 - Spark's own channel
+        if len(_open_chains) > _KEPT:
+            _open_chains.popitem(last=False)[1].session.close()
+    _open_chains.move_to_end(pickled)
+    found.clock.ms = None
+    found.identities.clear()
+    found.begin()
+    return found
+
+
+def _found(path: str) -> str:
+    """Return a file's path, or that of the one of its name which Spark shipped."""
+    if os.path.exists(path):  # noqa: PTH110 - options are plain text
+        return path
+    shipped: str = SparkFiles.get(os.path.basename(path))  # noqa: PTH119 - as above
+    return shipped if os.path.exists(shipped) else path  # noqa: PTH110 - as above
+
+
+def _serializing(step: Any, name: str, typed: frozenset[str]) -> Any:
+    """Leave parts alone whose columns hold bytes."""
+    if not isinstance(step, Serialize):
+        return step
+    return msgspec.structs.replace(step, name=name, **{part: None for part in PARTS if part not in typed})
+
+
+def _without_dead_letters(step: Any, name: str) -> Any:
+    """Let a step refuse what it would bury: here, rows are buried by whoever writes the frame."""
+    if isinstance(step, Interceptor) and step.on_error == "dead_letter":
+        return msgspec.structs.replace(step, on_error="raise", name=name)
+    return step
+
+
+def _named(headers: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Leave out headers without a name, which frames can have and Kafka cannot."""
+    return [pair for pair in headers if pair[0] is not None]
+
+
+def _placed(error: HeaderwareError, record: Record) -> InterceptorError:
+    placed = InterceptorError(
+        str(error), step="chain", topic=record.topic, partition=record.partition, offset=record.offset
+    )
+    placed.__cause__ = error
+    return placed
+
+
+def _seed(record: Record) -> bytes:
+    """Return what is the same in a replay: the identity, or else the value."""
+    # The header may have gone into a packed block of ids; what it was made from stays with the record.
+    identity = record.local.get(_LOCAL) if record.local else None
+    if identity is not None:
+        encoded: bytes = identity.encode()
+        return encoded
+    header = record.headers.last(_HEADER)
+    return (record.value if header is None else header) or b""

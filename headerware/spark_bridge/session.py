@@ -1,0 +1,326 @@
+"""Configuring a session: the Kafka connector, the workers' Python, and how large Arrow batches may grow.
+
+What the bridge sets, and never over what is set already:
+
+=================================================  ====================================================
+spark.jars.packages, or spark.jars                 the Kafka connector of the installed pyspark
+PYSPARK_PYTHON (environment)                       spark.pyspark.python, else, for a local master, this
+                                                   Python: pyspark itself would take ``python3``
+spark.sql.execution.arrow.maxBytesPerBatch         64 MiB: Spark 4.0 goes to 256, and each worker holds a
+                                                   batch several times over, as it came, as records, and as
+                                                   it goes; 10,000 slices of 900 KB would fill it
+=================================================  ====================================================
+
+``maxRecordsPerBatch`` stays Spark's 10,000: large enough for batch hooks, and the bytes are bounded.
+``useLargeVarTypes`` stays off, for a bounded batch does not need it and it changes the types that the user's
+own Arrow functions see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from headerware.core.errors import ConfigError, MissingPartError
+from headerware.core.extras import install_command
+from headerware.core.java import find_java
+from headerware.spark_bridge.classic import refuse_remote, require_classic
+from headerware.spark_bridge.connector_jars import (
+    CONNECTOR,
+    JARS_FOLDER,
+    advice,
+    comes_with_spark,
+    jars_in,
+    package,
+    resolve,
+    version_numbers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+
+_PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
+_ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024)}
+READING: Final = {"includeHeaders": "true", "kafka.isolation.level": "read_committed"}
+"""How the bridge reads Kafka, unless the user says otherwise."""
+SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
+_NO_SPARK = f"expected Spark in SPARK_HOME or in pyspark ({install_command('spark')})"
+_OPTIONS = {
+    "--packages": "spark.jars.packages",
+    "--jars": "spark.jars",
+    "--master": "spark.master",
+    "--repositories": "spark.jars.repositories",
+}
+# A key, then = or : or white space, as in Java's properties files.
+_PROPERTY = re.compile(r"([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
+
+
+def configure(
+    builder: SparkSession.Builder, *, jars: str | os.PathLike[str] | None = None
+) -> SparkSession.Builder:
+    """Set what the bridge needs on a session's builder: ``configure(SparkSession.builder).getOrCreate()``.
+
+    Call it last, after the settings of your own, which it never changes. Where a JVM runs already (a session
+    was made before, or spark-submit started this program), only the connector's presence is checked: then it
+    must have come with that session, or by spark-submit's ``--packages``.
+
+    Args:
+        builder: of a classic session, not of Spark Connect.
+        jars: a folder that holds the connector's jars, for those without Maven Central; without it, the
+            folder in the environment variable ``HEADERWARE_SPARK_JARS``, if that is set.
+
+    Raises:
+        ConfigError: the builder is Spark Connect's, or ``PYSPARK_SUBMIT_ARGS`` leaves no way to add the
+            connector.
+        MissingPartError: no Java, pyarrow or pandas that is fit, or the connector cannot be had.
+    """
+    check_requirements()
+    own = builder_settings(builder)
+    refuse_remote(own)
+    running = running_settings()
+    if running is None:
+        find_java()
+        _add_connector(builder, own, _folder(jars))
+        made = {**file_settings(), **own, **submit_settings()}
+    else:
+        _check_running_connector()
+        made = {**running, **own}
+    _choose_python(made)
+    for key in _ARROW.keys() - made.keys():
+        builder.config(key, _ARROW[key])
+    return builder
+
+
+def _folder(jars: str | os.PathLike[str] | None) -> Path | None:
+    named = jars or os.environ.get(JARS_FOLDER)
+    return Path(named).expanduser() if named else None
+
+
+def _add_connector(builder: SparkSession.Builder, own: Mapping[str, str], folder: Path | None) -> None:
+    """Add the connector in the first way that is open, unless somebody has."""
+    import pyspark  # noqa: PLC0415 - Spark only where it is used
+
+    version, home = pyspark.__version__, spark_home()
+    settings = {**file_settings(), **own, **submit_settings()}
+    named = any(CONNECTOR in settings.get(key, "") for key in (_PACKAGES, _JARS))
+    if not named and not comes_with_spark(home):
+        key = _PACKAGES if folder is None else _JARS
+        added = [package(version)] if folder is None else [jar.as_uri() for jar in jars_in(folder, version)]
+        _check_open(key, added)
+        settings[key] = joined(settings.get(key, ""), added)
+        builder.config(key, settings[key])
+    if settings.get(_PACKAGES):
+        resolve(settings, version, home)
+
+
+def _check_open(key: str, added: list[str]) -> None:
+    if key not in submit_settings():
+        return
+    message = f"it sets {key}, and Spark would not see what is added to it here; add {','.join(added)} there"
+    raise ConfigError(message, path=SUBMIT_ARGS)
+
+
+def _check_running_connector() -> None:
+    from pyspark import SparkContext  # noqa: PLC0415 - Spark only where it is used
+
+    check_connector(SparkContext._jvm)  # noqa: SLF001 - there may be no session yet to ask
+
+
+def _choose_python(made: Mapping[str, str]) -> None:
+    """Name the workers' Python where pyspark looks for it, which is the environment alone."""
+    local = made.get("spark.master", os.environ.get("MASTER", "local")).startswith("local")
+    # Elsewhere, this machine's path may name nothing.
+    chosen = made.get("spark.pyspark.python") or (sys.executable if local else None)
+    if chosen:
+        os.environ.setdefault("PYSPARK_PYTHON", chosen)
+
+
+def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[str, Any]) -> DataFrame:
+    """Read topics with their headers, and only what was committed.
+
+    Args:
+        reader: ``spark.read`` or ``spark.readStream``.
+        options: of Spark's Kafka source, such as ``kafka.bootstrap.servers`` and ``subscribe``; they win
+            over the two that are set here, ``includeHeaders`` and ``kafka.isolation.level``.
+
+    Raises:
+        ConfigError: the reader is Spark Connect's.
+        MissingPartError: the session has no Kafka connector.
+    """
+    require_classic(reader)
+    require_connector(reader._spark)  # noqa: SLF001 - it does not name its session otherwise
+    given = {key.lower() for key in options}
+    defaults = {key: value for key, value in READING.items() if key.lower() not in given}
+    return reader.format("kafka").options(**defaults, **options).load()
+
+
+def require_connector(spark: SparkSession) -> None:
+    """Check that the session has the Kafka connector; it cannot be added to one that runs.
+
+    Raises:
+        ConfigError: the session is Spark Connect's.
+        MissingPartError: the session has no Kafka connector.
+    """
+    require_classic(spark)
+    check_connector(spark._jvm)  # noqa: SLF001 - a classic session's way to its JVM
+
+
+def check_connector(jvm: Any) -> None:
+    """Check that a driver's JVM can load the Kafka source.
+
+    Args:
+        jvm: py4j's view of it.
+
+    Raises:
+        MissingPartError: it cannot.
+    """
+    import pyspark  # noqa: PLC0415 - Spark only where it is used
+    from py4j.java_gateway import JavaClass  # noqa: PLC0415
+
+    # py4j takes a name that the class loader does not know for a package.
+    if isinstance(jvm.org.apache.spark.sql.kafka010.KafkaSourceProvider, JavaClass):
+        return
+    message = (
+        "this Spark runs without its Kafka connector, which cannot be added any more: stop the program, and "
+        f"make the first session with configure(builder). {advice(pyspark.__version__)}"
+    )
+    raise MissingPartError(message)
+
+
+def builder_settings(builder: SparkSession.Builder) -> dict[str, str]:
+    """Return what the builder's owner has set on it."""
+    return {key: str(value) for key, value in builder._options.items()}  # noqa: SLF001 - it has no getter
+
+
+def spark_home() -> Path:
+    """Return the folder of the Spark that pyspark would start: ``SPARK_HOME``, or its own.
+
+    Raises:
+        MissingPartError: there is no Spark in it.
+    """
+    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - Spark only where it is used
+
+    try:
+        home = Path(_find_spark_home())  # type: ignore[no-untyped-call]
+    except SystemExit as error:  # its way to say that pyspark came without Spark
+        raise MissingPartError(f"{_NO_SPARK}: pyspark came without one") from error
+    if not (home / "bin" / "spark-submit").is_file():
+        raise MissingPartError(f"{_NO_SPARK}: no bin/spark-submit in {home}")
+    return home
+
+
+def file_settings() -> dict[str, str]:
+    """Return what ``spark-defaults.conf`` sets, of the Spark that pyspark would start."""
+    folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
+    file = Path(folder) / "spark-defaults.conf"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    found = [_PROPERTY.fullmatch(line.strip()) for line in lines]
+    return {match[1]: match[2] for match in found if match}
+
+
+def submit_settings() -> dict[str, str]:
+    """Return what ``PYSPARK_SUBMIT_ARGS`` sets, as spark-submit will read it.
+
+    Raises:
+        ConfigError: it cannot be read as a command line.
+    """
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    parser.add_argument("--conf", "-c", action="append", default=[])
+    for option, key in _OPTIONS.items():
+        parser.add_argument(option, dest=key)
+    try:
+        known, _ = parser.parse_known_args(shlex.split(os.environ.get(SUBMIT_ARGS, "")))
+    except (ValueError, argparse.ArgumentError) as error:
+        message = "expected the options of spark-submit, then pyspark-shell; it is no such command line"
+        raise ConfigError(message, path=SUBMIT_ARGS) from error
+    confs = dict(setting.split("=", 1) for setting in known.conf if "=" in setting)
+    options = {key: value for key in _OPTIONS.values() if (value := getattr(known, key)) is not None}
+    return {**confs, **options}
+
+
+def running_settings() -> dict[str, str] | None:
+    """Return what is set in the JVM that runs already, or None where none does.
+
+    It runs when a session was made before in this process, and under spark-submit, which starts Python from
+    the JVM.
+    """
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - Spark only where it is used
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # noqa: SLF001 - no getter
+        return None
+    SparkContext._ensure_initialized()  # noqa: SLF001 - to connect to spark-submit's JVM; what a session does
+    active = SparkSession.getActiveSession()
+    session = {} if active is None else active.conf.getAll
+    return {**dict(SparkConf().getAll()), **session}
+
+
+def joined(*lists: str | Iterable[str]) -> str:
+    """Join what Spark keeps as lists with commas, each item once."""
+    items = [item for part in lists for item in (part.split(",") if isinstance(part, str) else part)]
+    return ",".join(dict.fromkeys(item.strip() for item in items if item.strip()))
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """A package, the oldest version that works, and the first that is too new, if any is known."""
+
+    name: str
+    oldest: tuple[int, ...]
+    too_new: tuple[int, ...] | None = None
+
+
+REQUIREMENTS: Final = (
+    Requirement("pyspark", (4, 0), (5,)),
+    Requirement("pyarrow", (15,)),
+    Requirement("pandas", (2, 2), (3,)),
+)
+
+
+def check_requirements() -> None:
+    """Check that pyspark, pyarrow and pandas are here, in versions that work together.
+
+    Raises:
+        MissingPartError: one is missing, too old or too new; the message says which, and what to install.
+    """
+    for requirement in REQUIREMENTS:
+        check(requirement)
+
+
+def check(requirement: Requirement) -> None:
+    """Check one package.
+
+    Raises:
+        MissingPartError: it is missing, too old or too new.
+    """
+    try:
+        found = str(import_module(requirement.name).__version__)
+    except (ImportError, AttributeError) as error:  # a folder of that name imports, but has no version
+        message = f"{requirement.name} is missing, and the Spark bridge needs it: {install_command('spark')}"
+        raise MissingPartError(message) from error
+    version = version_numbers(found)
+    too_new = requirement.too_new is not None and version >= requirement.too_new
+    if too_new or version < requirement.oldest:
+        message = (
+            f"{requirement.name} {found} is too {'new' if too_new else 'old'}: "
+            f"the Spark bridge needs {wanted(requirement)}: {install_command('spark')}"
+        )
+        raise MissingPartError(message)
+
+
+def wanted(requirement: Requirement) -> str:
+    """Write the versions that work as pip does: ``pandas>=2.2,<3``."""
+    oldest = ".".join(map(str, requirement.oldest))
+    below = "" if requirement.too_new is None else ",<" + ".".join(map(str, requirement.too_new))
+    return f"{requirement.name}>={oldest}{below}"

@@ -1,0 +1,200 @@
+"""The rows of a table: the last value of each key, in the order in which it was written.
+
+:class:`TableState` has them twice while the topic is read: those that are served, and those that are coming.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Listener = Callable[[bytes, bytes | None], None]
+
+_log = logging.getLogger("headerware.topic_table")
+
+
+class TableRecord(NamedTuple):
+    """One record of the topic.
+
+    Attributes:
+        offset: where it stands; of two records, the one with the lower offset was first.
+        key: the row's key, or None, which names no row.
+        value: the row's value, or None, which removes the row.
+    """
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Rows:
+    """Fold records, each taken in once and in the order of their offsets, into rows.
+
+    A subclass may fold them into something else besides, as the registry's ledger does; it is filled anew
+    whenever the topic is read again from its beginning. The table calls it under a lock of its own.
+    """
+
+    def __init__(self) -> None:
+        # By key, in the order of offsets.
+        self._records: dict[bytes, TableRecord] = {}
+
+    def apply(self, record: TableRecord) -> bool:
+        """Take in the next record, and tell whether a row has changed."""
+        if record.key is None:
+            return False
+        before = self._records.pop(record.key, None)
+        if record.value is not None:
+            self._records[record.key] = record
+        return record.value != (None if before is None else before.value)
+
+    def fill(self, records: Iterable[TableRecord]) -> None:
+        """Take in records that were saved, in the order of their offsets."""
+        for record in records:
+            self.apply(record)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return a row's value, or None where there is no such row."""
+        record = self._records.get(key)
+        return None if record is None else record.value
+
+    def records(self) -> list[TableRecord]:
+        """Return the record behind each row, in the order of offsets."""
+        return list(self._records.values())
+
+    def changes_since(self, earlier: Rows) -> Iterator[tuple[bytes, bytes | None]]:
+        """Return the key and the present value, or None, of each row in which this differs from another."""
+        for key in earlier._records.keys() - self._records.keys():
+            yield key, None
+        for key, record in self._records.items():
+            if record.value != earlier.get(key):
+                yield key, record.value
+
+
+AnyRows = TypeVar("AnyRows", bound=Rows)
+
+
+class TableState(Generic[AnyRows]):
+    """Hold a table's rows for several threads, and tell listeners of their changes.
+
+    While a topic is read from its beginning, the rows as they were are served; the new ones take their
+    place when reading has come to where the topic ended as it began.
+
+    Args:
+        make_rows: makes empty rows.
+    """
+
+    def __init__(self, make_rows: Callable[[], AnyRows]) -> None:
+        self.moved: Final[Condition] = Condition()
+        """Guards all that is here, and is notified when it changes."""
+        self.rows: AnyRows = make_rows()
+        self.position: int = -1
+        """Where reading goes on; -1 before it has begun."""
+        self.complete_ms: int | None = None
+        """When the rows were last known to be all there are, in ms since the epoch; None for never."""
+        self.changed: bool = False
+        """Whether rows have changed since this was last set to false."""
+        self._make_rows = make_rows
+        self._coming: AnyRows | None = make_rows()
+        self._goal: int | None = None
+        self._listeners: list[Listener] = []
+        self._untold: deque[tuple[bytes, bytes | None]] = deque()
+        self._telling = Lock()
+
+    def restore(self, records: Iterable[TableRecord], complete_ms: int) -> None:
+        """Serve the rows of a snapshot until the topic is read."""
+        self.rows.fill(records)
+        self.complete_ms = min(complete_ms, _now_ms())  # by a clock that may have been ahead
+
+    def begin(self, goal: int | None) -> None:
+        """Begin to read the topic anew; until that is done, the rows are not whole.
+
+        Args:
+            goal: the offset at which it ends now, or None where that is not known as yet: then nothing that
+                is taken in counts, and this is to be called again.
+        """
+        with self.moved:
+            self._coming, self._goal, self.position = self._make_rows(), goal, -1
+            self.moved.notify_all()
+
+    def take(self, records: Iterable[TableRecord], position: int) -> None:
+        """Take in the next records, and the position behind them."""
+        with self.moved:
+            for record in records:
+                if self._coming is not None:
+                    self._coming.apply(record)
+                elif self.rows.apply(record) and record.key is not None:
+                    self._note(record.key, record.value)
+            self.position = max(self.position, position)
+            if self._coming is not None and self._goal is not None and self.position >= self._goal:
+                self._serve(self._coming)
+            self.moved.notify_all()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the topic is being read from its beginning, or was."""
+        with self.moved:
+            return self._coming is None or self._goal is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rows that are served were read from the topic, and from its beginning."""
+        return self._coming is None
+
+    def has_read_to(self, end: int) -> bool:
+        """Return whether the rows hold all that stands before an offset."""
+        with self.moved:  # for these two change together
+            return self._coming is None and self.position >= end
+
+    def confirm(self) -> None:
+        """Note that the rows are all there are at this moment."""
+        with self.moved:
+            self.complete_ms = _now_ms()
+
+    def listen(self, listener: Listener) -> None:
+        """Call a listener with the key and the value, or None, of each row that changes from now on."""
+        with self.moved:
+            self._listeners.append(listener)
+
+    def tell(self) -> None:
+        """Tell the listeners what has changed: in order, one thread at a time, and without a lock held.
+
+        A listener may use the table: what that brings is told when the listener is done.
+        """
+        # Checked again after the lock is given back: another thread may have found it taken just then.
+        while self._untold and self._telling.acquire(blocking=False):
+            try:
+                while self._untold:
+                    self._tell(*self._untold.popleft())
+            finally:
+                self._telling.release()
+
+    def _tell(self, key: bytes, value: bytes | None) -> None:
+        with self.moved:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            try:
+                listener(key, value)
+            except Exception:  # noqa: BLE001 - a listener may raise what it likes
+                _log.exception("a listener failed; the table goes on")
+
+    def _serve(self, coming: AnyRows) -> None:
+        for key, value in coming.changes_since(self.rows):
+            self._note(key, value)
+        self.rows, self._coming, self._goal = coming, None, None
+        self.confirm()
+
+    def _note(self, key: bytes, value: bytes | None) -> None:
+        self.changed = True
+        if self._listeners:
+            self._untold.append((key, value))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

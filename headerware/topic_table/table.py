@@ -1,0 +1,399 @@
+"""A compacted Kafka topic as a table of bytes by bytes, which many processes follow live.
+
+The topic has one partition, so that all see the same records in the same order. It is read from its
+beginning each time: compaction keeps the last record of each key, and such tables are small. To go on from
+a saved position would save little, and would miss what compaction has taken away meanwhile, tombstones
+above all; so a table that was out of reach for half a day is read anew as well.
+
+While the brokers are out of reach, the table goes on with the rows that it has, or with those of a snapshot
+file, and says since when they are stale.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from threading import Event, Lock, Thread, current_thread
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
+
+from headerware.core.errors import RegistryError
+from headerware.topic_table.rows import AnyRows, Listener, TableState
+from headerware.topic_table.snapshot import SnapshotFile
+from headerware.topic_table.topic import TopicReader, TopicWriter, UnreachableError, seconds_left
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+TIMEOUT_S: Final = 10.0
+"""How long the brokers are waited for, unless the caller says."""
+_SLICE_S: Final = 0.1
+_BEGIN_S: Final = 3.0
+_PROBE_S: Final = 3.0
+_RETRY_S: Final = 1.0
+_READ_ANEW_MS: Final = 12 * 3_600_000
+"""Brokers keep a tombstone for a day (delete.retention.ms); who was away for longer may never see it."""
+
+_log = logging.getLogger("headerware.topic_table")
+
+
+class TopicTable(Generic[AnyRows]):
+    """Keep the rows of a topic, and add to them.
+
+    Nothing is sent before the first `refresh`, `put` or `follow`. All methods may be called by several
+    threads. A forked child must make a table of its own, for librdkafka's threads do not survive a fork.
+
+    Args:
+        conf: librdkafka's properties, ``bootstrap.servers`` among them.
+        topic: the topic; it has one partition.
+        rows: makes empty rows: :class:`~headerware.topic_table.rows.Rows`, or a subclass.
+        snapshot: the file for the rows of last time, or None for none.
+        create: whether to create the topic where there is none.
+        replication_factor: of a topic that is created; -1 leaves it to the brokers.
+
+    Raises:
+        RegistryError: the configuration is none that librdkafka takes.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        topic: str,
+        *,
+        rows: Callable[[], AnyRows],
+        snapshot: str | os.PathLike[str] | None = None,
+        create: bool = False,
+        replication_factor: int = -1,
+    ) -> None:
+        self.topic = topic
+        reader = TopicReader(conf, topic, create=create, replication_factor=replication_factor)
+        self._writer = TopicWriter(conf, topic)
+        self._snapshot = SnapshotFile(snapshot, topic)
+        self._state: TableState[AnyRows] = TableState(rows)
+        saved = self._snapshot.load()
+        if saved is not None:
+            self._state.restore(saved.records, saved.complete_ms)
+        self._pump = _Pump(reader, self._state, topic)
+        self._failure: RegistryError | None = UnreachableError(f"topic {topic!r} was not read as yet")
+        self._warned = False
+        self._noting = Lock()
+        self._pid = os.getpid()
+
+    @property
+    def stale(self) -> datetime | None:
+        """When the rows were last known to be all there are, or None where they were at the last look.
+
+        1970 stands for never. While the table is followed, a look is taken every few seconds.
+        """
+        if self._failure is None:
+            return None
+        return datetime.fromtimestamp((self._state.complete_ms or 0) / 1000, UTC)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return a row's value as far as the table has read, or None where there is no such row."""
+        with self.rows() as rows:
+            return rows.get(key)
+
+    def items(self) -> list[tuple[bytes, bytes]]:
+        """Give the keys and values as far as the table has read, in the order in which they were written."""
+        with self.rows() as rows:
+            found = rows.records()
+        return [(key, value) for _, key, value in found if key is not None and value is not None]
+
+    @contextmanager
+    def rows(self) -> Iterator[AnyRows]:
+        """Return the rows, which do not change within the block; it is to be short."""
+        with self._state.moved:
+            yield self._state.rows
+
+    def refresh(self, timeout_s: float = TIMEOUT_S) -> bool:
+        """Read up to where the topic ends at the time of the call.
+
+        Args:
+            timeout_s: how long to wait, in seconds.
+
+        Returns:
+            whether it came so far; if not, the table goes on with the rows that it has, which are `stale`.
+
+        Raises:
+            UnreachableError: the brokers did not answer in time, and there are no rows to go on with.
+            RegistryError: there is no such topic, it has several partitions, access to it is denied, or
+                the table is closed.
+        """
+        self._require_own_process()
+        return self._look(timeout_s)
+
+    def put(self, key: bytes, value: bytes | None, timeout_s: float = TIMEOUT_S) -> int:
+        """Write a row, and return its record's offset once this table itself has read it.
+
+        Args:
+            key: the row's key.
+            value: its value, or None to remove the row.
+            timeout_s: how long to wait, in seconds.
+
+        Raises:
+            UnreachableError: the brokers did not answer in time. The text says whether the row was written
+                or nobody knows.
+            RegistryError: as for `refresh`, or the brokers refuse the record.
+        """
+        self._require_own_process()
+        deadline = time.monotonic() + timeout_s
+        self._pump.begin(deadline)
+        position = self._state.position
+        offset = self._writer.put(key, value, deadline)
+        self._pump.require_reaches(position, offset)
+        try:
+            self._pump.read_to(offset + 1, deadline)
+        except UnreachableError as error:
+            raise UnreachableError(f"written at offset {offset}, but not read back: {error}") from error
+        return offset
+
+    def on_change(self, listener: Listener) -> None:
+        """Call a listener with the key and the value, or None, of each row that changes from now on.
+
+        The calls come in the order of the topic, from whichever thread has read; what a listener raises is
+        logged, and the table goes on. A listener may use the table.
+        """
+        self._state.listen(listener)
+
+    def follow(self) -> None:
+        """Read on in the background, from now until `close`; a second call does nothing."""
+        self._require_own_process()
+        self._pump.follow(self._look, self._note_failure)
+
+    def close(self) -> None:
+        """End following, leave the brokers and save the snapshot; a second call does nothing."""
+        if os.getpid() == self._pid and self._pump.close():
+            self._writer.close()
+            self._snapshot.save(self._state)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _look(self, timeout_s: float) -> bool:
+        """Read to the end, and note whether that went well."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._pump.read_to(self._pump.end(deadline), deadline)
+        except RegistryError as error:
+            self._failure = error
+            if isinstance(error, UnreachableError) and self._state.complete_ms is not None:
+                self._note_failure(error)
+                return False
+            raise
+        self._state.confirm()
+        with self._noting:
+            if self._warned:
+                _log.info("topic %s: the rows are up to date again", self.topic)
+            self._failure, self._warned = None, False
+        self._snapshot.save_if_due(self._state)
+        return True
+
+    def _note_failure(self, error: RegistryError) -> None:
+        with self._noting:
+            if not self._warned:
+                _log.warning("the rows go on as they are: %s", error)
+            self._failure, self._warned = error, True
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise RegistryError(
+                f"the table of topic {self.topic!r} was made before this process was forked; make one here"
+            )
+
+
+class _Pump:
+    """Move records from a reader to a state, in one thread at a time.
+
+    Args:
+        reader: where they come from; closed with the pump.
+        state: where they go.
+        topic: the topic's name, for messages.
+    """
+
+    def __init__(self, reader: TopicReader, state: TableState[Any], topic: str) -> None:
+        self._reader = reader
+        self._state = state
+        self._topic = topic
+        self._began_ms = 0.0
+        self._moving = Lock()
+        """Held by whoever moves records; others may ask meanwhile where the topic ends."""
+        self._starting = Lock()
+        self._thread: Thread | None = None
+        self._stop = Event()
+        self._closed = False
+
+    def begin(self, deadline: float) -> None:
+        """See to it that the topic is being read.
+
+        Raises:
+            UnreachableError: not by the deadline.
+            RegistryError: there is no such topic, it has several partitions, access is denied, or the
+                pump is closed.
+        """
+        self.require_open()
+        if self._is_begun():
+            return
+        if self._is_followed():
+            began = self._wait(self._is_begun, deadline)
+            self.require_open()
+            if not began:
+                raise UnreachableError(f"topic {self._topic!r} could not be read in time")
+        else:
+            with self._turn(deadline):
+                self._begin(deadline)
+
+    def end(self, deadline: float) -> int:
+        """Ask where the topic ends; where that is before what was read already, read it anew.
+
+        Raises:
+            UnreachableError: no answer by the deadline.
+            RegistryError: as for `begin`.
+        """
+        self.begin(deadline)
+        position = self._state.position
+        end = self._reader.end(deadline)
+        self.require_reaches(position, end)
+        return end
+
+    def require_reaches(self, position: int, end: int) -> None:
+        """See to it that the topic is read anew where it ends before what was read already.
+
+        Args:
+            position: how far it had been read when the end was asked for.
+            end: where it ended then, or the offset that a record got.
+        """
+        if end < position:
+            self._read_anew(f"it was read to {position}, and ends at {end}")
+
+    def read_to(self, end: int, deadline: float) -> None:
+        """Return when the state holds all that stands before an offset.
+
+        Raises:
+            UnreachableError: not by the deadline.
+            RegistryError: as for `begin`.
+        """
+        while not self._state.has_read_to(end):
+            self.require_open()
+            if not seconds_left(deadline):
+                position = max(self._state.position, 0)
+                raise UnreachableError(
+                    f"topic {self._topic!r} was read to offset {position} of {end} in time"
+                )
+            if self._is_followed():
+                self._wait(lambda: self._state.has_read_to(end), deadline)
+            else:
+                with self._turn(deadline):
+                    self._move(deadline)
+        self._state.tell()
+
+    def follow(self, look: Callable[[float], object], failed: Callable[[RegistryError], None]) -> None:
+        """Start the thread that follows; nothing if it runs.
+
+        Args:
+            look: called by the thread every few seconds with a timeout, in seconds.
+            failed: called by it with what keeps it from reading; it tries again.
+        """
+        with self._starting:
+            self.require_open()
+            if self._thread is None:
+                name = f"headerware-table-{self._topic}"
+                self._thread = Thread(target=self._run, args=(look, failed), name=name, daemon=True)
+                self._thread.start()
+
+    def close(self) -> bool:
+        """End the thread and close the reader; False if that was done before."""
+        self._stop.set()
+        with self._state.moved:
+            self._state.moved.notify_all()
+        with self._starting:
+            thread = self._thread
+        if thread is not None and thread is not current_thread():
+            thread.join()
+        with self._moving:
+            first, self._closed = not self._closed, True
+            if first:
+                self._reader.close()
+        return first
+
+    def require_open(self) -> None:
+        """Raise unless the pump is open.
+
+        Raises:
+            RegistryError: it is closed.
+        """
+        if self._stop.is_set():
+            raise RegistryError(f"the table of topic {self._topic!r} is closed")
+
+    def _run(self, look: Callable[[float], object], failed: Callable[[RegistryError], None]) -> None:
+        pause_s = 0.0
+        look_at = 0.0
+        while not self._stop.wait(pause_s):
+            pause_s = 0.0
+            deadline = time.monotonic() + _BEGIN_S
+            try:
+                with self._turn(deadline):
+                    self._move(deadline)
+                self._state.tell()
+                if self._state.is_whole and time.monotonic() >= look_at:
+                    look(_PROBE_S)
+                    look_at = time.monotonic() + _PROBE_S
+            except RegistryError as error:
+                if not self._stop.is_set():
+                    failed(error)
+                pause_s = _RETRY_S
+            except Exception:  # noqa: BLE001 - a thread that nobody sees must not end unseen
+                _log.exception("topic %s: following it failed, and is tried again", self._topic)
+                pause_s = _RETRY_S
+
+    def _is_followed(self) -> bool:
+        return self._thread is not None and self._thread is not current_thread()
+
+    def _wait(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Wait for what the thread that follows brings."""
+        with self._state.moved:
+            return self._state.moved.wait_for(
+                lambda: condition() or self._stop.is_set(), seconds_left(deadline)
+            )
+
+    @contextmanager
+    def _turn(self, deadline: float) -> Iterator[None]:
+        if not self._moving.acquire(timeout=seconds_left(deadline)):
+            raise UnreachableError(f"topic {self._topic!r}: another thread still waits for the brokers")
+        try:
+            self.require_open()
+            yield
+        finally:
+            self._moving.release()
+
+    def _begin(self, deadline: float) -> None:
+        if not self._is_begun():
+            goal = self._reader.begin(deadline)
+            self._began_ms = time.time() * 1000
+            self._state.begin(goal)
+
+    def _move(self, deadline: float) -> None:
+        self._begin(deadline)
+        batch = self._reader.poll(min(_SLICE_S, seconds_left(deadline)))
+        if batch.lost:
+            self._read_anew("its position is gone")
+        else:
+            self._state.take(batch.records, batch.position)
+
+    def _read_anew(self, reason: str) -> None:
+        _log.warning("topic %s is read from its beginning again: %s", self._topic, reason)
+        # Now, and not when reading begins: whoever waits must not take the rows of before for those of now.
+        self._state.begin(None)
+
+    def _is_begun(self) -> bool:
+        """Return whether reading has begun, and was not interrupted for so long that it must begin anew."""
+        known_ms = max(self._state.complete_ms or 0, self._began_ms)
+        return self._state.is_begun and time.time() * 1000 - known_ms <= _READ_ANEW_MS

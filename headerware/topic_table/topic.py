@@ -1,0 +1,457 @@
+"""The Kafka side of a table: its topic is read, written and created here, and nowhere else."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headerware.core.errors import RegistryError
+from headerware.topic_table.rows import TableRecord
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+_log = logging.getLogger("headerware.topic_table")
+
+_MIN_TIMEOUT_S: Final = 0.05
+"""Admin requests refuse a timeout of nothing."""
+_GROUP: Final = "headerware-table"
+"""librdkafka wants one; nothing joins it, and nothing is committed."""
+_READING: Final = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": False,
+}
+_QUIET: Final = {"log_level": 0}
+"""Brokers that are away are told of once, by the table, and not by a line at each attempt."""
+_WRITING: Final = {"enable.idempotence": True, "acks": "all", "linger.ms": 0}
+_OF_PRODUCERS: Final = (
+    "acks",
+    "batch.",
+    "compression.",
+    "delivery.",
+    "enable.gapless.guarantee",
+    "enable.idempotence",
+    "linger.",
+    "max.in.flight",
+    "message.send.max.retries",
+    "message.timeout.ms",
+    "partitioner",
+    "queue.buffering.",
+    "request.required.acks",
+    "request.timeout.ms",
+    "retries",
+    "sticky.partitioning.",
+    "transaction.",
+    "transactional.",
+)
+_OF_CONSUMERS: Final = (
+    "allow.auto.create.topics",
+    "auto.",
+    "check.crcs",
+    "coordinator.",
+    "enable.auto.",
+    "enable.partition.eof",
+    "fetch.",
+    "group.",
+    "heartbeat.",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "max.poll.",
+    "partition.assignment.",
+    "queued.",
+    "session.timeout.ms",
+)
+_BATCH: Final = 1_000
+_PAUSE_S: Final = 0.05
+_POLICY_S: Final = 2.0
+_POLL_S: Final = 0.02
+"""Another thread's poll may have served the report that this one waits for."""
+_PURGE_S: Final = 1.0
+
+
+class UnreachableError(RegistryError):
+    """Brokers that do not answer in time."""
+
+
+class Batch(NamedTuple):
+    """What one poll has brought.
+
+    Attributes:
+        records: the next records, in the order of offsets.
+        position: where reading goes on: all that stood before it has been given.
+        lost: whether the position is no longer in the topic, so that it must be read again.
+    """
+
+    records: list[TableRecord]
+    position: int
+    lost: bool
+
+
+class TopicReader:
+    """Read one topic of one partition.
+
+    Several threads may ask for the end while another polls; all else is for one thread at a time. That
+    question has a client of its own: confluent-kafka lets one thread at a time into a client, in no fair
+    order, and brokers answer a connection in order, so that it would wait for a fetch that waits for records.
+
+    Args:
+        conf: librdkafka's properties, ``bootstrap.servers`` among them.
+        topic: the topic.
+        create: whether to create a compacted topic where there is none.
+        replication_factor: of a topic that is created; -1 leaves it to the brokers.
+    """
+
+    def __init__(self, conf: Mapping[str, Any], topic: str, *, create: bool, replication_factor: int) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition  # noqa: PLC0415 - heavy
+
+        self._conf = conf
+        self._topic = topic
+        self._create = create
+        self._replication_factor = replication_factor
+        self._beginning = TopicPartition(topic, 0, OFFSET_BEGINNING)
+        self._partition = TopicPartition(topic, 0)
+        self._consumer = _make_consumer(conf)
+        self._asker = _make_consumer(conf)
+        self._asking = Lock()
+        self._position = -1
+        self._refusal: RegistryError | None = None
+        self._checked = False
+
+    def begin(self, deadline: float) -> int:
+        """Check the topic, go to its beginning, and give the offset at which it ends now.
+
+        Args:
+            deadline: when to give up, by the monotonic clock, in seconds.
+
+        Raises:
+            UnreachableError: no answer by then.
+            RegistryError: there is no such topic, it has several partitions, or access is denied.
+        """
+        count = self._partitions(deadline)
+        if count is None:
+            self._make_topic(deadline)
+        elif count != 1:
+            raise RegistryError(
+                f"topic {self._topic!r} has {count} partitions, expected one: only within a partition "
+                "does the order of records stand; create a topic with one partition"
+            )
+        self._position, self._refusal = -1, None
+        self._consumer.assign([self._beginning])
+        return self.end(deadline)
+
+    def end(self, deadline: float) -> int:
+        """Return the offset at which the topic ends now, open transactions aside.
+
+        Raises:
+            UnreachableError: no answer by the deadline.
+            RegistryError: access is denied.
+        """
+        if not self._asking.acquire(timeout=seconds_left(deadline)):
+            raise UnreachableError(
+                f"topic {self._topic!r}: another thread still waits for the brokers' answer"
+            )
+        try:
+            with self._errors():
+                found = self._asker.get_watermark_offsets(
+                    self._partition, timeout=seconds_left(deadline), cached=False
+                )
+        finally:
+            self._asking.release()
+        if found is None:
+            raise UnreachableError(f"the brokers did not say in time where topic {self._topic!r} ends")
+        return int(found[1])
+
+    def poll(self, timeout_s: float) -> Batch:
+        """Wait for the next records, and take what is there.
+
+        Raises:
+            RegistryError: access is denied. Records that came before that are given first.
+        """
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
+        records: list[TableRecord] = []
+        lost = False
+        message = self._consumer.poll(timeout_s)
+        while message is not None:
+            error = message.error()
+            try:
+                if error is None:
+                    records.append(self._record(message))
+                else:
+                    lost = self._is_lost(error, message)
+            except RegistryError as refused:
+                if not records:
+                    raise
+                self._refusal = refused  # the client gives these records once, and goes on behind them
+                break
+            message = self._consumer.poll(0) if len(records) < _BATCH and not lost else None
+        return Batch(records, self._position, lost)
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        with self._asking:
+            self._asker.close()
+        self._consumer.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
+
+        try:
+            yield
+        except KafkaException as error:
+            raise self._failure(error.args[0]) from error
+        except RuntimeError as error:
+            raise RegistryError(f"topic {self._topic!r}: the client is closed") from error
+
+    def _record(self, message: Message) -> TableRecord:
+        offset: Any = message.offset()
+        key: Any = message.key()
+        value: Any = message.value()
+        self._position = offset + 1
+        return TableRecord(offset, key, value)
+
+    def _is_lost(self, error: KafkaError, message: Message) -> bool:
+        code = error.code()
+        if code == error._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are written so
+            # Beyond the last record there may be marks of transactions, which are not given.
+            self._position = max(self._position, message.offset() or 0)
+            return False
+        failed = self._failure(error)
+        if not isinstance(failed, UnreachableError):
+            raise failed
+        _log.debug("%s", failed)
+        return code in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+
+    def _partitions(self, deadline: float) -> int | None:
+        """Count the topic's partitions; None where there is no such topic."""
+        with self._errors():
+            metadata = self._consumer.list_topics(self._topic, timeout=seconds_left(deadline))
+        found = metadata.topics[self._topic]
+        if found.error is None:
+            # A mock cluster names no controller that is there, and answers no such question.
+            if metadata.controller_id in metadata.brokers:
+                self._check_policy(deadline)
+            return len(found.partitions)
+        if found.error.code() == found.error.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise self._failure(found.error)
+
+    def _check_policy(self, deadline: float) -> None:
+        if not self._checked:
+            self._checked = True
+            # Brokers that do not answer this are to answer what is asked next.
+            _warn_of_deletion(self._conf, self._topic, timeout_s=min(_POLICY_S, seconds_left(deadline) / 2))
+
+    def _make_topic(self, deadline: float) -> None:
+        if not self._create:
+            raise RegistryError(
+                f"there is no topic {self._topic!r}; create it with one partition and "
+                "cleanup.policy=compact, or let it be created (create=True)"
+            )
+        self._checked = True  # what is made here is compacted
+        _create_topic(
+            self._conf,
+            self._topic,
+            replication_factor=self._replication_factor,
+            timeout_s=seconds_left(deadline),
+        )
+        while not self._partitions(deadline):
+            if not seconds_left(deadline):
+                raise UnreachableError(f"topic {self._topic!r} was created, but is not there as yet")
+            time.sleep(min(_PAUSE_S, seconds_left(deadline)))
+
+    def _failure(self, error: KafkaError) -> RegistryError:
+        return _failure_of(f"topic {self._topic!r} cannot be read", error)
+
+
+class TopicWriter:
+    """Write to partition 0 of a topic; safe for use by several threads.
+
+    Args:
+        conf: librdkafka's properties, ``bootstrap.servers`` among them.
+        topic: the topic, which must be there.
+    """
+
+    def __init__(self, conf: Mapping[str, Any], topic: str) -> None:
+        self._conf = conf
+        self._topic = topic
+        self._lock = Lock()
+        self._producer: Producer | None = None
+
+    def put(self, key: bytes, value: bytes | None, deadline: float) -> int:
+        """Write one record, once, and give its offset.
+
+        Args:
+            key: its key.
+            value: its value, or None for a tombstone.
+            deadline: when to give up, by the monotonic clock, in seconds.
+
+        Raises:
+            UnreachableError: no report by then; the record may have been written, or not.
+            RegistryError: the brokers refuse the record.
+        """
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
+
+        reports: list[tuple[KafkaError | None, Message]] = []
+        producer = self._live_producer()
+        try:
+            producer.produce(
+                self._topic, value, key, partition=0, on_delivery=lambda *report: reports.append(report)
+            )
+        except KafkaException as error:
+            raise self._failure(error.args[0]) from error
+        while not reports and seconds_left(deadline):
+            producer.poll(min(_POLL_S, seconds_left(deadline)))
+        if not reports:
+            self._give_up(producer)
+        # Giving up brings reports as well: of what was purged, or of what came through at the last moment.
+        return self._offset(*reports[0]) if reports else self._unknown()
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        with self._lock:
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.flush(_PURGE_S)
+
+    def _live_producer(self) -> Producer:
+        with self._lock:
+            if self._producer is None:
+                self._producer = _make_producer(self._conf)
+            return self._producer
+
+    def _give_up(self, producer: Producer) -> None:
+        """Drop what was not sent, so that it is not written minutes later; the next write begins anew."""
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
+        producer.purge()
+        producer.flush(_PURGE_S)
+
+    def _offset(self, error: KafkaError | None, message: Message) -> int:
+        if error is None:
+            offset: Any = message.offset()
+            return int(offset)
+        if error.fatal():
+            with self._lock:
+                self._producer = None
+        # What is purged from the queue may have been sent before, and wait there to be sent again.
+        if error.code() in (error._PURGE_QUEUE, error._PURGE_INFLIGHT, error._MSG_TIMED_OUT):  # noqa: SLF001
+            self._unknown()
+        raise self._failure(error)
+
+    def _unknown(self) -> int:
+        raise UnreachableError(
+            f"topic {self._topic!r}: the brokers did not confirm in time; the record may have been written, "
+            "or not: refresh, and look"
+        )
+
+    def _failure(self, error: KafkaError) -> RegistryError:
+        return _failure_of(f"topic {self._topic!r} cannot be written", error)
+
+
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until a deadline of the monotonic clock, or 0."""
+    return max(deadline - time.monotonic(), 0.0)
+
+
+def _failure_of(what: str, error: KafkaError) -> RegistryError:
+    """Say what an error of librdkafka's means: it is refused for good, or the brokers are out of reach."""
+    refused = (
+        error.TOPIC_AUTHORIZATION_FAILED,
+        error.GROUP_AUTHORIZATION_FAILED,
+        error.CLUSTER_AUTHORIZATION_FAILED,
+        error.SASL_AUTHENTICATION_FAILED,
+        error._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes are written so
+        error.TOPIC_EXCEPTION,
+        error.MSG_SIZE_TOO_LARGE,
+        error.RECORD_LIST_TOO_LARGE,
+        error.INVALID_RECORD,
+        error.POLICY_VIOLATION,
+    )
+    kind = RegistryError if error.code() in refused else UnreachableError
+    return kind(f"{what}: {error.str()}")
+
+
+def _make_consumer(conf: Mapping[str, Any]) -> Consumer:
+    """Make a consumer that commits nothing.
+
+    Raises:
+        RegistryError: librdkafka refuses the configuration.
+    """
+    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - heavy
+
+    try:
+        return Consumer({"group.id": _GROUP, **_QUIET, **_without(conf, _OF_PRODUCERS), **_READING})
+    except (KafkaException, TypeError, ValueError) as error:
+        raise RegistryError(f"the Kafka client refuses its configuration: {error}") from error
+
+
+def _make_producer(conf: Mapping[str, Any]) -> Producer:
+    """Make a producer that writes each record once; a consumer was made of the same configuration."""
+    from confluent_kafka import Producer  # noqa: PLC0415 - heavy
+
+    return Producer({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS), **_WRITING})
+
+
+def _create_topic(conf: Mapping[str, Any], topic: str, *, replication_factor: int, timeout_s: float) -> None:
+    """Create a compacted topic of one partition; nothing if another process has been faster.
+
+    Raises:
+        UnreachableError: no answer in time.
+        RegistryError: the brokers refuse.
+    """
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
+    from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415 - heavy; its stub shows it here only
+
+    config = {"cleanup.policy": "compact"}
+    wanted = NewTopic(topic, num_partitions=1, replication_factor=replication_factor, config=config)
+    admin = _admin(conf)  # without a name it would be gone before the answer
+    try:
+        admin.create_topics([wanted], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))[topic].result()
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        if cause.code() == cause.TOPIC_ALREADY_EXISTS:
+            return
+        kind = UnreachableError if cause.code() in (cause._TIMED_OUT, cause._TRANSPORT) else RegistryError  # noqa: SLF001
+        raise kind(f"topic {topic!r} cannot be created: {cause.str()}") from error
+
+
+def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) -> None:
+    """Warn of a topic whose records the brokers delete by their age."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
+    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; heavy
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = _admin(conf)
+    try:
+        asked = admin.describe_configs([resource], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))
+        found = asked[resource].result()
+    except KafkaException as error:  # who may read need not be allowed to ask
+        _log.debug("topic %s: its cleanup.policy is not known: %s", topic, error)
+        return
+    policy, retention = found["cleanup.policy"].value, found["retention.ms"].value
+    if "delete" in policy and retention != "-1":
+        text = "topic %s: records are deleted by their age (cleanup.policy=%s, retention.ms=%s); compact it"
+        _log.warning(text, topic, policy, retention)
+
+
+def _admin(conf: Mapping[str, Any]) -> Any:
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - heavy
+
+    return AdminClient(_without(conf, _OF_CONSUMERS + _OF_PRODUCERS))
+
+
+def _without(conf: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:
+    """Leave out what begins so: librdkafka warns of properties that a client does not use."""
+    return {name: value for name, value in conf.items() if not name.startswith(prefixes)}

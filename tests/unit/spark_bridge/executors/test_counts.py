@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from headerware.core.chain import Chain
+from headerware.core.headers import Headers
+from headerware.core.record import Record
+from headerware.interceptors import Trail
+from headerware.spark_bridge.executors.counts import TRACES_LIMIT, CountsParam, TaskCounter, merged
+
+
+class Heap:
+    """Add up what tasks report, as Spark's accumulator does."""
+
+    reported: list[Any] = []  # noqa: RUF012 - it is pickled by reference
+
+    def add(self, counts: Any) -> None:
+        self.reported.append(counts)
+
+
+def trace(number: int) -> Record:
+    return Record("t", headers=Headers([("traceparent", b"%d" % number), ("other", b"x")]))
+
+
+class TestMerged:
+    def test_adds_numbers_at_every_depth(self) -> None:
+        ours = {"records_in": 1, "steps": {"trail": {"sent": 1}, "sign": {"sent": 2}}}
+        theirs = {"records_in": 2, "bytes_in": 5, "steps": {"trail": {"sent": 3, "failed": 1}}}
+        assert merged(ours, theirs) == {
+            "records_in": 3,
+            "bytes_in": 5,
+            "steps": {"trail": {"sent": 4, "failed": 1}, "sign": {"sent": 2}},
+        }
+
+    def test_joins_short_lists_without_repeats(self) -> None:
+        assert merged({"traces": ["a", "b"]}, {"traces": ["b", "c"]}) == {"traces": ["a", "b", "c"]}
+        many = {"traces": [str(number) for number in range(TRACES_LIMIT)]}
+        assert len(merged(many, {"traces": ["new"]})["traces"]) == TRACES_LIMIT
+
+    def test_changes_neither(self) -> None:
+        ours: dict[str, Any] = {"steps": {"a": {"n": 1}}}
+        merged(ours, {"steps": {"a": {"n": 1}}})
+        assert ours == {"steps": {"a": {"n": 1}}}
+
+    def test_is_what_the_accumulator_does_from_nothing(self) -> None:
+        param = CountsParam()
+        assert param.addInPlace(param.zero({}), {"records_in": 2}) == {"records_in": 2}
+
+
+class TestTally:
+    @pytest.fixture(autouse=True)
+    def _none_reported(self) -> None:
+        Heap.reported.clear()
+
+    def test_reports_what_this_task_did(self) -> None:
+        session = Chain([Trail()]).open()
+        session.consume([Record("t", b"v")])
+        counter = TaskCounter(session, pickle.dumps(Heap()))
+        session.consume([Record("t", b"v")] * 2)
+        counter.counts["records_in"] += 2
+        counter.report()
+        (found,) = Heap.reported
+        assert found["records_in"] == 2
+        assert found["steps"]["trail"]["consumed"] == 2
+        assert found["traces"] == []
+
+    def test_without_an_accumulator_nobody_is_told(self) -> None:
+        counter = TaskCounter(Chain([]).open(), None)
+        assert not counter.wants_traces
+        counter.report()
+        assert Heap.reported == []
+
+    def test_notes_traces_up_to_a_limit(self) -> None:
+        counter = TaskCounter(Chain([]).open(), pickle.dumps(Heap()))
+        assert counter.wants_traces
+        counter.note_traces([trace(number) for number in range(500)])
+        assert counter.traces == [str(number) for number in range(TRACES_LIMIT)]
+        assert not counter.wants_traces
+
+    @pytest.mark.parametrize("value", [None, b"x" * 65])
+    def test_passes_over_what_is_no_trace(self, value: bytes | None) -> None:
+        counter = TaskCounter(Chain([]).open(), pickle.dumps(Heap()))
+        counter.note_traces([Record("t", headers=Headers([("traceparent", value)]))])
+        assert counter.traces == []
+
+    def test_bytes_that_are_no_text_are_noted_as_such(self) -> None:
+        counter = TaskCounter(Chain([]).open(), pickle.dumps(Heap()))
+        counter.note_traces([Record("t", headers=Headers([("traceparent", b"\xff")]))])
+        assert counter.traces == ["\ufffd"]

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headerware.spark_bridge.connector_jars import comes_with_spark, jars_in, package, resolve
+from headerware.spark_bridge.session import spark_home
+from headerware.testing import MissingPartError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+VERSION = "4.0.0"
+MAVEN_NAMES = (
+    "spark-sql-kafka-0-10_2.13-4.0.0.jar",
+    "spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+    "kafka-clients-3.9.0.jar",
+    "commons-pool2-2.12.0.jar",
+)
+# An Ivy without a repository: whatever it does not have, it cannot get.
+NO_REPOSITORY = """
+<ivysettings><settings defaultResolver="none"/>
+<resolvers><filesystem name="none"><artifact pattern="{}/nowhere/[artifact].[ext]"/></filesystem></resolvers>
+</ivysettings>
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Make a folder with the jars that the connector needs, and one that it does not."""
+    for name in (*MAVEN_NAMES, "slf4j-api-2.0.16.jar"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+class TestJarsIn:
+    def test_gives_those_that_the_connector_needs(self, folder: Path) -> None:
+        assert [jar.name for jar in jars_in(folder, VERSION)] == list(MAVEN_NAMES)
+
+    def test_takes_ivys_names(self, folder: Path) -> None:
+        for name in MAVEN_NAMES:
+            (folder / name).rename(folder / f"org.x_{name}")
+        assert [jar.name for jar in jars_in(folder, VERSION)] == [f"org.x_{name}" for name in MAVEN_NAMES]
+
+    def test_names_what_is_missing_and_what_to_do(self, folder: Path) -> None:
+        (folder / "kafka-clients-3.9.0.jar").unlink()
+        with pytest.raises(MissingPartError) as caught:
+            jars_in(folder, VERSION)
+        text = str(caught.value)
+        assert f"in {folder}; found no kafka-clients." in text
+        for advice in ("configure(builder, jars=folder)", "HEADERWARE_SPARK_JARS", "--packages org.apache"):
+            assert advice in text
+
+    def test_refuses_a_jar_that_is_there_twice(self, folder: Path) -> None:
+        (folder / "kafka-clients-3.8.0.jar").touch()
+        with pytest.raises(MissingPartError, match="found 2 of kafka-clients"):
+            jars_in(folder, VERSION)
+
+    def test_refuses_the_connector_of_another_spark(self, folder: Path) -> None:
+        with pytest.raises(MissingPartError, match=r"found spark-sql-kafka-0-10_2\.13-4\.0\.0\.jar"):
+            jars_in(folder, "4.1.0")
+
+    def test_takes_another_patch_of_the_same_spark(self, folder: Path) -> None:
+        assert len(jars_in(folder, "4.0.3")) == 4
+
+    def test_names_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(MissingPartError, match=r"in .*nowhere; found no spark-sql-kafka-0-10_2\.13"):
+            jars_in(tmp_path / "nowhere", VERSION)
+
+
+class TestComesWithSpark:
+    def test_looks_among_sparks_own_jars(self, tmp_path: Path) -> None:
+        assert not comes_with_spark(tmp_path)
+        (tmp_path / "jars").mkdir()
+        (tmp_path / "jars" / MAVEN_NAMES[0]).touch()
+        assert comes_with_spark(tmp_path)
+
+
+class TestResolve:
+    def test_asks_nobody_where_the_cache_has_all(self, tmp_path: Path) -> None:
+        handed_out = tmp_path / "jars" / f"org.apache.spark_{MAVEN_NAMES[0]}"
+        cached = tmp_path / "cache/org.apache.spark/spark-sql-kafka-0-10_2.13/jars" / MAVEN_NAMES[0]
+        for file in (handed_out, cached):
+            file.parent.mkdir(parents=True)
+            file.touch()
+        settings = {"spark.jars.packages": package(VERSION), "spark.jars.ivy": str(tmp_path)}
+        resolve(settings, VERSION, tmp_path / "no-spark-here")
+
+    def test_says_what_was_tried_and_what_to_do(self, tmp_path: Path) -> None:
+        file = tmp_path / "ivysettings.xml"
+        file.write_text(NO_REPOSITORY.format(tmp_path))
+        settings = {
+            "spark.jars.packages": package("4.0.99"),
+            "spark.jars.ivy": str(tmp_path / "ivy"),
+            "spark.jars.ivySettings": str(file),
+        }
+        with pytest.raises(MissingPartError) as caught:
+            resolve(settings, "4.0.99", spark_home())
+        text = str(caught.value)
+        assert f"cannot resolve {package('4.0.99')}; tried its Ivy cache ({tmp_path / 'ivy'})" in text
+        assert "unresolved dependency: org.apache.spark#spark-sql-kafka-0-10_2.13;4.0.99" in text
+        assert "\tat " not in text
+        assert "configure(builder, jars=folder)" in text
+
+    def test_keeps_a_repositorys_password_to_itself(self, tmp_path: Path) -> None:
+        spark = tmp_path / "bin" / "spark-submit"
+        spark.parent.mkdir()
+        spark.write_text("#!/bin/sh\necho 'tried https://me:secret@repo.test/maven' >&2\nexit 1\n")
+        spark.chmod(0o755)
+        settings = {"spark.jars.packages": package(VERSION), "spark.jars.ivy": str(tmp_path)}
+        with pytest.raises(MissingPartError, match=r"tried https://repo\.test/maven") as caught:
+            resolve(settings, VERSION, tmp_path)
+        assert "secret" not in str(caught.value)
