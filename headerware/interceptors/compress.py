@@ -224,7 +224,7 @@ class _CompressStep:
         return record.with_value(plain, _new_headers(Headers, kept))
 
     def stats(self) -> dict[str, int]:
-        """Count values that were compressed, decompressed and, by reason, left alone, with the bytes of values."""
+        """Count values that were compressed, decompressed and, by reason, left alone, with their bytes."""
         return {
             "bytes_in": self._bytes_in,
             "bytes_out": self._bytes_out,

@@ -81,7 +81,7 @@ class DecodeTask(Task):
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._session
-        if session.has("on_consume_batch"):
+        if session.takes_batches("consume"):
             return session.consume_outcomes(records)
         return map(session.consume_outcome, records)  # one by one, so that what is finished can go on
 
