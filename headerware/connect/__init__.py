@@ -12,6 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.lazy import lazy
 
+if TYPE_CHECKING:
+    from headerware.connect.config import Check as Check
+    from headerware.connect.config import ConfigDef as ConfigDef
+    from headerware.connect.config import ConfigKey as ConfigKey
+    from headerware.connect.errors import ConnectConfigError as ConnectConfigError
+    from headerware.connect.errors import ConnectDataError as ConnectDataError
+    from headerware.connect.errors import ConnectError as ConnectError
+    from headerware.connect.errors import ConversionError as ConversionError
+    from headerware.connect.headers import ConnectHeader as ConnectHeader
+    from headerware.connect.headers import ConnectHeaders as ConnectHeaders
+    from headerware.connect.modes import Mode as Mode
+    from headerware.connect.pipeline import Pipeline as Pipeline
+    from headerware.connect.pipeline import Stage as Stage
+    from headerware.connect.pipeline import StageError as StageError
+    from headerware.connect.properties import parse_connector as parse_connector
+    from headerware.connect.properties import parse_properties as parse_properties
+    from headerware.connect.records import ConnectRecord as ConnectRecord
+    from headerware.connect.records import SinkRecord as SinkRecord
+    from headerware.connect.records import SourceRecord as SourceRecord
+    from headerware.connect.records import TimestampType as TimestampType
+
 _HOMES: Final = {
     "Check": "config",
     "ConfigDef": "config",
@@ -33,29 +54,7 @@ _HOMES: Final = {
     "parse_connector": "properties",
     "parse_properties": "properties",
 }
-
-if TYPE_CHECKING:
-    from headerware.connect.config import Check as Check
-    from headerware.connect.config import ConfigDef as ConfigDef
-    from headerware.connect.config import ConfigKey as ConfigKey
-    from headerware.connect.errors import ConnectConfigError as ConnectConfigError
-    from headerware.connect.errors import ConnectDataError as ConnectDataError
-    from headerware.connect.errors import ConnectError as ConnectError
-    from headerware.connect.errors import ConversionError as ConversionError
-    from headerware.connect.headers import ConnectHeader as ConnectHeader
-    from headerware.connect.headers import ConnectHeaders as ConnectHeaders
-    from headerware.connect.modes import Mode as Mode
-    from headerware.connect.pipeline import Pipeline as Pipeline
-    from headerware.connect.pipeline import Stage as Stage
-    from headerware.connect.pipeline import StageError as StageError
-    from headerware.connect.properties import parse_connector as parse_connector
-    from headerware.connect.properties import parse_properties as parse_properties
-    from headerware.connect.records import ConnectRecord as ConnectRecord
-    from headerware.connect.records import SinkRecord as SinkRecord
-    from headerware.connect.records import SourceRecord as SourceRecord
-    from headerware.connect.records import TimestampType as TimestampType
-else:
-    __all__ = list(_HOMES)
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - a list, made of the table
 
 _load: Final = lazy(__name__, _HOMES)
 
@@ -65,4 +64,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})

@@ -10,39 +10,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from headerware.connect.catalogue import Catalogue, class_paths
+from headerware.connect.catalogue import Catalogue
 from headerware.connect.config import Configured
+from headerware.connect.converters import KAFKA_CONVERTERS
 from headerware.connect.converters.base import TYPE_KEY, Converter, HeaderConverter
 from headerware.connect.errors import ConnectConfigError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.records import Part
 
-_KAFKA: Final = "org.apache.kafka.connect"
-_SIMPLE: Final = f"{_KAFKA}.storage.SimpleHeaderConverter"
-CLASSES: Final = {
-    f"{_KAFKA}.converters.BooleanConverter": "primitives",
-    f"{_KAFKA}.converters.ByteArrayConverter": "primitives",
-    f"{_KAFKA}.converters.DoubleConverter": "primitives",
-    f"{_KAFKA}.converters.FloatConverter": "primitives",
-    f"{_KAFKA}.converters.IntegerConverter": "primitives",
-    f"{_KAFKA}.converters.LongConverter": "primitives",
-    f"{_KAFKA}.converters.ShortConverter": "primitives",
-    f"{_KAFKA}.json.JsonConverter": "json.converter",
-    _SIMPLE: "simple",
-    f"{_KAFKA}.storage.StringConverter": "string",
-}
-"""The modules of our own converters, by the names that configuration has for them."""
 _HEADER_CONVERTER: Final = "header.converter"
 _GROUP: Final = "headerware.converters"
-_PATHS: Final = class_paths("headerware.connect.converters", CLASSES)
+_KAFKA: Final = "org.apache.kafka.connect"
+_SIMPLE: Final = f"{_KAFKA}.storage.SimpleHeaderConverter"
+_BUILT_IN: Final = {
+    f"{_KAFKA}.{name}": f"headerware.connect.converters.{module}:{name.rpartition('.')[2]}"
+    for name, module in KAFKA_CONVERTERS.items()
+}
 _Kind = TypeVar("_Kind", bound=Configured)
 
 converter_type: Final[Catalogue[Converter]] = Catalogue(
-    "converter", Converter, {name: path for name, path in _PATHS.items() if name != _SIMPLE}, _GROUP
+    "converter", Converter, {name: home for name, home in _BUILT_IN.items() if name != _SIMPLE}, _GROUP
 )
 """The converters of keys and values."""
 header_converter_type: Final[Catalogue[HeaderConverter]] = Catalogue(
-    "header converter", HeaderConverter, _PATHS, _GROUP
+    "header converter", HeaderConverter, _BUILT_IN, _GROUP
 )
 """The converters of headers."""
 

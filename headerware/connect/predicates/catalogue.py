@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from headerware.connect.catalogue import Catalogue, class_paths
+from headerware.connect.catalogue import Catalogue
+from headerware.connect.predicates import KAFKA_PREDICATES, OWN_PREDICATES
 from headerware.connect.predicates.base import Predicate
 
+_HERE: Final = "headerware.connect.predicates"
 _KAFKA: Final = "org.apache.kafka.connect.transforms.predicates"
-CLASSES: Final = {
-    f"{_KAFKA}.HasHeaderKey": "has_header_key",
-    f"{_KAFKA}.RecordIsTombstone": "record_is_tombstone",
-    f"{_KAFKA}.TopicNameMatches": "topic_name_matches",
-    "Expression": "expression",
-    "FieldMatches": "field_matches",
-    "HeaderMatches": "header_matches",
-}
-"""The modules of our own predicates, by the names that configuration has for them."""
 
 predicate_type: Final[Catalogue[Predicate]] = Catalogue(
     "predicate",
     Predicate,
-    class_paths("headerware.connect.predicates", CLASSES),
+    {
+        **{f"{_KAFKA}.{name}": f"{_HERE}.{module}:{name}" for name, module in KAFKA_PREDICATES.items()},
+        **{name: f"{_HERE}.{module}:{name}" for name, module in OWN_PREDICATES.items()},
+    },
     "headerware.predicates",
     other="headerware.connect.transforms.catalogue:transform_type",
 )
