@@ -1,3 +1,5 @@
+"""Conditions on fields and headers: the predicates, and the transforms that keep or drop by them."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

@@ -1,3 +1,5 @@
+"""Expressions, and the predicate and the transform that evaluate them."""
+
 from __future__ import annotations
 
 import builtins
@@ -340,7 +342,7 @@ class TestHostileExpression:
             evaluate("value == 1", SinkRecord("t", value=endless))
 
 
-class TestMentions:
+class TestFieldReferences:
     def of(self, text: str) -> Any:
         return field_references(CompiledExpression(text)._program.serialize(), VARIABLES)
 
