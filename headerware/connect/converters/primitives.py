@@ -63,7 +63,7 @@ class BooleanConverter(DualConverter):
         """Return the boolean of a byte, with the schema of optional booleans.
 
         Raises:
-            ConnectDataError: it is not one byte, or neither 0 nor 1.
+            ConnectDataError: it is not one byte of 0 or 1.
         """
         found = _BOOLEANS.get(data)
         if found is None:
@@ -74,18 +74,18 @@ class BooleanConverter(DualConverter):
 
 
 class NumberConverter(DualConverter):
-    """What the number converters share.
+    """The base class of the number converters.
 
-    The ``strict`` mode refuses a schema of another type, which Kafka does not look at, and takes a plain
-    Python number without a schema where the width holds it exactly.
+    The ``strict`` mode refuses a schema of another type, which Kafka ignores, and takes a plain Python number
+    without a schema if the width can hold it exactly.
     """
 
     SCHEMA: ClassVar[Schema]
-    """What is read; optional, for null is null."""
+    """The schema of what is read; optional, because null is read as null."""
     WIDTH: ClassVar[type]
     """The class of the values."""
     FORMAT: ClassVar[struct.Struct]
-    """Their bytes."""
+    """The byte format."""
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
         """Return the bytes of a number.
@@ -106,10 +106,10 @@ class NumberConverter(DualConverter):
             raise ConnectDataError(f"{self._shown()}, found one that is out of range") from None
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
-        """Return the number of its bytes, with the schema of optional ones.
+        """Return the number of the bytes, with the schema of optional numbers.
 
         Raises:
-            ConnectDataError: there are more bytes, or fewer.
+            ConnectDataError: there are more bytes or fewer than the number has.
         """
         if data is None:
             return SchemaAndValue(self.SCHEMA, None)
@@ -181,7 +181,7 @@ class DoubleConverter(NumberConverter):
     FORMAT: ClassVar[struct.Struct] = struct.Struct(">d")
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the bytes of a number; there is one NaN, as Java writes it (of 64 bits, but not of 32).
+        """Return the bytes of a number; every NaN has the same bytes, as Java writes it (only with 64 bits).
 
         Raises:
             ConnectDataError: the value is of another class, or, in the strict mode, the schema is of another
@@ -195,7 +195,7 @@ class ByteArrayConverter(DualConverter):
     """Pass bytes through.
 
     Args:
-        config: ``converter.type`` at most; ``kafka_4_3`` looks at nothing.
+        config: ``converter.type`` at most; the ``kafka_4_3`` mode ignores it all.
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:

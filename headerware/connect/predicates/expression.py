@@ -1,4 +1,4 @@
-"""Expression: ask with an expression in the Common Expression Language.
+"""Expression: whether an expression in the Common Expression Language is true.
 
 predicates=large
 predicates.large.type=Expression
@@ -56,7 +56,7 @@ class Expression(Predicate):
         self._absent: Final[str] = self.options[MISSING]
 
     def test(self, record: Any) -> bool:
-        """Say whether the expression is true for a record.
+        """Return whether the expression is true for a record.
 
         Raises:
             AbsentValueError: it reads what the record lacks, and that is an error.

@@ -129,7 +129,7 @@ class FieldMatches(Predicate):
         self._field: Final = FieldCondition(self.options)
 
     def test(self, record: Any) -> bool:
-        """Say whether it holds for a record.
+        """Return whether it holds for a record.
 
         Raises:
             ConnectDataError: the field is missing, and that is an error, or cannot be compared.
