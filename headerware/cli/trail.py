@@ -15,7 +15,7 @@ from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
 from headerware.interceptors.slice.header import SliceHeader
-from headerware.interceptors.trail_entries import TrailReading, decode_trail, read_trail
+from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, Message
 
-    from headerware.interceptors.trail_timeline import Place
+    from headerware.interceptors.trail_timeline import ClusterAndTopic
 
 _STYLES = {"gap": "yellow", "left_out": "dim"}
 
@@ -235,8 +235,8 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
         console.print(Text("  ").append_text(line))
 
 
-def trail_lines(trail: TrailReading, *, found_in: Place | None = None) -> list[Text]:
-    """Return a trail in columns for a terminal: when, how long after, who, and what.
+def trail_lines(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) -> list[Text]:
+    """Lay a trail out in columns for a terminal: when, how long after, who, and what.
 
     Args:
         trail: what ``read_trail`` gave.

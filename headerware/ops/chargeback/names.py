@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from headerware.core.errors import WireFormatError
-from headerware.interceptors.trail_entries import decode_trail
+from headerware.interceptors.trail import decode_trail
 from headerware.registry.header_names import printable
 
 OWNER_HEADER: Final = "hw.owner"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headerware.interceptors.trail_entries import TrailEntry, TrailReading, encode_trail
+from headerware.interceptors.trail import TrailEntry, TrailReading, encode_trail
 from headerware.ops.chargeback.names import (
     MAX_NAME_CHARACTERS,
     Producer,
