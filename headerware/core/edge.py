@@ -86,7 +86,7 @@ def admit_bytes(record: Record) -> Record:
 def require_wire_names(record: Record) -> Record:
     """Refuse, as the last step on send, header names that no client can write; hooks may have set them.
 
-    librdkafka cuts a name at a zero byte, and confluent-kafka ends the process if UTF-8 cannot express a name.
+    librdkafka cuts a name at a zero byte, and confluent-kafka ends the process if UTF-8 cannot write one.
     """
     if record.headers is not _last_admitted:
         for pair in record.headers:
