@@ -37,7 +37,7 @@ class Catalogue(Generic[Kind]):
         what: what one of them is called in errors, such as ``interceptor type``.
         base: the class that all of them extend.
         built_in: our own, as ``word: "module:Class"``.
-        group: the entry-point group of the others; None where there are no others.
+        group: the entry-point group of the others; None if there are no others.
     """
 
     error: ClassVar[type[PluginError]] = PluginError
