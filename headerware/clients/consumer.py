@@ -71,10 +71,9 @@ from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Record
+from headerware.core.record import VERIFIED, Record, Verified
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
-from headerware.core.verified import LOCAL, Verified
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
@@ -886,7 +885,7 @@ class Consumer(confluent_kafka.Consumer):
 
         It is there as long as the message is, and as the message keeps the headers that it came with.
         """
-        found: Verified | None = self.local(message).get(LOCAL)
+        found: Verified | None = self.local(message).get(VERIFIED)
         return found
 
     @contextmanager

@@ -35,14 +35,14 @@ _HEADS: Final = ("transforms.", "predicates.")
 _ENV: Final = "${env:"
 _HIDDEN: Final = "[hidden]"
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")
-"""What a worker of Kafka Connect puts something else in the place of, such as a secret from a file."""
+"""What a worker of Kafka Connect replaces, such as by a secret from a file."""
 _Part = tuple[Schema | None, Any]
 
 
 def _read_lines(text: str) -> dict[str, Any]:
-    """Read a connector's text, and only then fill in what its lines of transforms refer to."""
+    """Parse a connector's text, and fill in the environment variables that its transforms refer to."""
     written = parse_connector(text)
-    # What others of a connector refer to need not be there.
+    # Variables that other lines of the connector refer to need not exist here.
     referring = {key: value for key, value in written.items() if key.startswith(_HEADS) and _ENV in value}
     filled = {key: with_environment(value, path=key) for key, value in referring.items()}
     _require_resolved(written | {key: value.replace(_ENV, "") for key, value in referring.items()})
@@ -50,27 +50,27 @@ def _read_lines(text: str) -> dict[str, Any]:
 
 
 class Transforms(Interceptor, frozen=True, kw_only=True):
-    """Put records through a connector's transforms, before a serializer or after a deserializer.
+    """Apply a connector's transforms to records, before a serializer or after a deserializer.
 
-    Keys and values have a schema where they are a :class:`~headerware.connect.data.Struct` or a
+    Keys and values have a schema if they are a :class:`~headerware.connect.data.Struct` or a
     :class:`~headerware.connect.data.SchemaAndValue`; others are schemaless. Headers are decoded by the header
-    converter when a transform looks at them; those that nobody touches stay byte for byte.
+    converter when a transform looks at them; those that no transform changes stay byte for byte.
 
     Args:
         config: the connector's own lines: a mapping, or text as in a ``.properties`` file or a connector's
             JSON. ``transforms``, ``transforms.<alias>.*``, ``predicates``, ``predicates.<alias>.*`` and
-            ``header.converter`` count; what else a connector has is passed over.
+            ``header.converter`` count; other lines of a connector are ignored.
         file: a file with such text, in place of ``config``; ``${env:NAME}`` in it is filled in when the chain
             is opened.
-        mode: ``strict`` refuses what is ambiguous, ``kafka_4_3`` does what Kafka Connect 4.3 does.
+        mode: ``strict`` refuses what is ambiguous, ``kafka_4_3`` behaves as Kafka Connect 4.3.
         on: where they are applied: on ``send``, on ``consume``, or on ``both``.
-        plain: give plain Python values to what comes next: dicts for structs, and no schemas.
+        plain: pass plain Python values on: dicts instead of structs, and no schemas.
 
     Raises:
-        ConfigError: the lines cannot work, and which of them.
+        ConfigError: lines that cannot work; it says which.
 
-    A record that a transform drops counts as dropped. Safe for use by several threads at once where the
-    transforms are; ours are.
+    A record that a transform drops counts as dropped. Safe for use by several threads at once if the
+    transforms are; those of Headerware are.
     """
 
     type: ClassVar[str] = "transforms"
@@ -113,7 +113,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=place) from error
 
     def shown(self, option: str, written: Any) -> Any:
-        """Return an option as it may be printed: of the lines, passwords are hidden."""
+        """Return an option as it may be printed: passwords in the lines are hidden."""
         if option != "config" or written is None:
             return written
         given = parse_connector(written) if isinstance(written, str) else written
@@ -122,11 +122,11 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         return {key: _HIDDEN if key in secret else value for key, value in given.items()}
 
     def __repr__(self) -> str:
-        """Show none of the lines, for there may be passwords in them."""
+        """Return a text without the lines, for there may be passwords in them."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._printed())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show as little where rich prints it, or a traceback's locals."""
+        """Show as little when rich prints it, for instance as a local variable in a traceback."""
         return self._printed()
 
     def _printed(self) -> list[tuple[str, Any]]:
@@ -220,10 +220,10 @@ class _TransformsStep:
         )
 
     def _given(self, schema: Schema | None, value: Any, came: Any) -> Any:
-        """Return what the next one gets: a struct as it is, another value beside the schema that it has."""
+        """Return what is passed on: a struct as it is, another value together with its schema."""
         if self._plain:
             return plain(value)
-        # Not the record is asked whether it is the same: a transform may change the one that it was given.
+        # The record is not asked whether it is the same: a transform may change the one that it was given.
         old_schema, old_value = _with_schema(came)
         if value is old_value and schema is old_schema:
             return came
@@ -254,7 +254,7 @@ def _refusal(error: ConnectError) -> TransformError:
 
 
 def _require_resolved(lines: Mapping[str, Any]) -> None:
-    """Refuse references that nobody resolves here: one would pass for a secret that everybody knows."""
+    """Refuse references that are not resolved here: one would be used as a secret that everybody knows."""
     for key, value in lines.items():
         found = _REFERENCE.search(value) if key.startswith(_HEADS) and isinstance(value, str) else None
         if found is not None:
