@@ -25,7 +25,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import kinds
 from headerware.serdes.avro.limits import STORED
-from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.schema import Algorithm, AvroSchema, require_strong, weakness
 from headerware.serdes.schema_header import (
     SCHEMA_HEADER,
     TEXT_HEADERS,
@@ -34,14 +34,7 @@ from headerware.serdes.schema_header import (
     is_mark_of_part,
 )
 from headerware.serdes.stores.cache import CachedStore, open_shared
-from headerware.serdes.stores.store import (
-    Algorithm,
-    SchemaStore,
-    Store,
-    require_strong,
-    store_type,
-    weakness,
-)
+from headerware.serdes.stores.store import SchemaStore, Store, store_type
 
 if TYPE_CHECKING:
     from headerware.core.context import Context

@@ -9,7 +9,7 @@ import msgspec
 from headerware.core.errors import SerdeError, raised_at
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.options import from_option, kinds
-from headerware.serdes.plugins import first_unsignable, opened, require_serde, serde_type
+from headerware.serdes.plugins import first_unsignable, open_serde, require_serde, serde_type
 from headerware.serdes.serde import PARTS, Part, SerdeContext
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class _SerializeStep:
                 serde = getattr(options, part)
                 if serde is not None:
                     own = SerdeContext(part=part, side=context.side, signed=context.signed)
-                    functions[part] = opened(serde, own, path=part)
+                    functions[part] = open_serde(serde, own, path=part)
                     if functions[part] is not serde:
                         self._opened.append(functions[part])
         except BaseException:

@@ -26,7 +26,7 @@ from headerware.connect.transforms.content_router import ContentRouter
 from headerware.connect.transforms.field_to_headers import FieldToHeaders
 from headerware.connect.transforms.hash import Hash
 from headerware.connect.transforms.headers_to_field import HeadersToField
-from headerware.connect.transforms.outbox_json import NotExpandableError, expanded
+from headerware.connect.transforms.json_expansion import NotExpandableError, expanded
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(st.characters(codec="utf-8"))

@@ -11,12 +11,11 @@ from fastavro.schema import to_parsing_canonical_form
 
 from headerware.core.errors import SerdeError
 from headerware.core.headers import EMPTY, Headers
-from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.schema import DIGEST_BYTES, Algorithm, AvroSchema, Fingerprint
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.schema_header import SCHEMA_HEADER, decode_mark, encode_mark
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores.folder import FolderSchemas
-from headerware.serdes.stores.store import DIGEST_BYTES, Algorithm, Fingerprint
 
 if TYPE_CHECKING:
     from headerware.serdes.serde import Part

@@ -16,7 +16,7 @@ from headerware.connect.modes import STRICT
 from headerware.connect.predicates.packs.conditions import MISSING
 from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.filter_by_field import FILTER_TYPE
+from headerware.connect.transforms.keys import FILTER_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -53,7 +53,7 @@ class PatternRename(Rename):
     )
 
     def renaming(self) -> Callable[[str], str]:
-        """Return what replaces the matches in a name.
+        """Return the function that replaces the matches in a name.
 
         Raises:
             ConnectConfigError: the expression, its flags or its replacement cannot be used.
