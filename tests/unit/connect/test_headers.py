@@ -35,7 +35,7 @@ from headerware.connect.data import (
     Timestamp,
 )
 from headerware.connect.errors import ConnectDataError, NullValueError
-from headerware.connect.headers import ConnectHeader, ConnectHeaders, WireHeader
+from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.core.errors import HeaderError
 
 INTS = SchemaBuilder.array(INT64_SCHEMA).build()
@@ -211,26 +211,6 @@ class TestEquality:
         headers = ConnectHeaders().add_string("k", "secret")
         assert "secret" not in repr(headers)
         assert "secret" not in repr(headers.last_with_name("k"))
-
-
-class TestWireHeader:
-    def test_is_decoded_when_somebody_looks_and_once(self) -> None:
-        asked: list[str] = []
-
-        def decode(key: str, raw: bytes | None) -> SchemaAndValue:
-            asked.append(key)
-            return SchemaAndValue(STRING_SCHEMA, (raw or b"").decode())
-
-        header = WireHeader("k", b"v", decode)
-        renamed = header.rename("l")
-        assert (header.rename("k") is header, asked) == (True, [])
-        assert (header.schema, header.value, header.value) == (STRING_SCHEMA, "v", "v")
-        assert asked == ["k"]
-        again = header.rename("m")
-        assert isinstance(again, WireHeader)
-        assert (again.key, again.raw, again.value, asked) == ("m", b"v", "v", ["k"])
-        assert (renamed.value, asked) == ("v", ["k", "l"])
-        assert header == ConnectHeader("k", STRING_SCHEMA, "v")
 
 
 class TestAddOfASchemaAndValue:

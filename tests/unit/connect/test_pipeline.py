@@ -11,20 +11,17 @@ from headerware.connect import (
     ConnectConfigError,
     ConnectDataError,
     ConnectError,
-    PartTransform,
     Pipeline,
-    Plan,
-    Predicate,
-    Schema,
     SourceRecord,
     Stage,
     StageError,
-    Transform,
 )
 from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.data import Schema
 from headerware.connect.errors import ConnectPluginError
 from headerware.connect.modes import Mode
-from headerware.connect.pipeline_config import NAMES
+from headerware.connect.predicates import Predicate
+from headerware.connect.transforms import PartTransform, Plan, Transform
 from headerware.connect.transforms.insert_header import InsertHeader
 from headerware.connect.values import parse_string
 
@@ -347,7 +344,8 @@ class TestConfiguration:
     def test_describes_all_its_keys(self) -> None:
         keys = {key.name: key for key in Pipeline.from_config(LINES).config()}
         assert list(keys) == [
-            *(key.name for key in NAMES),
+            "transforms",
+            "predicates",
             *("transforms.mark.type", "transforms.mark.predicate", "transforms.mark.negate"),
             *("transforms.mark.header", "transforms.mark.value.literal"),
             *("transforms.route.type", "transforms.route.predicate", "transforms.route.negate"),

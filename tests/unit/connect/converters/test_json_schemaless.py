@@ -43,8 +43,6 @@ from headerware.connect.errors import (
 )
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 
-MODES: tuple[Mode, ...] = (STRICT, KAFKA_4_3)
-both = pytest.mark.parametrize("mode", MODES)
 PLAIN = {"schemas.enable": "false"}
 ORDER = (
     SchemaBuilder.struct()
@@ -80,7 +78,6 @@ def written(schema: Schema | None, value: Any, mode: Mode = STRICT, **config: An
 
 
 class TestSchemaless:
-    @both
     @pytest.mark.parametrize(
         "text", ["1", "1.5", '"x"', "true", "null", "[]", "{}", '{"a":[1,{"b":null}],"c":"é"}', "[[1,2],[3]]"]
     )
@@ -114,12 +111,10 @@ class TestSchemaless:
             0.1,
         ]
 
-    @both
     def test_maps_with_other_keys_are_lists_of_pairs(self, mode: Mode) -> None:
         assert written(None, {1: "a", "b": None}, mode) == '[[1,"a"],["b",null]]'
         assert written(None, {None: 1}, mode) == "[[null,1]]"
 
-    @both
     @pytest.mark.parametrize(
         "value", [DecimalNumber("1.5"), datetime(2024, 1, 1, tzinfo=UTC), object(), 1 << 63, {1, 2}]
     )
@@ -127,12 +122,10 @@ class TestSchemaless:
         with pytest.raises(ConnectDataError):
             written(None, value, mode)
 
-    @both
     def test_refuses_a_struct(self, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
             written(None, AN_ORDER, mode)
 
-    @both
     def test_takes_subclasses(self, mode: Mode) -> None:
         class Text(str):
             __slots__ = ()
@@ -144,7 +137,6 @@ class TestSchemaless:
 
 
 class TestWriting:
-    @both
     @pytest.mark.parametrize(
         ("schema", "value"),
         [
@@ -198,14 +190,12 @@ class TestWriting:
             with pytest.raises(ConnectDataError):
                 written(schema, value)
 
-    @both
     def test_escapes_as_jackson_does(self, mode: Mode) -> None:
         text = '\0\b\t\n\x0b\f\r\x1f"\\/\x7f\x80\u2028\uffff😀'
         expected = '"\\u0000\\b\\t\\n\\u000B\\f\\r\\u001F\\"\\\\/\x7f\x80\u2028\uffff\\uD83D\\uDE00"'
         assert written(STRING_SCHEMA, text, mode) == expected
         assert written(None, {text: 1}, mode) == f"{{{expected}:1}}"
 
-    @both
     @pytest.mark.parametrize(
         ("number", "text"),
         [(1.0, "1.0"), (1e7, "1.0E7"), (0.001, "0.001"), (1e-4, "1.0E-4"), (-0.0, "-0.0"), (1e21, "1.0E21")],
@@ -219,7 +209,6 @@ class TestWriting:
         with pytest.raises(ConnectDataError):
             written(schema, {None: Int8(1)})
 
-    @both
     def test_logical_types_can_be_names(self, mode: Mode) -> None:
         key = SchemaBuilder.string().name("org.apache.kafka.connect.data.Timestamp").build()
         schema = SchemaBuilder.map(key, INT8_SCHEMA).build()
@@ -232,11 +221,9 @@ class TestWriting:
         with pytest.raises(ConnectDataError):
             written(schema, {})
 
-    @both
     def test_a_list_may_hold_values_without_a_schema(self, mode: Mode) -> None:
         assert written(Schema(Type.ARRAY), [1, None, "x"], mode) == '[1,null,"x"]'
 
-    @both
     def test_finds_equal_schemas_that_are_made_anew(self, mode: Mode) -> None:
         converter = JsonConverter(PLAIN, mode=mode)
         for number in range(3):
@@ -245,7 +232,6 @@ class TestWriting:
             value = Struct.of(schema, {"a": number})
             assert converter.from_connect_data("t", schema, value) == f'{{"a":{number}}}'.encode()
 
-    @both
     def test_what_is_nested_in_itself_is_refused(self, mode: Mode) -> None:
         value: list[Any] = []
         value.append(value)
@@ -254,7 +240,6 @@ class TestWriting:
 
 
 class TestConfiguration:
-    @both
     @pytest.mark.parametrize(
         "config", [{"schemas.enable": "maybe"}, {"decimal.format": "HEX"}, {"schemas.cache.size": "many"}]
     )
@@ -275,7 +260,6 @@ class TestConfiguration:
         with pytest.raises(ConnectConfigError):
             JsonConverter({key: None})
 
-    @both
     def test_schema_content_is_the_schema_of_all_values(self, mode: Mode) -> None:
         converter = JsonConverter({"schema.content": '{"type":"int32"}'}, mode=mode)
         assert alike(converter.to_connect_data("t", b"5"), SchemaAndValue(INT32_SCHEMA, Int32(5)))
@@ -299,7 +283,6 @@ class TestConfiguration:
         with pytest.raises(ConnectConfigError, match=r"schema\.content"):
             JsonConverter({"schema.content": content})
 
-    @both
     @pytest.mark.parametrize("content", ["", "null", None])
     def test_schema_content_may_be_none(self, content: str | None, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):

@@ -1,4 +1,4 @@
-"""FieldMatches: ask for a field of the key or the value.
+"""FieldMatches: whether a field of the key or the value is as configured.
 
 predicates=german
 predicates.german.type=FieldMatches$Value
@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.config import ConfigDef, ConfigKey, StrictConfig
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.paths import parse_path
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.base import Predicate
-from headerware.connect.predicates.packs.conditions import Condition, condition_keys
-from headerware.connect.predicates.packs.reading import FieldReader
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.conditions import Condition, condition_keys
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from headerware.connect.data.schema import Schema
     from headerware.connect.modes import Mode
     from headerware.connect.records import Part
 
@@ -37,15 +40,59 @@ FIELD_KEYS: Final = (
 """The keys that say which field must be what."""
 
 
-class FieldCondition:
-    """Say whether a field of a key or value is as configured.
+_GETTERS: Final = 64
+"""The number of schemas whose getters are kept."""
+
+
+def _null(_struct: Struct) -> None:
+    """Return null, the field of a schema that does not have it."""
+
+
+class FieldReader:
+    """Read a field of a key or value, which may be nested; null if it is missing.
 
     Args:
-        options: the values of :data:`FIELD_KEYS`.
+        path: the field, as ``a.b``; the whole key or value if it is empty.
+        key: the configuration's key, for errors.
 
-    Raises:
-        ConnectConfigError: no path, no condition, or more than one.
+    Safe for use by several threads.
     """
+
+    __slots__ = ("_getters", "_path")
+
+    def __init__(self, path: str | None, key: str) -> None:
+        self._path: Final = parse_path(path, STRICT, key) if path else None
+        # The schemas are kept alive, because their getters are found by identity.
+        self._getters: Final[BoundedCache[int, tuple[Schema, Callable[[Struct], Any]]]] = BoundedCache(
+            _GETTERS
+        )
+
+    def __call__(self, value: Any) -> Any:
+        """Return the field of a key or value."""
+        if self._path is None or value is None:
+            return value
+        if isinstance(value, Struct):
+            try:
+                getter = self._getters[id(value.schema)][1]
+            except KeyError:
+                getter = self._new_getter(value.schema)
+            return getter(value)
+        if isinstance(value, dict):
+            return self._path.from_dict(value)
+        found = type(value).__name__
+        raise ConnectDataError(
+            f"expected a struct or dict to read the field {self._path.text!r} of, found {found}"
+        )
+
+    def _new_getter(self, schema: Schema) -> Callable[[Struct], Any]:
+        assert self._path is not None  # noqa: S101 - the caller has looked
+        getter = _null if self._path.find(schema) is None else self._path.getter(schema)
+        self._getters[id(schema)] = (schema, getter)
+        return getter
+
+
+class FieldCondition:
+    """Test whether a field of a key or value is as configured by :data:`FIELD_KEYS`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._read: Final = FieldReader(options["field.name"], "field.name")
@@ -53,11 +100,7 @@ class FieldCondition:
         self.condition: Final = Condition(options, "field", f"the field {name!r}" if name else "the whole")
 
     def holds(self, value: Any) -> bool | None:
-        """Say whether the field of a value is as configured; None where it is missing and that is neither.
-
-        Raises:
-            ConnectDataError: the field is missing, and that is an error, or cannot be compared.
-        """
+        """Return whether the field is as configured; None if it is missing and no condition applies."""
         return self.condition.holds(self._read(value))
 
 
@@ -86,7 +129,7 @@ class FieldMatches(Predicate):
         self._field: Final = FieldCondition(self.options)
 
     def test(self, record: Any) -> bool:
-        """Say whether it holds for a record.
+        """Return whether it holds for a record.
 
         Raises:
             ConnectDataError: the field is missing, and that is an error, or cannot be compared.

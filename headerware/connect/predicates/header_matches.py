@@ -1,4 +1,4 @@
-"""HeaderMatches: ask for a header's value.
+"""HeaderMatches: whether a header is as configured.
 
 predicates=tenant
 predicates.tenant.type=HeaderMatches
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.base import Predicate
-from headerware.connect.predicates.packs.conditions import Condition, condition_keys
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.conditions import Condition, condition_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,25 +35,14 @@ HEADER_KEYS: Final = (
 
 
 class HeaderCondition:
-    """Say whether a header is as configured.
-
-    Args:
-        options: the values of :data:`HEADER_KEYS`.
-
-    Raises:
-        ConnectConfigError: no condition, or more than one.
-    """
+    """Test whether a header is as configured by :data:`HEADER_KEYS`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._name: Final[str] = options["header.name"]
         self.condition: Final = Condition(options, "header", f"the header {self._name!r}")
 
     def holds(self, record: ConnectRecord) -> bool | None:
-        """Say whether the header is as configured; None where it is missing and that is neither.
-
-        Raises:
-            ConnectDataError: the header is missing, and that is an error, or cannot be compared.
-        """
+        """Return whether the header is as configured; None if it is missing and no condition applies."""
         header = record.headers.last_with_name(self._name)
         return self.condition.holds(None if header is None else header.value)
 
@@ -74,7 +62,7 @@ class HeaderMatches(Predicate):
         self._header: Final = HeaderCondition(self.options)
 
     def test(self, record: Any) -> bool:
-        """Say whether it holds for a record.
+        """Return whether it holds for a record.
 
         Raises:
             ConnectDataError: the header is missing, and that is an error, or cannot be compared.

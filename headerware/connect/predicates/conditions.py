@@ -1,8 +1,8 @@
-"""Conditions on one value, as configuration writes them: what a field or a header must be.
+"""Conditions on the value of a field or a header, as configuration writes them.
 
-A value is compared as what it is: text with text, numbers as exact numbers, floating-point numbers at their
-own precision, booleans with ``true`` and ``false``, points in time with ISO 8601. Where the configured text
-cannot be what the value is, such as a number, that is an error, not a "no".
+A value is compared by its own type: text with text, numbers as exact numbers, floating-point numbers at their
+own precision, booleans with ``true`` and ``false``, points in time with ISO 8601. If the configured text
+cannot be read as this type, for instance as a number, that is an error, not a "no".
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 _EXISTS: Final = "exists"
 MISSING: Final = "missing.or.null.behavior"
-"""The key that says what to do with a record that lacks the value: ``fail``, ``include`` or ``exclude``."""
-
-
+"""The key that says what to do with a record without the value: ``fail``, ``include`` or ``exclude``."""
 _BOOLEANS: Final[dict[str | None, bool]] = {"true": True, "false": False}
 
 
@@ -37,15 +35,15 @@ def _refuse_other(value: str | None) -> str | None:
 
 
 _TRUE_OR_FALSE: Final = Check("[true, false]", _refuse_other)
-"""Not a boolean's key: those cannot be left open."""
+"""The check of a key of text, because a boolean key cannot be left out."""
 
 
 def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
-    """Return the keys that say what a value must be.
+    """Return the keys of a condition.
 
     Args:
-        prefix: what their names begin with, such as ``field``.
-        what: what the value is called in their descriptions.
+        prefix: the prefix of their names, such as ``field``.
+        what: the word for the value in their descriptions.
     """
     docs = {
         "value": f"What the {what} must be.",
@@ -79,15 +77,12 @@ def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
 
 
 class Condition:
-    """Say whether a value is as configured.
+    """Test whether a value is as configured; only bounds may be combined.
 
     Args:
         options: the values of :func:`condition_keys`.
-        prefix: what the keys begin with.
-        what: what the value is called in errors.
-
-    Raises:
-        ConnectConfigError: no condition, or more than one; only bounds go together.
+        prefix: the prefix of the keys.
+        what: the word for the value in errors.
     """
 
     def __init__(self, options: Mapping[str, Any], prefix: str, what: str) -> None:
@@ -108,17 +103,7 @@ class Condition:
         ]
 
     def holds(self, value: Any) -> bool | None:
-        """Say whether a value is as configured.
-
-        Args:
-            value: the value; None where it is missing.
-
-        Returns:
-            Yes or no; None where it is missing or null, and that is to be neither.
-
-        Raises:
-            ConnectDataError: it is missing, and that is an error, or cannot be compared.
-        """
+        """Return whether a value is as configured; None if it is missing, and ``includes_absent`` decides."""
         if self._exists is not None:
             return self._exists is (value is not None)
         if value is None:
@@ -166,7 +151,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "boolean": _boolean,
     "time": _time,
 }
-"""Reads a configured text as each kind of value."""
+"""Read a configured text as each kind of value."""
 _KINDS: Final[dict[type, str]] = {
     str: "text",
     bool: "boolean",
@@ -185,7 +170,7 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class _Operand:
-    """What a value is compared to, read as each kind that it can be."""
+    """A configured text, read as each kind of value that it can be."""
 
     __slots__ = ("_by_class", "_key")
 
@@ -195,7 +180,7 @@ class _Operand:
         self._key: Final = key
 
     def of(self, value: Any) -> Any:
-        """Return what is configured, as what a value is."""
+        """Return what is configured, as the kind of a value."""
         found = self._by_class.get(type(value))
         if found is None:
             kind = _KINDS.get(type(value))
@@ -227,7 +212,7 @@ def _one_of(texts: list[str], key: str) -> Test:
     tests = [_equals(text, key) for text in items(texts, STRICT, key)]
     if not tests:
         raise ConnectConfigError("expected a list that is not empty", path=key)
-    # Every one is asked, so that a text of another kind shows on the first record.
+    # All are tested, so that a text of another kind fails on the first record.
     return lambda value: True in [test(value) for test in tests]
 
 
@@ -255,7 +240,7 @@ _TESTS: Final[dict[str, Callable[[Any, str], Test]]] = {
     "values": _one_of,
     "value.pattern": _matches,
 }
-"""Makes the test of each key."""
+"""Make the test of each key."""
 _BOUNDS: Final[dict[str, Callable[[Any, str], Test]]] = {
     "value.above": _bound(lambda value, bound: bool(value > bound)),
     "value.below": _bound(lambda value, bound: bool(value < bound)),

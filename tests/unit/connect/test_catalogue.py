@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from headerware.connect import catalogue
 from headerware.connect.catalogue import Catalogue
 from headerware.connect.converters.catalogue import converter_type
 from headerware.connect.errors import ConnectPluginError, NoPartError, UnknownClassError
@@ -20,11 +19,12 @@ from headerware.connect.predicates.record_is_tombstone import RecordIsTombstone
 from headerware.connect.transforms.catalogue import GROUP, transform_type
 from headerware.connect.transforms.drop_headers import DropHeaders
 from headerware.connect.transforms.header_from import HeaderFrom
+from headerware.core import plugins
 from headerware.core.errors import PluginError
 
 PACKAGE = "org.apache.kafka.connect.transforms"
 PLUGINS = """
-    from headerware.connect import PartTransform, Transform
+    from headerware.connect.transforms import PartTransform, Transform
 
     class Shout(PartTransform):
         pass
@@ -54,13 +54,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (information / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]) + "\n")
         monkeypatch.syspath_prepend(folder)
         installed.append(module)
-        catalogue._entry_points.cache_clear()
+        plugins._entry_points.cache_clear()
         return module
 
     yield installed_as
     for module in installed:
         sys.modules.pop(module, None)
-    catalogue._entry_points.cache_clear()
+    plugins._entry_points.cache_clear()
 
 
 class TestBuiltIn:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headerware.connect.converters.json.binary import (
-    base64_text,
+from headerware.connect.converters.json.converter import JsonConverter
+from headerware.connect.converters.json.parsing import MISSING, KafkaParser, count_of_names, parse_as_jackson
+from headerware.connect.converters.json.reading import (
     bytes_of_base64,
     bytes_of_base64_as_jackson,
 )
-from headerware.connect.converters.json.converter import JsonConverter
-from headerware.connect.converters.json.grammar import parse_as_jackson
-from headerware.connect.converters.json.nodes import MISSING, count_of_names
-from headerware.connect.converters.json.parsing import KafkaParser
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 
 PLAIN = {"schemas.enable": "false"}
-MODES: tuple[Mode, ...] = (STRICT, KAFKA_4_3)
-both = pytest.mark.parametrize("mode", MODES)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.floats(0.1, 1e9),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
@@ -67,7 +63,6 @@ class TestLeniency:
         with pytest.raises(ConnectDataError):
             read(data, STRICT)
 
-    @both
     @pytest.mark.parametrize(
         "data",
         [
@@ -130,7 +125,6 @@ class TestLeniency:
         with pytest.raises(ConnectDataError):
             read(data, mode)
 
-    @both
     def test_of_a_name_that_stands_twice_is_kafkas_only(self, mode: Mode) -> None:
         for text in (
             '{"a":1,"a":2}',
@@ -145,7 +139,6 @@ class TestLeniency:
             else:
                 assert read(text.encode(), mode) == json.loads(text)
 
-    @both
     @given(
         value=JSON,
         indent=st.sampled_from([None, 1]),
@@ -196,7 +189,6 @@ class TestNesting:
         with pytest.raises(ConnectDataError, match="deep"):
             read(b"[" * 1001 + b"]" * 1001, KAFKA_4_3)
 
-    @both
     @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
     def test_that_is_hostile_is_refused(self, opening: bytes, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
@@ -204,7 +196,6 @@ class TestNesting:
         with pytest.raises(ConnectDataError):
             JsonConverter(mode=mode).to_connect_data("t", b'{"schema":null,"payload":' + opening * 100_000)
 
-    @both
     def test_of_schemas_is_refused(self, mode: Mode) -> None:
         schema = b'{"type":"array","items":' * 450 + b'{"type":"int8"}' + b"}" * 450
         with pytest.raises(ConnectDataError, match="deep"):
@@ -223,8 +214,8 @@ class TestNodes:
 class TestBase64:
     @given(data=st.binary(max_size=40))
     def test_comes_back(self, data: bytes) -> None:
-        assert bytes_of_base64(base64_text(data)) == data
-        assert bytes_of_base64_as_jackson(base64_text(data)) == data
+        assert bytes_of_base64(b64encode(data).decode()) == data
+        assert bytes_of_base64_as_jackson(b64encode(data).decode()) == data
 
     @pytest.mark.parametrize(
         ("text", "data"), [(" aGk= aGk=\n", b"hihi"), ("aA==aA==", b"hh"), ("aGl=", b"hi"), (" ", b"")]

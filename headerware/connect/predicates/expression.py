@@ -1,4 +1,4 @@
-"""Expression: ask with an expression in the Common Expression Language.
+"""Expression: whether an expression in the Common Expression Language is true.
 
 predicates=large
 predicates.large.type=Expression
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.expressions import AbsentValueError, CompiledExpression, Result
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.base import Predicate
-from headerware.connect.predicates.packs.conditions import MISSING
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.conditions import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +56,7 @@ class Expression(Predicate):
         self._absent: Final[str] = self.options[MISSING]
 
     def test(self, record: Any) -> bool:
-        """Say whether the expression is true for a record.
+        """Return whether the expression is true for a record.
 
         Raises:
             AbsentValueError: it reads what the record lacks, and that is an error.
