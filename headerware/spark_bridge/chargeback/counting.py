@@ -26,7 +26,7 @@ import msgspec
 from headerware.core.errors import ConfigError
 from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
 from headerware.interceptors.slice.header import HEADER_BYTES as SLICE_HEADER_BYTES
-from headerware.interceptors.trail_entries import TRAIL_HEADER
+from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OPENING, OWNER_HEADER, TIMELESS
 from headerware.ops.chargeback.reads import Covered, GroupOffset, ReadRange, Reads, read_ranges
 from headerware.ops.chargeback.sizes import HEADER_BYTES, RECORD_BYTES

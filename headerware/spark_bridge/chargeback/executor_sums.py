@@ -14,7 +14,7 @@ from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
 from headerware.interceptors.slice.header import SliceHeader
-from headerware.interceptors.trail_entries import TRAIL_HEADER
+from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.ops.chargeback.names import (
     MAX_OWNER_BYTES,
     OWNER_HEADER,
