@@ -222,14 +222,7 @@ class _Kind(NamedTuple):
 
 
 class _Writing:
-    """Writes one part's objects; safe for use by several threads at once.
-
-    Args:
-        options: the serde's options.
-        context: the part.
-        schema: the schema of objects that bring none of their own.
-        store: where schemas are deposited, or None.
-    """
+    """Writes one part's objects; safe for use by several threads at once."""
 
     def __init__(
         self, options: Avro, context: SerdeContext, schema: AvroSchema | None, store: CachedStore | None
@@ -337,15 +330,7 @@ _Carrier = tuple[str, bytes | None] | int | Fingerprint
 
 
 class _Reading:
-    """Reads one part's payloads; safe for use by several threads at once.
-
-    Args:
-        options: the serde's options.
-        context: the part.
-        schema: the writer's schema of payloads that name none.
-        wanted: the reader's schema, or None for the writer's.
-        store: where schemas are fetched, or None.
-    """
+    """Reads one part's payloads; safe for use by several threads at once."""
 
     def __init__(
         self,

@@ -270,13 +270,7 @@ def _nothing() -> None:
 
 
 def _write_event(event: CloudEvent, payload: bytes | None, content_type: bytes | None) -> bytes:
-    """Write an event.
-
-    Args:
-        event: the event.
-        payload: its data, encoded.
-        content_type: what the data was encoded as.
-    """
+    """Write an event."""
     members = event.attributes()
     members.pop("datacontenttype", None)
     for name, value in members.items():
@@ -289,16 +283,7 @@ def _write_event(event: CloudEvent, payload: bytes | None, content_type: bytes |
 
 
 def _read_event(payload: bytes, codec: str) -> tuple[dict[str, Any], _JsonData | bytes | None]:
-    """Read an event, and return its attributes and its data.
-
-    Args:
-        payload: the JSON object.
-        codec: Python's codec for its charset.
-
-    Raises:
-        SerdeError: it is no JSON object, an attribute is an object, an array or no whole number, or the
-            data is there twice or no Base64.
-    """
+    """Read an event, and return its attributes and its data."""
     try:
         members = _members(payload if codec == "utf-8" else payload.decode(codec))
         data, base64 = members.pop("data", None), members.pop("data_base64", None)

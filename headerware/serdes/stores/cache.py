@@ -157,11 +157,7 @@ class _VainTime:
         self._left = max(self._left - seconds, -patience.share * patience.longest_s)
 
     def require_some(self) -> None:
-        """Refuse a question while there is no time left for it.
-
-        Raises:
-            SerdeError: when there will be.
-        """
+        """Refuse a question while there is no time left for it."""
         self._refill()
         if self._left >= 0:
             self._told = False
