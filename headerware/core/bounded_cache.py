@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+_ABSENT: Final = object()
 
 
 class BoundedCache(dict[Key, Value]):
@@ -57,9 +58,15 @@ class BoundedCache(dict[Key, Value]):
 
     def get(self, key: Key, default: Value | None = None) -> Value | None:  # type: ignore[override]
         """Return an entry, or the default; nothing is made."""
-        if key in self or key in self._old:
-            return self[key]
-        return default
+        # Another thread may forget the entry at any point, so nothing is looked up twice.
+        found: Any = super().get(key, _ABSENT)
+        if found is not _ABSENT:
+            return found  # type: ignore[no-any-return]
+        found = self._old.get(key, _ABSENT)
+        if found is _ABSENT:
+            return default
+        self[key] = found
+        return found  # type: ignore[no-any-return]
 
     def __setitem__(self, key: Key, value: Value) -> None:
         """Keep an entry, unless it costs too much."""

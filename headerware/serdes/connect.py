@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
+from headerware.connect.converters.base import TYPE_KEY
 from headerware.connect.converters.catalogue import converter_type
-from headerware.connect.converters.dual import TYPE_KEY
 from headerware.connect.data.schema import SchemaAndValue
 from headerware.connect.data.struct import Struct, plain
 from headerware.connect.errors import ConnectConfigError, ConnectError

@@ -1,1 +1,1 @@
-"""Fields of keys and values: named, found, read, changed and made, for all transforms alike."""
+"""Fields of keys and values, for all transforms: their names and paths, and rewriting structs along them."""

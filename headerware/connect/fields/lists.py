@@ -1,15 +1,15 @@
 r"""Lists and pairs in configuration: ``a,b`` and ``a:b,c:d``.
 
-In the strict mode a backslash takes the meaning from the character behind it, so that names may hold any:
+In the strict mode a backslash makes the next character a plain one, so that names may hold any:
 
-    \,  does not end an item             \:  does not part a pair
+    \,  does not end an item             \:  does not split a pair
     \.  does not lead into a struct      \!  \?  mark nothing at a name's end
     \$  opens no placeholder             \\  is a backslash
     \"  \'  are part of a name, which must not stand in quotes
 
-A backslash before anything else, or at the end, is refused. ``kafka_4_3`` knows no escapes. Text is taken
-apart from the outside in (commas, colons, dots), and a part keeps its escapes until it has no parts: so
-:func:`pairs` gives texts that go through :func:`unescaped`, or through
+A backslash before anything else, or at the end, is refused. ``kafka_4_3`` knows no escapes. Text is split
+from the outside in (commas, colons, dots), and a part keeps its escapes until nothing more is split off it:
+:func:`pairs` returns texts that still go through :func:`unescaped`, or through
 :func:`~headerware.connect.fields.paths.parse_path`.
 """
 
@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from headerware.connect.config import refuse_quotes
 from headerware.connect.errors import ConnectConfigError
 from headerware.connect.modes import STRICT
-from headerware.connect.quotes import refuse_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ def items(values: Iterable[str], mode: Mode, path: str) -> list[str]:
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: an escape of nothing, or an empty item in the strict mode.
+        ConnectConfigError: a backslash escapes nothing, or an item is empty in the strict mode.
     """
     if mode != STRICT:
         return list(values)
@@ -61,7 +61,7 @@ def pairs(values: Iterable[str], mode: Mode, path: str) -> list[tuple[str, str]]
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: an item is no pair, or a side stands in quotes.
+        ConnectConfigError: an item is not a pair, or a side is in quotes.
     """
     made = []
     for value in values:
@@ -75,7 +75,7 @@ def pairs(values: Iterable[str], mode: Mode, path: str) -> list[tuple[str, str]]
 
 
 def split_escaped(text: str, separator: str) -> list[str]:
-    """Part a text at a character where no backslash stands before it; the parts keep their escapes."""
+    """Split a text at a character, unless a backslash precedes it; the parts keep their escapes."""
     if _BACKSLASH not in text:
         return text.split(separator)
     parts, start, at = [], 0, 0
@@ -97,7 +97,7 @@ def unescaped(text: str, path: str) -> str:
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: a backslash stands before what needs none, or at the end.
+        ConnectConfigError: a backslash escapes nothing, or is at the end.
     """
     if _BACKSLASH not in text:
         return text
@@ -119,7 +119,7 @@ _ESCAPE: Final = re.compile(r"\\(.|\Z)", re.DOTALL)
 
 
 def java_split(text: str, separator: str) -> list[str]:
-    """Part a text as Java's ``String.split`` does: empty parts at the end do not count."""
+    """Split a text as Java's ``String.split`` does: empty parts at the end do not count."""
     parts = text.split(separator)
     while len(parts) > 1 and not parts[-1]:
         parts.pop()

@@ -1,22 +1,22 @@
-r"""Names of existing fields, nested ones too.
+r"""Names of fields: paths to existing ones, and marked names of new ones.
 
 In the strict mode ``a.b`` is the field b in a, and ``a\.b`` the field whose name is "a.b". In ``kafka_4_3``
-the whole text is one name, but where ``field.syntax.version=V2`` has dots lead into structs, and backticks
-around names that hold some (KIP-821).
+the whole text is one name, unless ``field.syntax.version=V2`` is set: then dots lead into structs, and names
+that hold dots stand in backticks (KIP-821). A new field may have a mark: ``id!`` is required, ``id?`` is
+optional (KIP-66).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headerware.connect.config import refuse_quotes
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import split_escaped, unescaped
-from headerware.connect.fields.requirements import require_map, require_struct
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered, require_map, require_struct
 from headerware.connect.modes import STRICT
-from headerware.connect.quotes import refuse_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 ABSENT: Final = object()
-"""What a dict that has no such field gives, where None would be a value."""
+"""The result for a dict without the field, where None would be a value."""
 _PURPOSE: Final = "the nested field"
 
 
 class FieldPath:
-    """Lead to a field; it never changes, and is compared by its steps.
+    """The path to a field; it never changes, and is compared by its steps.
 
     Args:
-        steps: the names on the way, the field's own last.
+        steps: the names of the structs on the path, then the field's own.
         text: the path as configured, for errors.
     """
 
@@ -54,10 +54,10 @@ class FieldPath:
         return f"FieldPath({self.text!r})"
 
     def find(self, schema: Schema) -> Field | None:
-        """Return the field of a schema, or None where there is none.
+        """Return the field of a schema, or None if there is none.
 
         Raises:
-            ConnectDataError: something on the way is no struct.
+            ConnectDataError: a step of the path is not a struct.
         """
         self._check_steps()
         field = None
@@ -72,13 +72,13 @@ class FieldPath:
         """Return the field of a schema.
 
         Raises:
-            ConnectDataError: there is none, or something on the way is no struct; the error names the fields
-                that there are.
+            ConnectDataError: there is none, or a step of the path is not a struct; the error names the
+                fields that there are.
         """
         return self.way(schema)[-1]
 
     def way(self, schema: Schema) -> list[Field]:
-        """Return the fields on the way, the path's own last.
+        """Return the fields of all steps, the path's own last.
 
         Raises:
             ConnectDataError: as :meth:`field` does.
@@ -97,7 +97,7 @@ class FieldPath:
         return way
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema of the field, optional where something on the way may be null.
+        """Return the schema of the field, made optional if a struct on the path may be null.
 
         Raises:
             ConnectDataError: as :meth:`field` does.
@@ -108,11 +108,11 @@ class FieldPath:
         return altered(field.schema, optional=True)
 
     def getter(self, schema: Schema, *, with_default: bool = True) -> Callable[[Struct], Any]:
-        """Return a function that reads the field of structs of a schema; null where something on the way is.
+        """Return a function that reads the field of structs of a schema; null if a struct on the path is.
 
         Args:
             schema: the structs' schema.
-            with_default: whether a null is the field's default; on the way it always is.
+            with_default: whether a null field is its default; a null struct on the path always is.
 
         Raises:
             ConnectDataError: as :meth:`field` does.
@@ -140,10 +140,10 @@ class FieldPath:
         return nested
 
     def from_struct(self, struct: Struct, *, with_default: bool = True) -> Any:
-        """Return the value of a struct whose schema is not known beforehand; null where there is none.
+        """Return the value of a struct whose schema is not known beforehand; null if there is none.
 
         Raises:
-            ConnectDataError: something on the way is no struct.
+            ConnectDataError: a step of the path is not a struct.
         """
         self._check_steps()
         for step in self.steps[:-1]:
@@ -158,14 +158,14 @@ class FieldPath:
         return struct[last] if with_default else struct.get_without_default(last)
 
     def from_dict(self, value: Mapping[str, Any], absent: Any = None) -> Any:
-        """Return the value of a dict, and of those in it; null where something on the way is.
+        """Return the value of a dict, or of dicts in it; null if a dict on the path is.
 
         Args:
             value: the dict.
-            absent: what to give where there is no such field.
+            absent: what to return if there is no such field.
 
         Raises:
-            ConnectDataError: something on the way is no dict.
+            ConnectDataError: a step of the path is not a dict.
         """
         self._check_steps()
         for step in self.steps[:-1]:
@@ -180,11 +180,9 @@ class FieldPath:
             raise ArgumentError("the path to a field is empty")
 
     def refuse_dotted(self, value: Mapping[str, Any]) -> None:
-        """Refuse a dict without the field, but with one whose name is the whole path, dots included.
+        """Raise ConnectDataError if a dict lacks the field, or it is null, but the whole path is a name.
 
-        Raises:
-            ConnectDataError: this one is such a dict, or the field is null; the error says how to write that
-                name.
+        The error says how to write a name with dots.
         """
         if len(self.steps) == 1 or ".".join(self.steps) not in value:
             return
@@ -205,7 +203,7 @@ def _may_lack(schema: Schema) -> bool:
 
 
 def missing_field(schema: Schema, name: str, path: str, hint: str = "") -> ConnectDataError:
-    """Make the error for a field that a schema does not have.
+    """Return the error for a field that a schema does not have.
 
     Args:
         schema: the schema.
@@ -227,7 +225,7 @@ def parse_path(text: str, mode: Mode, path: str) -> FieldPath:
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: a name on the way is empty or stands in quotes, or an escape is none.
+        ConnectConfigError: a name on the path is empty or in quotes, or a backslash escapes nothing.
     """
     if mode != STRICT:
         return FieldPath((text,), text)
@@ -262,16 +260,17 @@ def parse_versioned_path(text: str, version: str, path: str) -> FieldPath:
 
 
 def _bare(text: str, start: int) -> tuple[str, int]:
-    """Read up to the next dot; give the name, and where the next one begins."""
+    """Return the name up to the next dot, and where the next name begins."""
     dot = text.find(".", start)
     end = len(text) if dot < 0 else dot
     return text[start:end], end + 1
 
 
 def _quoted(text: str, opening: int, path: str) -> tuple[str, int]:
-    """Read up to the backtick that closes the name: the next one before a dot or the end.
+    """Return the name up to the closing backtick, and where the next name begins.
 
-    A backslash before such a one makes it part of the name; any other backtick is part of the name anyway.
+    The closing backtick is the next one before a dot or the end. A backslash before such a backtick makes it
+    part of the name; any other backtick is part of the name anyway.
     """
     name, start, at = "", opening + 1, opening
     while (at := text.find("`", at + 1)) >= 0:
@@ -288,3 +287,69 @@ def _quoted(text: str, opening: int, path: str) -> tuple[str, int]:
         "of the name",
         path=path,
     )
+
+
+_MARKS: Final = {"?": True, "!": False}
+
+
+class NewField(NamedTuple):
+    """The name of a field to create.
+
+    Args:
+        name: its name.
+        optional: whether it may be null; None without a mark.
+    """
+
+    name: str
+    optional: bool | None
+
+    def marked(self, schema: Schema) -> Schema:
+        """Return a schema that is as optional as the mark says."""
+        if self.optional is None or self.optional == schema.optional:
+            return schema
+        return altered(schema, optional=self.optional)
+
+
+def new_field(text: str, mode: Mode, path: str) -> NewField:
+    r"""Read the name of a field to create.
+
+    Args:
+        text: the name, with or without a mark behind it. In the strict mode ``\!``, ``\?`` and ``\.`` are
+            characters of the name; a plain dot is refused, for in a path it leads into a struct.
+        mode: strict knows escapes and refuses an empty name.
+        path: the configuration's key, for errors.
+
+    Raises:
+        ConnectConfigError: the name is empty, or has a dot or a backslash that is not escaped.
+    """
+    if mode != STRICT:
+        return NewField(text[:-1], _MARKS[text[-1]]) if text.endswith(("?", "!")) else NewField(text, None)
+    name, optional = split_mark(text, path)
+    if len(split_escaped(name, ".")) > 1:
+        raise ConnectConfigError(
+            f"{name!r} is to be one field's name: write \\. for a dot in it; fields cannot be created in "
+            "nested structs",
+            path=path,
+        )
+    name = unescaped(name, path)
+    if not name:
+        raise ConnectConfigError("expected the name of a field, found none", path=path)
+    return NewField(name, optional)
+
+
+def split_mark(text: str, path: str) -> tuple[str, bool | None]:
+    """Return a name or path, still with escapes, and whether its mark makes it optional; None without one.
+
+    Raises:
+        ConnectConfigError: the mark stands before the name, as in the draft of KIP-66.
+    """
+    if len(text) > 1 and text.startswith(("!", "?")):
+        mark, rest = text[0], text[1:]
+        raise ConnectConfigError(
+            f"{text!r} begins with a mark, as in the draft of KIP-66; it stands behind the name: "
+            f"'{rest}{mark}'. A name that begins with it is written '\\{text}'",
+            path=path,
+        )
+    name = text[:-1]
+    escaped = (len(name) - len(name.rstrip("\\"))) % 2 == 1
+    return (name, _MARKS[text[-1]]) if text.endswith(("?", "!")) and not escaped else (text, None)

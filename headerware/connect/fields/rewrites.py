@@ -1,7 +1,7 @@
 """Change fields of structs and dicts, nested ones too, and leave the rest as it is.
 
-What is to be done is made a tree once. For a schema the tree gives a function over indices, and a new schema
-where something in it changes; a dict is copied along the paths alone.
+The paths of the fields become a tree once. For a schema the tree is compiled to a function over indices, and
+to a new schema if something in it changes. Of a dict, only what lies on the paths is copied.
 """
 
 from __future__ import annotations
@@ -13,25 +13,30 @@ from unicodedata import normalize
 from headerware.connect.data.schema import Field, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.copying import Copy, copier, may_be_null, null_in_required
 from headerware.connect.fields.paths import FieldPath
-from headerware.connect.fields.schemas import altered
-from headerware.connect.modes import STRICT
+from headerware.connect.fields.structs import (
+    Copy,
+    altered,
+    copier,
+    may_be_null,
+    null_in_required,
+)
+from headerware.connect.modes import KAFKA_4_3, STRICT
 
 if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 E = TypeVar("E")
-"""What is to be done to a field."""
+"""What to do to a field."""
 
 
 class Change(NamedTuple):
-    """What becomes of a field.
+    """What a field becomes.
 
     Args:
-        name: its name.
-        schema: its schema.
-        apply: gives the new value of an old one, null included; None where the value stays.
+        name: its new name.
+        schema: its new schema.
+        apply: returns the new value of an old one, null included; None keeps the value.
     """
 
     name: str
@@ -40,7 +45,7 @@ class Change(NamedTuple):
 
 
 class Node(Generic[E]):
-    """One step of several paths: what is to be done here, or to the fields within."""
+    """One step of several paths: what to do to the field here, or to the fields in it."""
 
     __slots__ = ("children", "edit", "nested", "text")
 
@@ -49,46 +54,59 @@ class Node(Generic[E]):
         self.edit: E | None = None
         self.children: dict[str, Node[E]] = {}
         self.nested: dict[str, FieldPath] = {}
-        """The paths of several steps that lead on from here, by their text with the dots in it."""
+        """The paths of several steps from here on, by their steps joined with dots."""
 
 
 class Edits(Generic[E]):
-    """What is to be done to some fields.
+    """What to do to some fields, as a tree of their paths.
 
     Args:
-        edits: the paths of the fields, and what is to be done there.
-        path: the configuration's key, for errors.
+        edits: the paths of the fields, and what to do to each.
+        key: the configuration's key, for errors.
 
     Raises:
         ConnectConfigError: a field is named twice, or both it and a field in it.
     """
 
-    def __init__(self, edits: Iterable[tuple[FieldPath, E]], path: str) -> None:
+    def __init__(self, edits: Iterable[tuple[FieldPath, E]], key: str) -> None:
         given = tuple(edits)
-        self.paths: tuple[FieldPath, ...] = tuple(place for place, _ in given)
+        self.paths: tuple[FieldPath, ...] = tuple(path for path, _ in given)
         self.root: Node[E] = Node("")
-        for place, edit in given:
-            self._add(place, edit, path)
+        for path, edit in given:
+            self._add(path, edit, key)
 
-    def _add(self, place: FieldPath, edit: E, path: str) -> None:
+    def _add(self, path: FieldPath, edit: E, key: str) -> None:
         node = self.root
-        for at, step in enumerate(place.steps):
+        for at, step in enumerate(path.steps):
             if node.edit is not None:
-                raise ConnectConfigError(f"{node.text!r} and {place.text!r} overlap", path=path)
-            if at < len(place.steps) - 1:
-                node.nested[".".join(place.steps[at:])] = FieldPath(place.steps[at:], place.text)
-            node = node.children.setdefault(step, Node(place.text))
+                raise ConnectConfigError(f"{node.text!r} and {path.text!r} overlap", path=key)
+            if at < len(path.steps) - 1:
+                node.nested[".".join(path.steps[at:])] = FieldPath(path.steps[at:], path.text)
+            node = node.children.setdefault(step, Node(path.text))
         if node.edit is not None or node.children:
-            raise ConnectConfigError(f"{node.text!r} and {place.text!r} overlap", path=path)
+            raise ConnectConfigError(f"{node.text!r} and {path.text!r} overlap", path=key)
         node.edit = edit
+
+    def present_in(self, schema: Schema) -> Edits[E]:
+        """Return the edits of the fields that a schema has."""
+        kept = []
+        for path in self.paths:
+            if path.find(schema) is None:
+                continue
+            node = self.root
+            for step in path.steps:
+                node = node.children[step]
+            assert node.edit is not None  # noqa: S101 - every path ends at an edit
+            kept.append((path, node.edit))
+        return Edits(kept, "")
 
 
 class Rewrite(NamedTuple):
     """What to do to the structs of one schema.
 
     Args:
-        schema: the schema of what comes out; the same object where the schema does not change.
-        apply: gives the new struct of an old one.
+        schema: the schema of the new structs; the same object if it does not change.
+        apply: returns the new struct of an old one.
     """
 
     schema: Schema
@@ -103,21 +121,21 @@ def rewrite(
     mode: Mode,
     with_default: bool = True,
 ) -> Rewrite:
-    """Compile what is to be done to the structs of a schema.
+    """Compile edits for the structs of a schema.
 
     Args:
         schema: the schema.
-        edits: what is to be done.
-        change: says what becomes of a field; None drops it.
-        mode: strict refuses a path to no field, ``kafka_4_3`` passes over it; see also :func:`assembled`.
+        edits: what to do to its fields.
+        change: returns what a field becomes; None drops it.
+        mode: strict refuses a path to no field, ``kafka_4_3`` ignores it; see also :func:`assembled`.
         with_default: whether nulls become their field's default.
 
     Raises:
-        ConnectDataError: there is no such field, or something on the way is no struct.
+        ConnectDataError: there is no such field, or a step of a path is not a struct.
     """
     if mode == STRICT:
-        for place in edits.paths:
-            place.way(schema)
+        for path in edits.paths:
+            path.way(schema)
 
     def level(schema: Schema, node: Node[E]) -> Rewrite:
         def changed(field: Field) -> Change | None:
@@ -142,13 +160,13 @@ def assembled(
     mode: Mode,
     with_default: bool = True,
 ) -> Rewrite:
-    """Compile what becomes of the fields of a struct.
+    """Compile the changes of a struct's fields.
 
     Args:
         schema: the struct's schema.
-        changes: its fields, and what becomes of each; None drops it.
-        mode: where the schema changes, strict keeps whether the whole may be null, and its default;
-            ``kafka_4_3`` loses both, as Kafka's transforms do.
+        changes: its fields, and what each becomes; None drops it.
+        mode: if the schema changes, strict keeps its default and whether it is optional; ``kafka_4_3`` loses
+            both, as Kafka's transforms do.
         with_default: whether nulls become their field's default.
 
     Raises:
@@ -163,7 +181,7 @@ def assembled(
 
 
 def _updated(schema: Schema, kept: Sequence[tuple[Field, Change]], mode: Mode) -> Schema:
-    """Return the schema of what is kept: the same where nothing changes."""
+    """Return the schema of the fields that are kept: the same object if nothing changes."""
     if len(kept) == len(schema.fields) and all(
         made.schema is field.schema and made.name == field.name for field, made in kept
     ):
@@ -175,7 +193,7 @@ def _updated(schema: Schema, kept: Sequence[tuple[Field, Change]], mode: Mode) -
 
 
 def _values(kept: Sequence[tuple[Field, Change]], mode: Mode, *, with_default: bool) -> Copy:
-    """Return a function that makes the new values of old ones."""
+    """Return a function from old values to new ones."""
     work = [
         (at, made.apply, not may_be_null(made.schema, mode), made.name)
         for at, (_, made) in enumerate(kept)
@@ -212,18 +230,18 @@ def rewrite_dict(
 
     Args:
         value: the dict.
-        node: what is to be done: the root of :class:`Edits`.
-        change: gives the new value of an old one.
+        node: the root of :class:`Edits`.
+        change: returns the new value of an old one.
         path: where in the whole value this dict is, for errors.
 
     Raises:
-        ConnectDataError: something on the way is neither null nor a dict, or a name is not there, but one
-            that is no text, or that has the path's dots in it.
+        ConnectDataError: a step of a path is neither null nor a dict; or a name is missing, and another one
+            may have been meant for it, see :func:`check_keys` and :meth:`FieldPath.refuse_dotted`.
     """
     made = dict(value)
-    for dotted, place in node.nested.items():
+    for dotted, nested in node.nested.items():
         if dotted in made and dotted not in node.children:
-            place.refuse_dotted(made)
+            nested.refuse_dotted(made)
     for name, child in node.children.items():
         item = made.get(name, made)
         if item is made:
@@ -240,10 +258,9 @@ def rewrite_dict(
 
 
 def check_absent(value: Mapping[Any, Any], path: FieldPath) -> None:
-    """Refuse a dict that lacks a field, but has a name that may have been meant for it.
+    """Raise ConnectDataError if a dict lacks a field, but has a name that may have been meant for it.
 
-    Raises:
-        ConnectDataError: it has one; see :func:`check_keys` and :meth:`FieldPath.refuse_dotted`.
+    See :func:`check_keys` and :meth:`FieldPath.refuse_dotted`.
     """
     path.refuse_dotted(value)
     for step in path.steps:
@@ -256,10 +273,9 @@ def check_absent(value: Mapping[Any, Any], path: FieldPath) -> None:
 
 
 def check_keys(value: Mapping[Any, Any], name: str) -> None:
-    """Refuse names that may have been meant for one that is looked for and not there.
+    """Raise ConnectDataError if a dict without a name has one that may have been meant for it.
 
-    Raises:
-        ConnectDataError: there is a name that is no text, or the same text in other characters of Unicode.
+    That is a name that is not text, or the same text in other characters of Unicode.
     """
     for key in value:
         if not isinstance(key, str):
@@ -270,3 +286,68 @@ def check_keys(value: Mapping[Any, Any], name: str) -> None:
             raise ConnectDataError(
                 f"there is no field {name!r}, but one whose name is the same text in other characters"
             )
+
+
+def kafka_rewrite(
+    schema: Schema,
+    change: Callable[[Field], Change],
+    *,
+    with_default: bool,
+    of_default: Callable[[Any], Any] | None = None,
+) -> Rewrite:
+    """Compile what Kafka's Cast and TimestampConverter do to a struct's fields.
+
+    Whether the struct may be null, and its default, stay.
+
+    Args:
+        schema: the struct's schema.
+        change: returns what each field becomes.
+        with_default: whether nulls become their field's default.
+        of_default: returns the new default of the struct itself; None changes it as any other value.
+
+    Raises:
+        ConnectDataError: the schema is not a struct's, or the default cannot be changed.
+    """
+    fields = schema.fields
+    changes = [change(field) for field in fields]
+    builder = SchemaBuilder.like(schema)
+    for made in changes:
+        builder.field(made.name, made.schema)
+    if schema.optional:
+        builder.optional()
+    updated = builder.build()
+    convert = _kafka_converter(fields, changes, with_default=with_default)
+    if schema.default is not None:
+        default = of_default(schema.default) if of_default else convert(updated, schema.default)
+        updated = builder.default(default).build()
+    return Rewrite(updated, lambda struct: convert(updated, struct))
+
+
+def _kafka_converter(
+    fields: tuple[Field, ...], changes: list[Change], *, with_default: bool
+) -> Callable[[Schema, Struct], Struct]:
+    copy = copier(
+        fields,
+        [made.schema for made in changes],
+        mode=KAFKA_4_3,
+        with_default=with_default,
+        unchecked=range(len(fields)),
+    )
+    work = [(at, made.apply) for at, made in enumerate(changes) if made.apply is not None]
+    required = {at for at, made in enumerate(changes) if not may_be_null(made.schema, KAFKA_4_3)}
+
+    def convert(schema: Schema, struct: Struct) -> Struct:
+        values = copy(struct.values)
+        if None in values:
+            # Field by field, so that the error names the first wrong one.
+            for at, value in enumerate(values):
+                function = changes[at].apply
+                made = values[at] = value if function is None else function(value)
+                if made is None and at in required:
+                    raise null_in_required(changes[at].name)
+        else:
+            for at, function in work:
+                values[at] = function(values[at])
+        return Struct.trusted(schema, values)
+
+    return convert

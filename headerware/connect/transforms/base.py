@@ -15,10 +15,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from headerware.connect.config import Configured
+from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.structs import SameSchemas, another_schema, require_struct
+from headerware.connect.modes import STRICT
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +31,8 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
     from headerware.connect.records import ConnectRecord, Part
 
-_PLANS = 64
-"""The schemas whose plans are kept; a stream has few, and a flood of them must not fill the memory."""
+MAX_PLANS: Final = 128
+"""How many plans are kept; a stream has few schemas, and a flood of them must not fill the memory."""
 
 
 class Transform(Configured, ABC):
@@ -47,7 +51,7 @@ class Transform(Configured, ABC):
 
     @abstractmethod
     def apply(self, record: Any) -> Any:
-        """Return the record that takes this one's place, the same, or None to drop it.
+        """Return the record that replaces this one, the same record, or None to drop it.
 
         Args:
             record: a :class:`~headerware.connect.records.ConnectRecord`.
@@ -61,8 +65,8 @@ class Plan(NamedTuple):
     """What a transform does to the values of one schema.
 
     Args:
-        schema: the schema of what it gives.
-        apply: gives the new value of an old one; the record is there for what stands beside it.
+        schema: the schema of the new values.
+        apply: returns the new value of an old one; the record is there for a transform that reads more of it.
     """
 
     schema: Schema | None
@@ -80,7 +84,7 @@ class PartTransform(Transform):
     """The transform of values."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Return a transform its two classes."""
+        """Give a transform its two classes."""
         super().__init_subclass__(**options)
         if cls.part is None:
             for name, part in (("Key", "key"), ("Value", "value")):
@@ -97,8 +101,10 @@ class PartTransform(Transform):
             problem = f"{kind} works on keys or on values: use {kind}.Key or {kind}.Value"
             raise TypeError(problem)
         super().__init__(config, mode=mode)
-        self._plans: dict[int, tuple[Schema, Plan]] = {}
-        self._by_schema: dict[Schema, Plan] = {}
+        self._same: Final = SameSchemas()
+        # By the identity of the schema; the schema is kept, so that no other gets that identity.
+        self._plans: Final[BoundedCache[int, tuple[Schema, Plan]]] = BoundedCache(MAX_PLANS)
+        self._by_schema: Final[BoundedCache[Schema, Plan]] = BoundedCache(MAX_PLANS, self.plan)
 
     def apply(self, record: Any) -> Any:
         """Return the record with its key or value transformed."""
@@ -113,12 +119,16 @@ class PartTransform(Transform):
             return record.with_part(part, None, self.schemaless(value, record))
         if value is None:
             return self.null(record, schema)
-        planned = self._plans.get(id(schema))
-        plan = planned[1] if planned is not None else self.planned(schema)
+        try:
+            plan = self._plans[id(schema)][1]
+        except KeyError:
+            plan = None
+        if plan is None:
+            plan = self.planned(schema)
         return record.with_part(part, plan.schema, plan.apply(value, record))
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return what becomes of a record whose key or value is null: by default it stays as it is.
+        """Return the record for one whose key or value is null: by default the same.
 
         Args:
             record: the record.
@@ -128,7 +138,7 @@ class PartTransform(Transform):
         return record
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Return the new value of one without a schema; a transform that does not say how refuses it.
+        """Return the new value of one without a schema; by default it is refused.
 
         Raises:
             ConnectError: the value cannot be transformed.
@@ -137,9 +147,7 @@ class PartTransform(Transform):
         raise ConnectDataError(f"{self.__class__.__qualname__} works on values with a schema only")
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what to do to the values of a schema; called once for each that is met.
-
-        A transform that does not say it refuses them.
+        """Return the plan for the values of a schema; called once for each schema. By default it is refused.
 
         Raises:
             ConnectError: values of this schema cannot be transformed.
@@ -149,15 +157,43 @@ class PartTransform(Transform):
         )
 
     def planned(self, schema: Schema) -> Plan:
-        """Return the plan for a schema, made when it is first met."""
+        """Return the plan for a schema, made when the schema is first met."""
         # Found by identity first, and by content where a stream makes its schemas anew. Equal schemas share a
         # plan, so that what comes out has one schema, which the next transform finds by identity.
-        if len(self._plans) >= _PLANS:
-            self._plans = {}
-        if len(self._by_schema) >= _PLANS:
-            self._by_schema = {}
-        plan = self._by_schema.get(schema)
-        if plan is None:
-            plan = self._by_schema[schema] = self.plan(schema)
+        try:
+            return self._plans[id(schema)][1]
+        except KeyError:
+            pass
+        plan = self._by_schema[schema]
         self._plans[id(schema)] = (schema, plan)
         return plan
+
+
+class StructTransform(PartTransform):
+    """Turn structs into others; plans are made for the schemas that the structs themselves have, as in Kafka.
+
+    In the strict mode a struct of another schema than its record says is refused.
+    """
+
+    def apply(self, record: Any) -> Any:
+        """Return the record with its key or value transformed."""
+        part = self.part
+        if part == "value":
+            schema, value = record.value_schema, record.value
+        else:
+            part, schema, value = "key", record.key_schema, record.key
+        if value is None:
+            return self.null(record, schema)
+        if schema is None:
+            return record.with_part(part, None, self.schemaless(value, record))
+        struct = value if value.__class__ is Struct else require_struct(value, type(self).__qualname__)
+        own: Schema = struct.schema
+        if own is not schema and self.mode == STRICT and not self._same(own, schema):
+            raise another_schema(schema)
+        try:
+            plan = self._plans[id(own)][1]
+        except KeyError:
+            plan = None
+        if plan is None:
+            plan = self.planned(own)
+        return record.with_part(part, plan.schema, plan.apply(struct, record))

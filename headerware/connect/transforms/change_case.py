@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from headerware.connect.config import ConfigDef, ConfigKey, one_of
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.config import ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.transforms.renaming import NESTED, Rename
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ _CASES: Final = {
     "UPPER_CAMEL": _Case(_CAPITAL, "", _capitalized, _capitalized),
     "UPPER_UNDERSCORE": _Case(_UNDERSCORE, "_", str.upper, str.upper),
 }
-"""The conventions, by the names that Guava's CaseFormat gives them."""
+"""The conventions, by the names of Guava's CaseFormat."""
 
 
 class ChangeCase(Rename):
@@ -71,7 +70,7 @@ class ChangeCase(Rename):
     )
 
     def renaming(self) -> Callable[[str], str]:
-        """Return what writes a name in the other convention."""
+        """Return the function that writes a name in the other convention."""
         source, target = _CASES[self.options["from"]], _CASES[self.options["to"]]
         if source is target:
             return lambda name: name

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.expressions import AbsentValueError, CompiledExpression
+from headerware.connect.fields.topics import legal_topic, legal_topic_option, topic_text
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.conditions import MISSING
-from headerware.connect.predicates.packs.reading import FieldReader
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.conditions import MISSING
+from headerware.connect.predicates.field_matches import FieldReader
 from headerware.connect.transforms.base import Transform
-from headerware.connect.transforms.topics import legal_topic, legal_topic_option, topic_text
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,16 +32,17 @@ _ROUTED: Final = "${routed}"
 _TOPIC: Final = "${topic}"
 _FORMAT: Final = "topic.format"
 _FALLBACK: Final = "topic.fallback"
+_MAX_NAMES: Final = 2048
 
 
 class ContentRouter(Transform):
     """Send each record to the topic that it names itself.
 
     One of ``topic.field`` (of the value), ``topic.key.field``, ``topic.header`` and ``topic.expression`` says
-    what names it; ``topic.format`` what is made of that, where ``${routed}`` is it, and ``${topic}`` the
-    topic that the record comes with. What is missing, null or empty goes to ``topic.fallback`` where there
-    is one; else ``missing.or.null.behavior`` refuses it or keeps the topic that it has. A name that Kafka
-    does not take, or that begins with two underscores as Kafka's internal topics do, is refused.
+    where the name is read. ``topic.format`` is the new topic, in which ``${routed}`` is that name and
+    ``${topic}`` the record's own topic. A record without a name goes to ``topic.fallback``; without a
+    fallback, ``missing.or.null.behavior`` refuses the record or keeps its topic. A name that no topic can
+    have, or that begins with two underscores as Kafka's internal topics do, is refused.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
@@ -95,7 +96,8 @@ class ContentRouter(Transform):
         fallback = self.options[_FALLBACK]
         self._fallback: Final = None if fallback is None else legal_topic_option(fallback, _FALLBACK)
         self._keeps: Final = self.options[MISSING] == "keep"
-        self._legal: dict[tuple[str, str | None], str] = {}
+        # By what was read, and the record's own topic.
+        self._legal: Final[BoundedCache[tuple[str, str | None], str]] = BoundedCache(_MAX_NAMES, self._topic)
 
     def apply(self, record: Any) -> Any:
         """Return the record for its topic.
@@ -110,7 +112,7 @@ class ContentRouter(Transform):
                 raise
             routed = None
         if routed is not None and routed != "":
-            return record.with_topic(self._topic(topic_text(routed), record.topic))
+            return record.with_topic(self._legal[topic_text(routed), record.topic])
         if self._fallback is not None:
             return record.with_topic(self._fallback)
         if self._keeps:
@@ -119,23 +121,13 @@ class ContentRouter(Transform):
             f"{self._source} gives nothing for this record; {_FALLBACK} and {MISSING} say what to do then"
         )
 
-    def _topic(self, routed: str, topic: str | None) -> str:
-        known = self._legal.get((routed, topic))
-        if known is None:
-            if len(self._legal) >= _NAMES:
-                self._legal = {}
-            # Filled in at one go: what was read may look like a placeholder.
-            if topic is None and _TOPIC in self._format:
-                raise ConnectDataError(
-                    f"expected a record with a topic, for {_TOPIC} is configured; found none"
-                )
-            parts = [part.replace(_TOPIC, topic or "") for part in self._format.split(_ROUTED)]
-            known = self._legal[routed, topic] = legal_topic(routed.join(parts))
-        return known
-
-
-_NAMES: Final = 1024
-"""The names that are kept; a flood of them must not fill the memory."""
+    def _topic(self, both: tuple[str, str | None]) -> str:
+        routed, topic = both
+        # Filled in at one go: what was read may look like a placeholder.
+        if topic is None and _TOPIC in self._format:
+            raise ConnectDataError(f"expected a record with a topic, for {_TOPIC} is configured; found none")
+        parts = [part.replace(_TOPIC, topic or "") for part in self._format.split(_ROUTED)]
+        return legal_topic(routed.join(parts))
 
 
 def _of_field(path: str, key: str) -> Callable[[Any], Any]:

@@ -18,7 +18,7 @@ from headerware.connect.transforms.base import Transform
 
 
 class DropHeaders(Transform):
-    """Remove all headers of some names; a name that is not there is no error."""
+    """Remove all headers of some names; a name that is not there is ignored."""
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(

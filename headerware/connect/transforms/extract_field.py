@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.connect.config import ConfigKey, one_of_any_case
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
-from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
 from headerware.connect.fields.paths import ABSENT, FieldPath, parse_path, parse_versioned_path
-from headerware.connect.fields.requirements import require_map, require_struct
-from headerware.connect.fields.schemas import SameSchemas, altered
+from headerware.connect.fields.structs import (
+    altered,
+    another_schema,
+    require_map,
+    require_struct,
+)
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT, KeysByMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +49,7 @@ class ExtractField(PartTransform):
     r"""Replace a struct or dict by one of its fields; null stays null.
 
     In the strict mode ``a.b`` is the field b in a, ``a\.b`` the field named "a.b", and a dict without the
-    field is refused, for the null in its place would be a tombstone.
+    field is refused, for a null value would be a tombstone.
     """
 
     CONFIG: ClassVar[KeysByMode] = KeysByMode(
@@ -58,7 +62,6 @@ class ExtractField(PartTransform):
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
         self._path: Final = self._parsed()
-        self._same: Final = SameSchemas()
         self._with_default: Final = self.options[REPLACE_NULL_WITH_DEFAULT.name]
 
     def _parsed(self) -> FieldPath:
@@ -87,7 +90,7 @@ class ExtractField(PartTransform):
         """Return a field of a dict.
 
         Raises:
-            ConnectDataError: this is no dict; in the strict mode, it has no such field.
+            ConnectDataError: the value is not a dict; in the strict mode, it has no such field.
         """
         del record
         found = self._path.from_dict(require_map(value, _PURPOSE), ABSENT if self.mode == STRICT else None)
@@ -97,14 +100,14 @@ class ExtractField(PartTransform):
         return found
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how to read the field of structs of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             ArgumentError: there is no such field, in ``kafka_4_3``.
-            ConnectDataError: there is no such field, or something on the way is no struct.
+            ConnectDataError: there is no such field, or a step of the path is not a struct.
         """
-        path, with_default, same = self._path, self._with_default, self._same
-        if self.mode == STRICT:
+        path, with_default, same, strict = self._path, self._with_default, self._same, self.mode == STRICT
+        if strict:
             field_schema = path.schema(schema)
             if schema.optional and not field_schema.optional:
                 field_schema = altered(field_schema, optional=True)
@@ -121,14 +124,11 @@ class ExtractField(PartTransform):
             struct = require_struct(value, _PURPOSE)
             if same(struct.schema, schema):
                 return get(struct)
-            return self._of_another(struct)
+            if strict:
+                raise another_schema(schema)
+            return path.from_struct(struct, with_default=with_default)
 
         return Plan(field_schema, apply)
-
-    def _of_another(self, struct: Any) -> Any:
-        if self.mode == STRICT:
-            raise ConnectDataError("the record's schema and its struct's are not the same")
-        return self._path.from_struct(struct, with_default=self._with_default)
 
 
 def _refuse(value: Any, schema: Schema, path: FieldPath) -> Any:

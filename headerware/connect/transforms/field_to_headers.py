@@ -11,19 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
 from headerware.connect.fields.paths import FieldPath, parse_path
-from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.rewrites import Edits, check_absent, rewrite
+from headerware.connect.fields.structs import require_map
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of, without_missing
-from headerware.connect.transforms.headers_to_field import OPERATION
+from headerware.connect.transforms.keys import OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,7 +43,7 @@ class _Read(NamedTuple):
 class FieldToHeaders(PartTransform):
     """Add headers with the values of fields: one for each element of an array, else one.
 
-    ``fields`` are paths such as ``a.b``. What is missing or null is refused, or passed over with
+    ``fields`` are paths such as ``a.b``. A field that is missing or null is refused, or skipped with
     ``skip.missing.or.null=true``. Moved fields leave the value. A tombstone stays as it is.
     """
 
@@ -111,7 +109,7 @@ class FieldToHeaders(PartTransform):
         """Return the dict, perhaps without the fields, and the headers.
 
         Raises:
-            ConnectDataError: it is no dict, or a field is missing or null, and that is an error.
+            ConnectDataError: the value is not a dict, or a field is missing or null and not to be skipped.
         """
         del record
         made, headers = require_map(value, _PURPOSE), []
@@ -129,19 +127,19 @@ class FieldToHeaders(PartTransform):
         return made, headers
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how headers are made of the structs of a schema; what it gives is the struct and the headers.
+        """Return the plan for the values of a schema; its function returns the struct and the headers.
 
         Raises:
-            ConnectDataError: it is no struct's, or has no such field, and that is an error.
+            ConnectDataError: the schema is not a struct's, or has no such field.
         """
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for {_PURPOSE}, found {schema.type.value}")
-        edits = without_missing(self._edits, schema, "fields") if self._skips else self._edits
+        edits = self._edits.present_in(schema) if self._skips else self._edits
         reads = [self._read(schema, path, header) for path, header in self._headers if path in edits.paths]
         work = rewrite(schema, edits, lambda _field, _header: None, mode=STRICT) if self._moves else None
 
         def apply(value: Any, _record: Any) -> tuple[Any, list[ConnectHeader]]:
-            struct = struct_of(schema, value, _PURPOSE)
+            struct = self._same.struct(value, schema, _PURPOSE)
             headers: list[ConnectHeader] = []
             for get, own, header, text in reads:
                 found = get(struct)

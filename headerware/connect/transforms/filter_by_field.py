@@ -11,26 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import ConfigDef, ConfigKey, one_of
+from headerware.connect.config import ConfigDef, StrictConfig
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.field_matches import FIELD_KEYS, FieldCondition
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.field_matches import FIELD_KEYS, FieldCondition
 from headerware.connect.transforms.base import PartTransform
+from headerware.connect.transforms.keys import FILTER_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.modes import Mode
-
-FILTER_TYPE: Final = ConfigKey(
-    name="filter.type",
-    type="STRING",
-    default="include",
-    importance="HIGH",
-    check=one_of("include", "exclude"),
-    doc="Whether the records that match are kept, or dropped.",
-)
-"""The key that says what a match is for, as in Confluent's Filter."""
 
 
 class FilterByField(PartTransform):

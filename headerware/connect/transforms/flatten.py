@@ -17,9 +17,14 @@ from headerware.connect.data.schema import Field, Schema, SchemaBuilder, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant
 from headerware.connect.errors import ConnectDataError, ValueClassError
-from headerware.connect.fields.copying import may_be_null, null_in_required
-from headerware.connect.fields.requirements import require_map, require_struct
-from headerware.connect.fields.schemas import SameSchemas, altered
+from headerware.connect.fields.structs import (
+    altered,
+    another_schema,
+    may_be_null,
+    null_in_required,
+    require_map,
+    require_struct,
+)
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
 
@@ -49,7 +54,6 @@ class Flatten(PartTransform):
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
-        self._same: Final = SameSchemas()
         given = self.options["delimiter"]
         # Java writes a null into a text as "null".
         self._delimiter: Final[str] = "null" if given is None else given
@@ -58,8 +62,8 @@ class Flatten(PartTransform):
         """Return a flat dict.
 
         Raises:
-            ConnectDataError: this is no dict, or holds a value of an unknown class.
-            ValueClassError: a name is no text, in ``kafka_4_3``.
+            ConnectDataError: the value is not a dict, or holds a value of an unknown class.
+            ValueClassError: a name is not text, in ``kafka_4_3``.
         """
         del record
         made: dict[Any, Any] = {}
@@ -98,7 +102,7 @@ class Flatten(PartTransform):
             raise ConnectDataError(f"a value of class {type(value).__name__} cannot stay in field {name!r}")
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how to flatten structs of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: there is a map in it.
@@ -116,20 +120,20 @@ class Flatten(PartTransform):
         work = [_read(leaf, self.mode) for leaf in leaves.found]
         if self.mode == STRICT and default is not None:
             updated = altered(updated, default=Struct.trusted(updated, [read(default) for read in work]))
-        same = self._same
+        same, strict = self._same, self.mode == STRICT
 
         def apply(value: Any, _: Any) -> Struct:
             struct = require_struct(value, _PURPOSE)
             if not same(struct.schema, schema):
-                return self._of_another(struct, updated)
+                if strict:
+                    raise another_schema(schema)
+                return self._by_names(struct, updated)
             return Struct.trusted(updated, [read(struct) for read in work])
 
         return Plan(updated, apply)
 
-    def _of_another(self, struct: Struct, updated: Schema) -> Struct:
-        """Flatten a struct of another schema than its record says, as Kafka does: by the names."""
-        if self.mode == STRICT:
-            raise ConnectDataError("the record's schema and its struct's are not the same")
+    def _by_names(self, struct: Struct, updated: Schema) -> Struct:
+        """Flatten a struct of another schema than its record says, as Kafka does."""
         made = Struct(updated)
         self._put(struct, "", made)
         return made

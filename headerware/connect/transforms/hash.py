@@ -14,17 +14,15 @@ import hmac
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import ConfigDef, ConfigKey, one_of
+from headerware.connect.config import ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.data.numbers import Int8, Int16, Int32
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.paths import parse_path
-from headerware.connect.fields.requirements import require_map
 from headerware.connect.fields.rewrites import Change, Edits, rewrite, rewrite_dict
+from headerware.connect.fields.structs import require_map
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of, without_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,7 +91,7 @@ class Hash(PartTransform):
                 self.options[name] = _HIDDEN
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return the record as it is where nothing in it is to be hashed.
+        """Return the record as it is, unless its whole key or value is to be hashed.
 
         Raises:
             ConnectDataError: a null is to be hashed, and that is an error.
@@ -121,7 +119,7 @@ class Hash(PartTransform):
         return rewrite_dict(fields, self._edits.root, self._hashed_field)
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how values of a schema are hashed.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: a field is missing, or cannot be hashed.
@@ -131,14 +129,14 @@ class Hash(PartTransform):
             return Plan(made, lambda value, _: self._hashed(value, "the whole"))
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for the fields to hash, found {schema.type.value}")
-        edits = without_missing(self._edits, schema, "field.name") if self._skips else self._edits
+        edits = self._edits.present_in(schema) if self._skips else self._edits
         work = rewrite(schema, edits, self._changed, mode=STRICT)
         # What lies in a null is not reached by the work.
         nested = [] if self._skips else [path for path in edits.paths if len(path.steps) > 1]
         getters = [(path.getter(schema), path.text) for path in nested]
 
         def apply(value: Any, _record: Any) -> Any:
-            struct = struct_of(schema, value, "the fields to hash")
+            struct = self._same.struct(value, schema, "the fields to hash")
             for get, text in getters:
                 if get(struct) is None:
                     raise _missing(f"the field {text!r}")
@@ -199,7 +197,7 @@ def _utf8(value: str, where: str) -> bytes:
 
 
 def _text_schema(schema: Schema, where: str) -> Schema:
-    """Return the schema of a field's digest; a name, such as of a UUID, holds for it no more."""
+    """Return the schema of a field's digest; a name, such as that of a UUID, would not be true of it."""
     if schema.type not in _TYPES or (schema.name is not None and schema.type is not Type.STRING):
         raise ConnectDataError(f"expected text, bytes or an integer to hash for {where}, found {schema}")
     if schema.type is Type.STRING and schema.name is None and schema.default is None:

@@ -15,30 +15,27 @@ from typing import Any, ClassVar, Final
 from headerware.connect.config import NOT_EMPTY_LIST, ConfigDef, ConfigKey, one_of
 from headerware.connect.data.schema import Field, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
-from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError
-from headerware.connect.fields.copying import null_in_required
-from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
+from headerware.connect.errors import ConnectConfigError, NullValueError
 from headerware.connect.fields.lists import items
 from headerware.connect.fields.paths import ABSENT, FieldPath, parse_path
-from headerware.connect.fields.requirements import require_map, require_struct
 from headerware.connect.fields.rewrites import Edits, Node, check_absent, rewrite
+from headerware.connect.fields.structs import another_schema, null_in_required, require_map, require_struct
 from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
 Take = Callable[[Struct], ConnectHeader]
 """Gives a header of a struct's field."""
-_TWINS: Final = 64
-"""The pairs of equal schemas that are kept, as many as there are plans."""
 _PURPOSE: Final = "fields that become headers"
 
 
 class HeaderFrom(PartTransform):
     """Add a header for each of some fields, behind those that are there.
 
-    A field without a schema gives a header without one. In the strict mode ``a.b`` is the field b in a, a
-    field that a schema lacks is refused, and one that a dict lacks gives no header; ``kafka_4_3`` gives a
-    null header for that.
+    The field of a dict becomes a header without a schema. In the strict mode ``a.b`` is the field b in a, a
+    field that a schema lacks is refused, and for one that a dict lacks there is no header; in ``kafka_4_3``
+    there is a null header.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
@@ -78,11 +75,10 @@ class HeaderFrom(PartTransform):
         self._moves: Final = self.options["operation"] == "move"
         self._default: Final[bool] = self.options[REPLACE_NULL_WITH_DEFAULT.name]
         moved = dict.fromkeys(paths if self._moves else ())
-        self._twins: dict[int, tuple[Schema, Schema]] = {}
         self._edits: Final = Edits([(path, True) for path in moved], "fields")
 
     def apply(self, record: Any) -> Any:
-        """Return the record with the headers, and without the fields where they move.
+        """Return the record with the headers, and without the fields if they move.
 
         Raises:
             ConnectDataError: the key or value is null or has no fields, or a field has a null that it must
@@ -95,26 +91,13 @@ class HeaderFrom(PartTransform):
             return self._of_dict(record, require_map(value, _PURPOSE))
         struct = require_struct(value, _PURPOSE)
         own = struct.schema
-        if own is not schema and not self._are_twins(own, schema):
+        if own is not schema and not self._same(own, schema):
             return self._of_other(record, schema, struct)
-        planned = self._plans.get(id(schema))
-        plan = planned[1] if planned is not None else self.planned(schema)
+        plan = self.planned(schema)
         return self._with(record, plan.schema, *plan.apply(struct, record))
 
-    def _are_twins(self, own: Schema, schema: Schema) -> bool:
-        """Whether a struct's schema is equal to its record's; that takes its time, so the answer is kept."""
-        twins = self._twins.get(id(own))
-        if twins is not None and twins[1] is schema:
-            return True
-        if own != schema:
-            return False
-        if len(self._twins) >= _TWINS:
-            self._twins = {}
-        self._twins[id(own)] = (own, schema)
-        return True
-
     def plan(self, schema: Schema) -> Plan:
-        """Say what a struct of a schema becomes, and which headers it gives.
+        """Return the plan for the values of a schema; its function returns the struct and the headers.
 
         Raises:
             ConnectDataError: in the strict mode, there is no such field.
@@ -166,9 +149,7 @@ class HeaderFrom(PartTransform):
     def _of_other(self, record: Any, schema: Schema, struct: Struct) -> Any:
         """Do what Kafka does to a struct of another schema than its record says: go by the fields' names."""
         if self.mode == STRICT:
-            raise ConnectDataError(
-                f"the record says {schema}, but the {self.part} is a struct of another schema"
-            )
+            raise another_schema(schema)
         get = struct.get if self._default else struct.get_without_default
         value = struct
         if self._moves:
@@ -185,7 +166,7 @@ class HeaderFrom(PartTransform):
 
 
 def _drop(_field: Field, _edit: bool) -> None:  # noqa: FBT001 - what an edit is here
-    """Say that nothing becomes of a field that moves."""
+    """Drop a field that moves."""
 
 
 def _raising(name: str) -> Take:

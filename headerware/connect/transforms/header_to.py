@@ -18,20 +18,25 @@ from headerware.connect.config import NOT_EMPTY_LIST, ConfigKey, one_of
 from headerware.connect.data.schema import Schema, SchemaBuilder, validate_value
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.copying import null_in_required
-from headerware.connect.fields.keys import KeysByMode
 from headerware.connect.fields.lists import items
-from headerware.connect.fields.markers import NewField, new_field
-from headerware.connect.fields.requirements import require_map, require_struct
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.paths import NewField, new_field
+from headerware.connect.fields.structs import (
+    altered,
+    another_schema,
+    null_in_required,
+    require_map,
+    require_struct,
+)
 from headerware.connect.headers import ConnectHeader, ConnectHeaders
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform
+from headerware.connect.transforms.keys import KeysByMode
 from headerware.connect.values import infer_schema
+from headerware.core.bounded_cache import BoundedCache
 
 _PURPOSE: Final = "headers that become fields"
-_SHAPES: Final = 64
-"""The shapes of structs that are kept; headers may have any schemas, and must not fill the memory."""
+_MAX_SHAPES: Final = 128
+"""How many schemas with fields are kept; headers may have any schemas, and must not fill the memory."""
 _MANY: Final = ConfigKey(
     name="many",
     type="STRING",
@@ -119,10 +124,10 @@ class HeaderTo(PartTransform):
         self._many: Final[str] = self.options["many"]
         self._skips: Final = self.options["missing"] == "skip"
         self._replaces: Final = self.options["existing"] == "replace"
-        self._shapes: dict[tuple[Any, ...], Schema] = {}
+        self._shapes: Final[BoundedCache[tuple[Any, ...], Schema]] = BoundedCache(_MAX_SHAPES)
 
     def apply(self, record: Any) -> Any:
-        """Return the record with the fields, and without the headers where they move.
+        """Return the record with the fields, and without the headers if they move.
 
         Raises:
             ConnectDataError: the key or value is null or has no fields, a header is missing or there is more
@@ -137,10 +142,8 @@ class HeaderTo(PartTransform):
             made = record.with_part(part, None, self._dict(require_map(value, _PURPOSE), taken))
         else:
             given = require_struct(value, _PURPOSE)
-            if self.mode == STRICT and given.schema is not schema and given.schema != schema:
-                raise ConnectDataError(
-                    f"the record says {schema}, but the {part} is a struct of another schema"
-                )
+            if self.mode == STRICT and not self._same(given.schema, schema):
+                raise another_schema(schema)
             struct = self._struct(given, taken)
             made = record.with_part(part, struct.schema, struct)
         if not self._moved:
@@ -198,10 +201,8 @@ class HeaderTo(PartTransform):
             raise ConnectDataError(f"there is a field {name!r} already; existing=replace would replace it")
 
     def _shape(self, schema: Schema, added: list[_Added]) -> Schema:
-        """Return the schema with the fields; the same object for the same ones, for what comes behind."""
+        """Return the schema with the fields: the same object for the same fields, so that plans are found."""
         key = (schema, *((name, own) for name, own, _ in added))
-        if len(self._shapes) >= _SHAPES:
-            self._shapes = {}
         found = self._shapes.get(key)
         if found is None:
             found = self._shapes[key] = _with_fields(schema, {name: own for name, own, _ in added})

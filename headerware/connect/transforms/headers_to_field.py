@@ -11,33 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, one_of
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.data.schema import Field, Schema, SchemaBuilder, Type
 from headerware.connect.data.struct import Struct, conformed, plain
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of
+from headerware.connect.transforms.keys import OPERATION, PRIMITIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.modes import Mode
-
-PRIMITIVES: Final = {kind.value: kind for kind in Type if kind.is_primitive}
-"""The types of single values, by their names."""
-OPERATION: Final = ConfigKey(
-    name="operation",
-    type="STRING",
-    importance="HIGH",
-    check=one_of("copy", "move"),
-    doc="Whether what is read stays where it was.",
-)
-"""The key that says whether to copy or to move, as in HeaderFrom."""
 
 
 class HeadersToField(PartTransform):
@@ -96,7 +83,7 @@ class HeadersToField(PartTransform):
         """Return the dict with the fields.
 
         Raises:
-            ConnectDataError: it is no dict, or has a field of the name.
+            ConnectDataError: the value is not a dict, or has a field of the name.
         """
         made = dict(require_map(value, "fields of headers"))
         for header, field in self._names:
@@ -106,10 +93,10 @@ class HeadersToField(PartTransform):
         return made
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what the structs of a schema become.
+        """Return the plan for the values of a schema.
 
         Raises:
-            ConnectDataError: it is no struct's, or has a field of the name.
+            ConnectDataError: the schema is not a struct's, or has a field of the name.
         """
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for fields of headers, found {schema.type.value}")
@@ -122,7 +109,7 @@ class HeadersToField(PartTransform):
         made = altered(schema, fields=(*schema.fields, *added), default=None)
 
         def apply(value: Any, record: Any) -> Struct:
-            struct = struct_of(schema, value, "fields of headers")
+            struct = self._same.struct(value, schema, "fields of headers")
             return Struct.trusted(
                 made, [*struct.values, *(self._values(name, record) for name, _ in self._names)]
             )

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.schema import SchemaBuilder, validate_value
 from headerware.connect.data.struct import Struct
-from headerware.connect.fields.copying import may_be_null, null_in_required
-from headerware.connect.fields.markers import NewField, new_field
-from headerware.connect.fields.schemas import SameSchemas
-from headerware.connect.fields.topic_text import ByTopic, TopicText, literal
+from headerware.connect.fields.paths import NewField, new_field
+from headerware.connect.fields.structs import may_be_null, null_in_required
+from headerware.connect.fields.topics import TopicTemplate, by_topic, literal
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from headerware.connect.data.schema import Schema
     from headerware.connect.modes import Mode
+    from headerware.core.bounded_cache import BoundedCache
 
 
 class HoistField(PartTransform):
@@ -48,14 +48,14 @@ class HoistField(PartTransform):
         super().__init__(config, mode=mode)
         text = self.options["field"]
         self._field: Final = new_field(text, mode, "field") if mode == STRICT else NewField(text, None)
-        self._same: Final = SameSchemas()
         name = self.options.get("schema.name")
         self._schema_name: str | None = name
-        self._by_topic: ByTopic | None = None
+        self._by_topic: BoundedCache[str | None, HoistField] | None = None
         if name is not None:
-            filled = TopicText(name, mode, "schema.name")
-            self._schema_name = filled.constant
-            self._by_topic = None if filled.constant is not None else ByTopic(filled, self._named)
+            template = TopicTemplate(name, mode, "schema.name")
+            self._schema_name = template.constant
+            if template.constant is None:
+                self._by_topic = by_topic(template, self._named)
 
     def _named(self, name: str) -> HoistField:
         return type(self)({**self.options, "schema.name": literal(name)}, mode=self.mode)
@@ -64,7 +64,7 @@ class HoistField(PartTransform):
         """Return the record with its key or value wrapped."""
         if self._by_topic is None:
             return super().apply(record)
-        return self._by_topic.of(record.topic).apply(record)
+        return self._by_topic[record.topic].apply(record)
 
     def null(self, record: Any, schema: Schema | None) -> Any:
         """Return a record with a struct or dict whose field is null.
@@ -89,7 +89,7 @@ class HoistField(PartTransform):
         return {self._field.name: value}
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how to wrap values of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             SchemaBuilderError: the field has no name, in ``kafka_4_3``.

@@ -18,16 +18,13 @@ from headerware.connect.data.schema import INT32_SCHEMA, INT64_SCHEMA, STRING_SC
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.copying import Copy, copier, null_in_required
-from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.fields.markers import NewField, new_field
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.schemas import altered
-from headerware.connect.fields.topic_text import TopicText
+from headerware.connect.fields.paths import NewField, new_field
+from headerware.connect.fields.structs import Copy, altered, copier, null_in_required, require_map
+from headerware.connect.fields.topics import TopicTemplate
 from headerware.connect.modes import STRICT
 from headerware.connect.records import SinkRecord
-from headerware.connect.transforms.base import Plan
-from headerware.connect.transforms.structs import StructTransform
+from headerware.connect.transforms.base import Plan, StructTransform
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -139,10 +136,10 @@ class InsertField(StructTransform):
             return []
         if text is None:
             raise ConnectConfigError("expected the text of static.field, found none", path="static.value")
-        filled = TopicText(text, self.mode, "static.value")
+        template = TopicTemplate(text, self.mode, "static.value")
 
         def read(record: Any) -> str:
-            return filled.of(record.topic)
+            return template.of(record.topic)
 
         field = new_field(name, self.mode, "static.field")
         return [_Insertion(field, STRING_SCHEMA, read, read, checks_null=True)]
@@ -151,7 +148,7 @@ class InsertField(StructTransform):
         """Return a copy of a dict with the fields in it; one whose fact is null is left out.
 
         Raises:
-            ConnectDataError: this is no dict; in the strict mode, a field is there already.
+            ConnectDataError: the value is not a dict; in the strict mode, a field is there already.
         """
         made = dict(require_map(value, "the insertion of fields"))
         strict = self.mode == STRICT
@@ -167,7 +164,7 @@ class InsertField(StructTransform):
         return made
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how structs of a schema get the fields.
+        """Return the plan for the values of a schema.
 
         Raises:
             SchemaBuilderError: a field is there already, or has no name.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import (
     OPTIONAL_BOOLEAN_SCHEMA,
@@ -30,11 +30,10 @@ from headerware.connect.data.struct import Struct, plain
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
 from headerware.connect.fields.paths import ABSENT, FieldPath, missing_field, parse_path
-from headerware.connect.fields.requirements import require_map, require_struct
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered, require_map, require_struct
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
-from headerware.connect.transforms.base import Transform
+from headerware.connect.transforms.base import MAX_PLANS, Transform
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 _WHOLE: Final = "*"
 _WHOLE_NAME: Final = "_key"
-_PLANS: Final = 64
 _SCHEMAS: Final[dict[type, Schema]] = {
     str: OPTIONAL_STRING_SCHEMA,
     bytes: OPTIONAL_BYTES_SCHEMA,
@@ -59,7 +57,7 @@ _SCHEMAS: Final[dict[type, Schema]] = {
 
 
 class _Copied(NamedTuple):
-    """A part of the key, and its name in the value; the whole key where there is no path."""
+    """A part of the key, and its name in the value; without a path it is the whole key."""
 
     path: FieldPath | None
     name: str
@@ -114,7 +112,10 @@ class KeyToValue(Transform):
         self._copied: Final = _copied(self.options["key.fields"], self.options["value.fields"])
         self._replaces: Final[bool] = self.options["replace.existing"]
         self._skips: Final[bool] = self.options["skip.missing.or.null"]
-        self._plans: dict[tuple[int, int], tuple[Schema | None, Schema, _Plan]] = {}
+        # By the identity of both schemas, which are kept, so that no other gets that identity.
+        self._plans: Final[BoundedCache[tuple[int, int], tuple[Schema | None, Schema, _Plan]]] = BoundedCache(
+            MAX_PLANS
+        )
 
     def apply(self, record: Any) -> Any:
         """Return the record with the key in its value.
@@ -162,10 +163,7 @@ class KeyToValue(Transform):
         known = self._plans.get((id(key_schema), id(value_schema)))
         if known is not None:
             return known[2]
-        if len(self._plans) >= _PLANS:
-            self._plans = {}
         plan = self._plan(key_schema, value_schema)
-        # The schemas are kept with the plan, so that no other comes to have their identity.
         self._plans[id(key_schema), id(value_schema)] = (key_schema, value_schema, plan)
         return plan
 
@@ -187,7 +185,7 @@ class KeyToValue(Transform):
     def _part(
         self, key_schema: Schema | None, path: FieldPath | None
     ) -> tuple[Schema | None, Callable[[Any], Any]]:
-        """Return the schema of a part of keys, and what reads it; no schema where it is passed over."""
+        """Return the schema of a part of the key, None to skip it, and the function that reads it."""
         if key_schema is None or (path is not None and key_schema.type is not Type.STRUCT):
             if key_schema is None and self._skips:
                 return None, _itself
@@ -231,7 +229,7 @@ def _itself(key: Any) -> Any:
 
 
 def _schema_of(record: Any) -> Schema | None:
-    """Return the schema of a record's key, where need be of its class; None for a null without one."""
+    """Return the schema of a record's key, inferred from its class if need be; None for a null."""
     key = record.key
     if isinstance(key, Struct):
         return key.schema

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
-from headerware.connect.fields.topic_names import new_topic
+from headerware.connect.fields.topics import new_topic
 from headerware.connect.java.regex import (
     VALID_PATTERN,
     JavaPattern,
@@ -24,9 +24,9 @@ from headerware.connect.java.regex import (
 )
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
+from headerware.core.bounded_cache import BoundedCache
 
-_NAMES: Final = 1024
-"""The topics whose new names are kept; there are few, and a flood of them must not fill the memory."""
+_MAX_NAMES: Final = 2048
 
 
 class RegexRouter(Transform):
@@ -57,7 +57,8 @@ class RegexRouter(Transform):
         super().__init__(config, mode=mode)
         self._pattern: Final = java_pattern(self.options["regex"], path="regex")
         self._replaced: Final = _replacement(self._pattern, self.options["replacement"], mode)
-        self._names: dict[str, str | None] = {}
+        # By the topic: its new name, or None where the pattern does not match.
+        self._names: Final[BoundedCache[str | None, str | None]] = BoundedCache(_MAX_NAMES, self._renamed)
 
     def apply(self, record: Any) -> Any:
         """Return the record with its new topic, or the very same where the pattern does not match.
@@ -67,11 +68,7 @@ class RegexRouter(Transform):
             NullValueError: in ``kafka_4_3``, there is no topic, or no replacement.
             ArgumentError: in ``kafka_4_3``, the replacement cannot be read.
         """
-        topic = record.topic
-        try:
-            name = self._names[topic]
-        except KeyError:
-            name = self._renamed(topic)
+        name = self._names[record.topic]
         return record if name is None else record.with_topic(name)
 
     def _renamed(self, topic: str | None) -> str | None:
@@ -79,11 +76,7 @@ class RegexRouter(Transform):
             kind = ConnectDataError if self.mode == STRICT else NullValueError
             raise kind("expected a record with a topic, found none")
         match = self._pattern.fullmatch(topic)
-        name = None if match is None else self._new_name(topic, match)
-        if len(self._names) >= _NAMES:
-            self._names = {}
-        self._names[topic] = name
-        return name
+        return None if match is None else self._new_name(topic, match)
 
     def _new_name(self, topic: str, match: Match) -> str:
         if self.mode == STRICT:
@@ -94,7 +87,7 @@ class RegexRouter(Transform):
 
 
 def _replacement(pattern: JavaPattern, text: str | None, mode: Mode) -> Replacement:
-    """Read the replacement; ``kafka_4_3`` says what is wrong with it at the first record."""
+    """Return the replacement; in ``kafka_4_3`` a wrong one is an error at the first record."""
     problem: ArgumentError | NullValueError = NullValueError("there is no replacement")
     try:
         if text is not None:

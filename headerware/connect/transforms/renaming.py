@@ -10,11 +10,9 @@ from headerware.connect.config import ConfigKey
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -46,27 +44,27 @@ class Rename(PartTransform):
 
     @abstractmethod
     def renaming(self) -> Callable[[str], str]:
-        """Return what gives the new name of an old one."""
+        """Return the function from an old name to a new one."""
 
     def schemaless(self, value: Any, record: Any) -> Any:
         """Return the value with its fields renamed.
 
         Raises:
-            ConnectDataError: it is no dict, or two fields would have one name.
+            ConnectDataError: the value is not a dict, or two fields would have one name.
         """
         del record
         return self._renamed_dict(require_map(value, "renaming fields"), _DEPTH)
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what the fields of a schema are called, and how values get there.
+        """Return the plan for the values of a schema.
 
         Raises:
-            ConnectDataError: it is no struct's, or two fields would have one name.
+            ConnectDataError: the schema is not a struct's, or two fields would have one name.
         """
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for renaming fields, found {schema.type.value}")
         made, convert = self._struct(schema)
-        return Plan(made, lambda value, _: convert(struct_of(schema, value, "renaming fields")))
+        return Plan(made, lambda value, _: convert(self._same.struct(value, schema, "renaming fields")))
 
     def _renamed_dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         if depth <= 0:
@@ -111,7 +109,7 @@ class Rename(PartTransform):
         return made, convert
 
     def _part(self, schema: Schema) -> tuple[Schema, Callable[[Any], Any] | None]:
-        """Return what a field's schema becomes, and how its values get there; nothing where they stay."""
+        """Return the new schema of a field, and the function for its values; None if they stay."""
         if schema.type is Type.STRUCT:
             return self._struct(schema)
         if schema.type in _HOLDERS and schema.value_schema is not None:
@@ -127,7 +125,7 @@ _HOLDERS: Final = frozenset({Type.ARRAY, Type.MAP})
 def _holder(
     schema: Schema, made: Schema, convert: Callable[[Any], Any]
 ) -> tuple[Schema, Callable[[Any], Any]]:
-    """Return the schema of an array or map of what is renamed; a map's keys are no fields, and stay."""
+    """Return the new schema of an array or map, and the function for its values; a map's keys stay."""
 
     def each(value: Any) -> Any:
         return None if value is None else convert(value)

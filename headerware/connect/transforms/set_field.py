@@ -12,20 +12,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey
+from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.logical import Timestamp
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct, conformed
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.expressions import CompiledExpression
-from headerware.connect.fields.markers import new_field
-from headerware.connect.fields.requirements import require_map
-from headerware.connect.fields.schemas import altered
+from headerware.connect.fields.paths import new_field
+from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
-from headerware.connect.transforms.edits import struct_of
-from headerware.connect.transforms.headers_to_field import PRIMITIVES
+from headerware.connect.transforms.keys import PRIMITIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +38,7 @@ _TYPES: Final = {
     "BYTES": "bytes",
     "TIMESTAMP": _TIMESTAMP,
 }
-"""The types of fields, by what expressions give."""
+"""The types of fields, by the types of expressions."""
 
 
 _KINDS: Final = (*PRIMITIVES, _TIMESTAMP)
@@ -54,8 +51,8 @@ def _refuse_kind(value: str | None) -> str | None:
 class SetField(PartTransform):
     """Add a field, or replace the one of its name, with what an expression gives for the record.
 
-    In a value with a schema the field's type is ``field.type``, or what the expression gives where that is
-    known beforehand. It may be null unless its name ends with ``!``. A tombstone stays one.
+    In a value with a schema the field's type is ``field.type``, or the expression's type if that is known
+    beforehand. It may be null unless its name ends with ``!``. A tombstone stays one.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
@@ -89,7 +86,7 @@ class SetField(PartTransform):
         """Return the dict with the field.
 
         Raises:
-            ConnectDataError: it is no dict, or the expression cannot be evaluated.
+            ConnectDataError: the value is not a dict, or the expression cannot be evaluated.
         """
         fields = require_map(value, "the field")
         found = self._expression.evaluate(record)
@@ -100,10 +97,10 @@ class SetField(PartTransform):
         return {**fields, self._field.name: found if self._schema is None else _fitting(self._schema, found)}
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what the structs of a schema become.
+        """Return the plan for the values of a schema.
 
         Raises:
-            ConnectDataError: it is no struct's, or the field's type is not known.
+            ConnectDataError: the schema is not a struct's, or the field's type is not known.
         """
         own, name = self._schema, self._field.name
         if schema.type is not Type.STRUCT:
@@ -119,7 +116,7 @@ class SetField(PartTransform):
         made = altered(schema, fields=tuple(fields), default=None)
 
         def apply(value: Any, record: Any) -> Struct:
-            values = [*struct_of(schema, value, "the field").values]
+            values = [*self._same.struct(value, schema, "the field").values]
             values[at : at + 1] = [_fitting(own, self._expression.evaluate(record))]
             return Struct.trusted(made, values)
 
@@ -133,7 +130,7 @@ def _schema(kind: str) -> Schema:
 
 
 def _fitting(schema: Schema, value: Any) -> Any:
-    """Return what an expression gave, as a field's value, or refuse it."""
+    """Return the result of an expression as a field's value, or raise ConnectDataError."""
     if isinstance(value, datetime) and value.microsecond % 1000:
         raise ConnectDataError("the expression gives a point in time that is finer than a millisecond")
     if schema.type in _FLOATS and type(value) is int and int(float(value)) != value:

@@ -14,18 +14,17 @@ from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.schema import LOGICAL_CLASSES, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
-from headerware.connect.fields.copying import copier
-from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.fields.requirements import require_struct
-from headerware.connect.fields.schemas import SameSchemas, altered
-from headerware.connect.fields.topic_text import ByTopic, TopicText, literal
+from headerware.connect.fields.structs import altered, another_schema, copier, require_struct
+from headerware.connect.fields.topics import TopicTemplate, by_topic, literal
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.modes import Mode
+    from headerware.core.bounded_cache import BoundedCache
 
 
 class SetSchemaMetadata(PartTransform):
@@ -49,14 +48,14 @@ class SetSchemaMetadata(PartTransform):
         name, version = self.options["schema.name"], self.options["schema.version"]
         if name is None and version is None:
             raise ConnectConfigError("expected schema.name or schema.version, found neither")
-        self._same: Final = SameSchemas()
         self._version: Final = version
         self._name: str | None = None
-        self._by_topic: ByTopic | None = None
+        self._by_topic: BoundedCache[str | None, SetSchemaMetadata] | None = None
         if name is not None:
-            filled = TopicText(name, mode, "schema.name")
-            self._name = filled.constant
-            self._by_topic = None if filled.constant is not None else ByTopic(filled, self._named)
+            template = TopicTemplate(name, mode, "schema.name")
+            self._name = template.constant
+            if template.constant is None:
+                self._by_topic = by_topic(template, self._named)
         if mode == STRICT and self._name == "":
             raise ConnectConfigError("expected a name, found an empty text", path="schema.name")
 
@@ -67,7 +66,7 @@ class SetSchemaMetadata(PartTransform):
         """Return the record with another schema for its key or value."""
         if self._by_topic is None:
             return super().apply(record)
-        return self._by_topic.of(record.topic).apply(record)
+        return self._by_topic[record.topic].apply(record)
 
     def null(self, record: Any, schema: Schema | None) -> Any:
         """Return a record whose null has another schema, or the record itself where it has none."""
@@ -83,7 +82,7 @@ class SetSchemaMetadata(PartTransform):
         raise ConnectDataError("expected a value with a schema to name, found one without")
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what becomes of a schema.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: this schema cannot be named.
@@ -100,20 +99,22 @@ class SetSchemaMetadata(PartTransform):
         return self._of_structs(schema, updated)
 
     def _of_structs(self, schema: Schema, updated: Schema) -> Plan:
-        same = self._same
+        same, strict = self._same, self.mode == STRICT
         copied = copier(
             schema.fields,
             [field.schema for field in schema.fields],
             mode=self.mode,
             with_default=self.options[REPLACE_NULL_WITH_DEFAULT.name],
         )
-        if self.mode == STRICT and schema.default is not None:
+        if strict and schema.default is not None:
             updated = altered(updated, default=Struct.trusted(updated, list(schema.default.values)))
 
         def apply(value: Any, _: Any) -> Any:
             if value.__class__ is not Struct:
                 return self._of_no_struct(value)
             if not same(value.schema, schema):
+                if strict:
+                    raise another_schema(schema)
                 return self._of_another(value, updated)
             return Struct.trusted(updated, copied(value.values))
 
@@ -123,8 +124,6 @@ class SetSchemaMetadata(PartTransform):
         return require_struct(value, "its schema") if self.mode == STRICT else value
 
     def _of_another(self, struct: Struct, updated: Schema) -> Struct:
-        if self.mode == STRICT:
-            raise ConnectDataError("the record's schema and its struct's are not the same")
         made = Struct(updated)
         with_default = self.options[REPLACE_NULL_WITH_DEFAULT.name]
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.times import from_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError, NullValueError
-from headerware.connect.fields.topic_names import new_topic
+from headerware.connect.fields.topics import new_topic
 from headerware.connect.java.date_format import DateFormat
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import Transform
@@ -16,8 +16,8 @@ from headerware.connect.transforms.base import Transform
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TOPIC_FORMAT: Final = "topic.format"
-TIMESTAMP_FORMAT: Final = "timestamp.format"
+_TOPIC_FORMAT: Final = "topic.format"
+_TIMESTAMP_FORMAT: Final = "timestamp.format"
 _TOPIC: Final = "${topic}"
 _TIMESTAMP: Final = "${timestamp}"
 _PLACEHOLDER: Final = re.compile(r"\$\{[^}]*\}?")
@@ -28,7 +28,7 @@ class TimestampRouter(Transform):
 
     Args:
         config: ``topic.format``, in which ``${topic}`` and ``${timestamp}`` stand for the two, and
-            ``timestamp.format``, a pattern as :class:`~headerware.connect.java.dates.date_format.DateFormat`
+            ``timestamp.format``, a pattern as :class:`~headerware.connect.java.date_format.DateFormat`
             has it; times are in UTC.
         mode: strict refuses unknown placeholders, a format without any and bad patterns at once, takes
             ``${timestamp}`` in a topic's name for a part of the name, and refuses a name that no topic can
@@ -40,14 +40,14 @@ class TimestampRouter(Transform):
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(
-            name=TOPIC_FORMAT,
+            name=_TOPIC_FORMAT,
             type="STRING",
             default="${topic}-${timestamp}",
             importance="HIGH",
             doc="The new topic's name, in which ${topic} and ${timestamp} stand for the record's own.",
         ),
         ConfigKey(
-            name=TIMESTAMP_FORMAT,
+            name=_TIMESTAMP_FORMAT,
             type="STRING",
             default="yyyyMMdd",
             importance="HIGH",
@@ -57,8 +57,8 @@ class TimestampRouter(Transform):
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
-        self._topic_format: str | None = self.options[TOPIC_FORMAT]
-        self._timestamp_format: str | None = self.options[TIMESTAMP_FORMAT]
+        self._topic_format: str | None = self.options[_TOPIC_FORMAT]
+        self._timestamp_format: str | None = self.options[_TIMESTAMP_FORMAT]
         self._parts = _PLACEHOLDER.split(self._topic_format or "")
         self._placeholders = _PLACEHOLDER.findall(self._topic_format or "")
         self._format: DateFormat | None = None
@@ -70,18 +70,18 @@ class TimestampRouter(Transform):
             raise ConnectConfigError(
                 f"expected {_TOPIC} or {_TIMESTAMP} in it, found neither, so that all records would go to "
                 "one topic; a shell or a template may have eaten the '$'",
-                path=TOPIC_FORMAT,
+                path=_TOPIC_FORMAT,
             )
         for placeholder in self._placeholders:
             if placeholder not in {_TOPIC, _TIMESTAMP}:
                 raise ConnectConfigError(
                     f"{placeholder!r} stands for nothing; there are {_TOPIC} and {_TIMESTAMP}",
-                    path=TOPIC_FORMAT,
+                    path=_TOPIC_FORMAT,
                 )
         try:
             self._format = DateFormat(self._timestamp_format or "", STRICT)
         except ArgumentError as error:
-            raise ConnectConfigError(str(error), path=TIMESTAMP_FORMAT) from error
+            raise ConnectConfigError(str(error), path=_TIMESTAMP_FORMAT) from error
 
     def apply(self, record: Any) -> Any:
         """Return the record with its new topic.
@@ -100,7 +100,7 @@ class TimestampRouter(Transform):
         if self._format is None:
             # Kafka looks at the pattern when the first record comes.
             if self._timestamp_format is None:
-                raise NullValueError(f"expected a pattern for {TIMESTAMP_FORMAT}, found null")
+                raise NullValueError(f"expected a pattern for {_TIMESTAMP_FORMAT}, found null")
             self._format = DateFormat(self._timestamp_format, self.mode)
         return self._format
 

@@ -13,15 +13,18 @@ from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
 from headerware.connect.data.schema import SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.copying import may_be_null, null_in_required
-from headerware.connect.fields.keys import REPLACE_NULL_WITH_DEFAULT
-from headerware.connect.fields.markers import NewField, split_mark
-from headerware.connect.fields.paths import ABSENT, FieldPath, missing_field, parse_path
-from headerware.connect.fields.requirements import require_map, require_struct
+from headerware.connect.fields.paths import ABSENT, FieldPath, NewField, missing_field, parse_path, split_mark
 from headerware.connect.fields.rewrites import check_absent
-from headerware.connect.fields.schemas import SameSchemas
+from headerware.connect.fields.structs import (
+    another_schema,
+    may_be_null,
+    null_in_required,
+    require_map,
+    require_struct,
+)
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +71,6 @@ class ValueToKey(PartTransform):
         super().__init__(config, mode=mode)
         self._copied: Final = [_copied(text, mode) for text in self.options["fields"]]
         self._bare: Final = not self.options.get("force.struct", True) and len(self._copied) == 1
-        self._same: Final = SameSchemas()
         names = [copied.field.name for copied in self._copied]
         if len(set(names)) < len(names):
             raise ConnectConfigError("two fields would have one name in the key", path="fields")
@@ -85,9 +87,13 @@ class ValueToKey(PartTransform):
             return record.with_part("key", None, key)
         struct = require_struct(value, "the key's fields")
         if self.mode == STRICT and not self._same(struct.schema, schema):
-            raise ConnectDataError(f"the record says {schema}, but the value is a struct of another schema")
-        planned = self._plans.get(id(struct.schema))
-        plan = planned[1] if planned is not None else self.planned(struct.schema)
+            raise another_schema(schema)
+        try:
+            plan = self._plans[id(struct.schema)][1]
+        except KeyError:
+            plan = None
+        if plan is None:
+            plan = self.planned(struct.schema)
         made = record.with_part("key", plan.schema, plan.apply(struct, record))
         made.value_schema = struct.schema
         return made
@@ -118,7 +124,7 @@ class ValueToKey(PartTransform):
         return next(iter(key.values())) if self._bare else key
 
     def plan(self, schema: Schema) -> Plan:
-        """Say how structs of a schema make keys.
+        """Return the plan for the values of a schema.
 
         Raises:
             ConnectDataError: there is no such field.

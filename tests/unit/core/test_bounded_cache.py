@@ -5,6 +5,20 @@ import pytest
 from headerware.core.bounded_cache import BoundedCache
 
 
+class _Forgetful:
+    """A key that clears the cache while it is looked up a second time, as another thread may."""
+
+    def __init__(self, cache: BoundedCache[object, int]) -> None:
+        self.cache = cache
+        self.lookups = 0
+
+    def __hash__(self) -> int:
+        self.lookups += 1
+        if self.lookups == 3:  # the first one was the insertion
+            self.cache.clear()
+        return 1
+
+
 class TestBoundedCache:
     def test_makes_each_value_once(self) -> None:
         made: list[int] = []
@@ -67,3 +81,10 @@ class TestBoundedCache:
         cache.clear()
         assert [cache.get(key) for key in (1, 2, 3)] == [None, None, None]
         assert cache.total() == 0
+
+    def test_get_returns_what_was_there_though_another_thread_clears_the_cache(self) -> None:
+        cache: BoundedCache[object, int] = BoundedCache(8)
+        key = _Forgetful(cache)
+        cache[key] = 1
+        assert cache.get(key) == 1
+        assert cache.get(key, 2) == 2
