@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headerware.serdes.content_types import ContentType
 
 PREFIX: Final = "ce_"
-STRUCTURED: Final = b"application/cloudevents"
+_STRUCTURED: Final = b"application/cloudevents"
 """What the content type of each structured event begins with."""
 JSON_EVENT: Final = "application/cloudevents+json"
 _encode: Final = msgspec.json.Encoder().encode
@@ -153,7 +153,7 @@ class CloudEventsFunctions:
                 data cannot be read.
         """
         stated = last_stated(headers, self._names)
-        if stated is None or stated[: len(STRUCTURED)].lower() != STRUCTURED:
+        if stated is None or stated[: len(_STRUCTURED)].lower() != _STRUCTURED:
             return self._read_binary(topic, headers, stated, payload)
         if payload is None:
             return None, headers

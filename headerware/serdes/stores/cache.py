@@ -39,7 +39,7 @@ class Patience(NamedTuple):
     longest_s: float = 10.0
 
 
-PATIENT: Final = Patience()
+_PATIENT: Final = Patience()
 _NOT_FOUND: Final = 404
 _log: Final = logging.getLogger("headerware.serdes")
 
@@ -64,7 +64,7 @@ class CachedStore:
         store: SchemaStore,
         *,
         max_schemas: int = 1000,
-        patience: Patience = PATIENT,
+        patience: Patience = _PATIENT,
         clock: Callable[[], float] = time.monotonic,
         on_close: Callable[[], None] | None = None,
     ) -> None:
