@@ -233,7 +233,7 @@ class _Writing:
         self._store: Final = store
         self._limits: Final[Limits] = options.limits
         self._way: Final = options.way
-        # Confluent's prefix is no bare Avro, and has no content type that anyone knows.
+        # A payload with Confluent's prefix is not bare Avro, and has no known content type.
         self._content: Final = ContentTypeHeader(
             context, "" if self._way == "prefix" else options.content_type, frozenset({"avro"})
         )
@@ -330,7 +330,11 @@ _Carrier = tuple[str, bytes | None] | int | Fingerprint
 
 
 class _Reading:
-    """Reads one part's payloads; safe for use by several threads at once."""
+    """Reads one part's payloads; safe for use by several threads at once.
+
+    A payload's schema is looked for in this order: ``hw.schema`` of the part; ``avro.schema``; Confluent's
+    header; Confluent's prefix; Avro's single-object encoding; and then the serde's own schema.
+    """
 
     def __init__(
         self,

@@ -4,7 +4,8 @@
                 header ``content-type``; an event without data is a null value
     structured  the whole event is the value, as JSON; ``content-type: application/cloudevents+json``
 
-Both are read, one is written. The binding has no batches.
+Both are read, one is written. The binding has no batches. In the JSON event format the data stands in
+``data``, as JSON or as text, or in ``data_base64``; its own content type says which.
 """
 
 from __future__ import annotations
