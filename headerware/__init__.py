@@ -34,8 +34,7 @@ from headerware.core.errors import (
 from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
-from headerware.core.record import Record, RecordMetadata, TimestampType
-from headerware.core.verified import Verified
+from headerware.core.record import Record, RecordMetadata, TimestampType, Verified
 
 if TYPE_CHECKING:
     from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer

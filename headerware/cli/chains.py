@@ -1,4 +1,4 @@
-"""``headerware check`` and ``headerware explain``: what a configuration comes to, before it runs."""
+"""``headerware check`` and ``headerware explain``: check and show a configuration before it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--json`` prints: one object a line, of one shape for all commands, on standard output.
+"""Print what ``--json`` asks for: one object a line, of one shape for all commands, on standard output.
 
     {"ok": true,  "result": <what the command answers>, "error": null}
     {"ok": false, "result": null, "error": {"type": "ConfigError", "message": "...", "path": "..."}}
@@ -21,12 +21,12 @@ from headerware.core.errors import HeaderwareError
 
 
 def show_json(result: Any, *, ok: bool = True) -> None:
-    """Print what a command answers."""
+    """Print the answer of a command."""
     _print(ok, result, None)
 
 
 def show_error(error: Exception, result: Any = None) -> None:
-    """Print an error, and what is known of the thing that it is about."""
+    """Print an error, with the facts about its subject."""
     ours = error if isinstance(error, HeaderwareError) else error.__cause__
     if isinstance(ours, HeaderwareError):
         kind = type(ours).__name__

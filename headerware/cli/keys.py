@@ -41,7 +41,7 @@ _REVOKED_FROM: Final = re.compile(r"([^:\s]+):(\d+):(\d+)")
 
 
 def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
-    """Read ``TOPIC:PARTITION:OFFSET`` options as the keyring holds them."""
+    """Read ``TOPIC:PARTITION:OFFSET`` options into the form of the keyring."""
     positions: dict[str, int] = {}
     for text in given:
         found = _REVOKED_FROM.fullmatch(text)
@@ -268,7 +268,7 @@ def _show(found: Sequence[Key], *, as_json: bool, text: str, **more: Any) -> Non
 
 
 def _row(key: Key) -> dict[str, Any]:
-    """Return what may be known of a key."""
+    """Return the public facts of a key."""
     return {
         "id": key.id,
         "version": key.version,

@@ -1,4 +1,4 @@
-"""``headerware trail``: the paper trails of a topic's records, or of one header value, as timelines."""
+"""``headerware trail``: show the paper trails of a topic's records, or of one header value, as timelines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
 from headerware.interceptors.slice.header import SliceHeader
-from headerware.interceptors.trail_entries import TrailReading, decode_trail, read_trail
+from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, Message
 
-    from headerware.interceptors.trail_timeline import Place
+    from headerware.interceptors.trail_timeline import ClusterAndTopic
 
 _STYLES = {"gap": "yellow", "left_out": "dim"}
 
@@ -125,7 +125,7 @@ def _open_consumer(bootstrap_servers: str, properties: tuple[str, ...]) -> Consu
 def _last_records(
     consumer: Consumer, topic: str, partition: int | None, offset: int | None, limit: int, deadline: float
 ) -> Iterator[Message]:
-    """Give up to ``limit`` records of each partition, the last ones or those from ``offset`` on."""
+    """Yield up to ``limit`` records of each partition, the last ones or those from ``offset`` on."""
     from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - only this needs a client
 
     try:
@@ -156,7 +156,7 @@ def _partitions(consumer: Consumer, topic: str, partition: int | None, deadline:
 
 
 def _until(consumer: Consumer, ends: dict[int, int], limit: int, deadline: float) -> Iterator[Message]:
-    """Read until each partition is at its end; offsets have holes, so a partition's own end counts too."""
+    """Yield messages until each partition is at its end, which may come before the last offset."""
     open_partitions = set(ends)
     while open_partitions:
         for message in consumer.consume(min(limit, 500), timeout=min(0.5, _left(deadline))):
@@ -181,7 +181,7 @@ def _left(deadline: float) -> float:
 
 
 class _RecordPrinter:
-    """Print the trail of each record; that of a message in slices once, for its first slice carries it."""
+    """Print the trail of each record; a message in slices has it in its first slice only."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -235,7 +235,7 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
         console.print(Text("  ").append_text(line))
 
 
-def trail_lines(trail: TrailReading, *, found_in: Place | None = None) -> list[Text]:
+def trail_lines(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) -> list[Text]:
     """Lay a trail out in columns for a terminal: when, how long after, who, and what.
 
     Args:

@@ -9,10 +9,10 @@ A record goes through ``poll`` or ``consume`` in these steps:
 4. The offset behind a record is stored when the record is given out, held back to where a restart loses
    nothing (``offsets.py``).
 
-A refused record comes alone, never in a list with others. Whoever dies of it has processed what came before
-it and has not been given what comes behind it, so the offset behind it may be committed at once. What the
-application is told of it, and how long the stream waits where it cannot be passed over, is in
-``refused_records.py``.
+A refused record comes alone, never in a list with others. An application that dies of it has processed all
+records before it and has not been given any behind it, so the offset behind it may be committed at once. How
+the application is told, how that commit is made, and how long the stream waits for a record that may not be
+passed over is in ``refused_records.py``.
 """
 
 from __future__ import annotations
@@ -40,19 +40,24 @@ from confluent_kafka import (
 )
 from confluent_kafka.error import ConsumeError
 
-from headerware.clients.cluster import cluster_id_port
+from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.messages import MessageHeaders, message_of, record_of, updated_message
 from headerware.clients.offsets import (
     Offsets,
-    TopicPartitionKey,
     at_offset,
     register_consumer,
     topic_partition_of,
     with_own_metadata,
 )
-from headerware.clients.raw import INVALID_ARG, NO_OFFSET, TIMED_OUT, is_under_way, unless_chained
+from headerware.clients.raw import (
+    INVALID_ARG,
+    NO_OFFSET,
+    TIMED_OUT,
+    is_under_way,
+    unless_chained,
+)
 from headerware.clients.refused_records import (
     RefusedOffsets,
     RefusedRecordError,
@@ -66,9 +71,9 @@ from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Record
+from headerware.core.record import VERIFIED, Record, Verified
+from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
-from headerware.core.verified import LOCAL, Verified
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
@@ -124,20 +129,12 @@ class Consumer(confluent_kafka.Consumer):
     _FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods that take records from the wire to the application."""
 
-    # What an interrupt leaves behind is told by these; they are set before anything is fetched.
-    _fetching_thread: int = 0
-    """The thread that is between the wire and the application, or that an interrupt took away from there."""
-    _fetched_batches: list[list[Message]] | None = None
-    """The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``."""
-    _lost_a_batch: bool = False
-    """Whether the last batch was thrown away."""
-
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
         if given is None:
             _c_init(self, *args, **conf)  # raises what confluent-kafka raises
             raise TypeError("expected configuration dict")
-        self._raises = chain is not None
+        self._raises_errors = chain is not None
         self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
@@ -164,7 +161,7 @@ class Consumer(confluent_kafka.Consumer):
         try:
             self._inbox = Inbox(session.consume_outcome)
             self._offsets = Offsets(session, self._inbox.first_offset)
-            self._stores = boolean(conf, "enable.auto.offset.store", default=True)
+            self._stores_offsets = boolean(conf, "enable.auto.offset.store", default=True)
             self._commit_interval_s = (
                 number(conf, "auto.commit.interval.ms", 5_000) / 1000
                 if boolean(conf, "enable.auto.commit", default=True)
@@ -181,8 +178,8 @@ class Consumer(confluent_kafka.Consumer):
         self._paused: set[TopicPartitionKey] = set()
         # Partitions that are paused for the moment of a poll.
         self._paused_briefly: list[TopicPartition] = []
-        # The first offset of each partition that is neither in the inbox nor given out; negative where
-        # reading began at a name, such as the committed offset.
+        # The first offset of each partition that is neither in the inbox nor given out; negative if reading
+        # began at a symbolic offset, such as OFFSET_STORED.
         self._next_offsets: dict[TopicPartitionKey, int] = {}
         self._starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._repeated = self._refused = 0
@@ -191,8 +188,18 @@ class Consumer(confluent_kafka.Consumer):
         self._pauses = RetryPauses()
         # What a callback raised, to be raised by the next call.
         self._deferred_error: Exception | None = None
+        # The thread that is between the wire and the application, or that an interrupt took away from
+        # there; 0 if none is.
+        self._fetching_thread = 0
+        # The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``.
+        self._fetched_batches: list[list[Message]] | None = None
+        # Whether the last batch was thrown away.
+        self._lost_a_batch = False
         self._finish = weakref.finalize(self, _close_all, session, dead_letters)
         self._chained = True
+        # CPython 3.11 reads an attribute of a subclass of a C type in 20 ns, but in 9 ns if its dict shares
+        # no keys with others of its class; poll reads a dozen of them for each record.
+        self.__dict__ = dict(vars(self))
 
     # Subscription and assignment
 
@@ -209,7 +216,7 @@ class Consumer(confluent_kafka.Consumer):
 
     @unless_chained(_C.unsubscribe)
     def unsubscribe(self) -> None:
-        """Leave the subscription, and forget what was not delivered."""
+        """Leave the subscription, and forget records that were not delivered."""
         gone = _C.assignment(self)
         self._commit_watermarks()
         _C.unsubscribe(self)
@@ -247,7 +254,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _add_partitions(self, partitions: list[TopicPartition]) -> None:
         """Begin to read partitions."""
-        self._offsets.assigned(partitions)
+        self._offsets.note_assigned(partitions)
         self._next_offsets.update({topic_partition_of(each): each.offset for each in partitions})
 
     def _remove_partitions(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
@@ -260,7 +267,7 @@ class Consumer(confluent_kafka.Consumer):
         self._offsets.forget(topic_partitions)
         self._paused -= topic_partitions
         for topic_partition in topic_partitions:
-            # librdkafka has committed what is stored, if the partition was ours to commit.
+            # librdkafka has committed the stored offset, if the partition was still ours.
             self._refused_offsets.pop(topic_partition, None)
             self._next_offsets.pop(topic_partition, None)
 
@@ -317,7 +324,7 @@ class Consumer(confluent_kafka.Consumer):
                 self._recall_watermark(record)
             outcome = self._consume_record(record)
             if outcome.__class__ is Record and not self._reassembles and not self._inbox:
-                if self._stores:
+                if self._stores_offsets:
                     self._store_message(message)
                 message = updated_message(message, record, outcome)
                 self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
@@ -370,7 +377,7 @@ class Consumer(confluent_kafka.Consumer):
             enough = len(fetched) == wanted or (not fetched and bool(self._inbox))
 
     def _begin_fetch(self) -> None:
-        """Begin to take records from the wire to the application, after what is left of the last time."""
+        """Raise a deferred error, recover from an interrupt, and note that this thread fetches now."""
         deferred, self._deferred_error = self._deferred_error, None
         if deferred is not None:
             raise deferred
@@ -388,7 +395,7 @@ class Consumer(confluent_kafka.Consumer):
         return _TICK_S if self._needs_ticks and not 0 <= left <= _TICK_S else left
 
     def _fetch_batch(self, count: int, timeout: float) -> list[Message]:
-        """Fetch from the wire; what a callback raises waits until the messages before it have been given."""
+        """Fetch from the wire; an error of a callback waits until the messages before it have been given."""
         try:
             batches = self._fetched_batches = []
             batches.extend(map(_c_consume, (self,), (count,), (timeout,)))  # in C, so that nothing gets lost
@@ -401,7 +408,7 @@ class Consumer(confluent_kafka.Consumer):
             return []
 
     def _take_batch(self, fetched: list[Message]) -> None:
-        """Take a batch through the chain, to be given at once or to wait in the inbox with all else."""
+        """Take a batch through the chain; its messages are given at once, or go into the inbox."""
         records = [record_of(message) for message in fetched if message.error() is None]
         if self._reassembles:
             for record in records:
@@ -418,7 +425,7 @@ class Consumer(confluent_kafka.Consumer):
                 last[before.topic, before.partition or 0] = index - 1
             before = record
         last[before.topic, before.partition or 0] = len(records) - 1
-        if self._stores:
+        if self._stores_offsets:
             # By message, and so before the chain's changes: the topic is that on the wire.
             for index in last.values():
                 self._store_message(fetched[index])
@@ -442,7 +449,7 @@ class Consumer(confluent_kafka.Consumer):
         self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
 
     def _drain_inbox(self, limit: int, messages: list[Message]) -> list[Message]:
-        """Add messages of the inbox, up to a refused record, or answer for that if none is before it."""
+        """Add messages from the inbox, up to a refused record; answer for that one if it is the first."""
         messages = [*messages]
         passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
         self._pauses.until = 0.0
@@ -496,7 +503,7 @@ class Consumer(confluent_kafka.Consumer):
         else:
             self._refused += 1
             self._pass_refused(entry)
-        if self._raises:
+        if self._raises_errors:
             raise _raisable(error)
         cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
         if cause not in self._logged and not self._raises_events:
@@ -506,11 +513,11 @@ class Consumer(confluent_kafka.Consumer):
         return as_message(error, entry.topic_partition, entry.offset)
 
     def _pass_refused(self, entry: Entry) -> None:
-        """Bring the offset behind a refused record to the broker."""
-        if not self._stores:
+        """Have the offset behind a refused record committed."""
+        if not self._stores_offsets:
             return
         if entry.position is not None:
-            safe = self._offsets.safe(entry.topic_partition, entry.position, None, entry.leader_epoch)
+            safe = self._offsets.safe_offset(entry.topic_partition, entry.position, None, entry.leader_epoch)
             self._commit_refused(safe)
             return
         # Slices that were given up hold nothing back any more.
@@ -584,7 +591,7 @@ class Consumer(confluent_kafka.Consumer):
     # Between records
 
     def _tick(self) -> None:
-        """Ask the chain, now and then, for what has expired, and bring watermarks to the broker."""
+        """Ask the chain, now and then, for expired records, and bring watermarks to the broker."""
         now = time.monotonic()
         if now < self._next_tick:
             return
@@ -600,13 +607,13 @@ class Consumer(confluent_kafka.Consumer):
                 self._store_offset(safe)
         if self._commit_interval_s and now >= self._next_commit:
             self._next_commit = now + self._commit_interval_s
-            if held := self._offsets.watermarked():
+            if held := self._offsets.take_watermarked():
                 self._commit_quietly(held, asynchronous=True)
 
     def _recall_watermark(self, record: Record) -> None:
         """Look, at the first record of a partition, for the watermark of the consumer before this one."""
         topic_partition = (record.topic, record.partition or 0)
-        if not self._offsets.take_fresh(topic_partition):
+        if not self._offsets.take_unread_metadata(topic_partition):
             return
 
         def end() -> int:
@@ -617,7 +624,7 @@ class Consumer(confluent_kafka.Consumer):
 
         try:
             committed = _C.committed(self, [TopicPartition(*topic_partition)], _COMMITTED_TIMEOUT_S)[0]
-            self._offsets.recall(topic_partition, committed, record.offset or 0, end)
+            self._offsets.recall_watermark(topic_partition, committed, record.offset or 0, end)
         except KafkaException as error:
             _log.warning(
                 "no committed offset of %s[%s], or no end, so records may repeat: %s", *topic_partition, error
@@ -627,7 +634,7 @@ class Consumer(confluent_kafka.Consumer):
 
     @unless_chained(_c_pause)
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Pause partitions, and hold back what the chain has already made of their records."""
+        """Pause partitions, including their records that the chain has already seen."""
         _c_pause(self, partitions)
         self._paused.update(map(topic_partition_of, partitions))
 
@@ -652,7 +659,7 @@ class Consumer(confluent_kafka.Consumer):
             _C.seek(self, partition if begin == partition.offset else at_offset(topic_partition, begin))
         self._next_offsets[topic_partition] = begin
         self._inbox.drop({topic_partition})
-        self._offsets.moved(topic_partition, begin, partition.offset)
+        self._offsets.note_seek(topic_partition, begin, partition.offset)
 
     # Offsets
 
@@ -669,13 +676,13 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained or unclear:
             _c_store(self, message, offsets)  # raises what is unclear
             return
-        if self._stores:
+        if self._stores_offsets:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
         if self._fetching_thread:
             self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         wanted = [self._behind(message)] if message is not None else offsets or []
-        _c_store(self, offsets=[self._offsets.stored(*_parts_of(partition)) for partition in wanted])
+        _c_store(self, offsets=[self._offsets.offset_to_store(*_parts_of(partition)) for partition in wanted])
 
     @unless_chained(_c_commit)
     def commit(
@@ -686,7 +693,7 @@ class Consumer(confluent_kafka.Consumer):
         *more: Any,
         **keywords: Any,
     ) -> Any:
-        """Commit the offset behind a message, offsets, or what is stored, held back as stores are.
+        """Commit the offset behind a message, offsets, or the stored offsets, held back as stores are.
 
         Returns:
             the committed offsets; None if it is asynchronous.
@@ -713,7 +720,7 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained:
             return positions
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        return [self._offsets.safe(*_parts_of(partition)) for partition in positions]
+        return [self._offsets.safe_offset(*_parts_of(partition)) for partition in positions]
 
     @unless_chained(_C.consumer_group_metadata)
     def consumer_group_metadata(self) -> Any:
@@ -729,8 +736,8 @@ class Consumer(confluent_kafka.Consumer):
 
     def _store_passed(self, positions: Mapping[TopicPartitionKey, tuple[int, int | None]]) -> None:
         """Store positions that have been passed, one a partition."""
-        for topic_partition, (position, leader_epoch) in positions.items() if self._stores else ():
-            self._store_offset(self._offsets.stored(topic_partition, position, None, leader_epoch))
+        for topic_partition, (position, leader_epoch) in positions.items() if self._stores_offsets else ():
+            self._store_offset(self._offsets.offset_to_store(topic_partition, position, None, leader_epoch))
 
     def _store_offset(self, offset: TopicPartition) -> None:
         try:
@@ -746,7 +753,7 @@ class Consumer(confluent_kafka.Consumer):
             _log.debug("%s is not assigned any more: %s", message.topic(), error)
 
     def _commit_stored(self, *, waits: bool) -> Any:
-        held = self._offsets.watermarked()
+        held = self._offsets.take_watermarked()
         if not held:
             return self._report_committed(_c_commit(self, asynchronous=not waits))
         try:
@@ -770,7 +777,7 @@ class Consumer(confluent_kafka.Consumer):
     def _commit_watermarks(self) -> None:
         """Bring the last watermarks to the broker, if the client commits by itself."""
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        if self._commit_interval_s and (held := self._offsets.watermarked(everything=True)):
+        if self._commit_interval_s and (held := self._offsets.take_watermarked(everything=True)):
             self._commit_quietly(held, asynchronous=False)
 
     def _report_committed(self, partitions: list[TopicPartition] | None) -> list[TopicPartition] | None:
@@ -784,10 +791,10 @@ class Consumer(confluent_kafka.Consumer):
     # After an interrupt
 
     def _recover(self, caller: FrameType | None) -> None:
-        """Take up what an interrupt, or a callback that raised, left between wire and application.
+        """Recover records that an interrupt, or a callback that raised, left between wire and application.
 
-        The position of the wire is that behind what confluent-kafka has given out; ours is that behind what
-        has arrived here. What lies between is read again. If a callback raises in ``consume``,
+        confluent-kafka's position is behind the last record that it gave out, ours behind the last one that
+        arrived here. The records between the two are read again. If a callback raises in ``consume``,
         confluent-kafka throws a batch away, at times with a record more than its position says.
 
         Args:
@@ -813,12 +820,13 @@ class Consumer(confluent_kafka.Consumer):
                 taken = self._first_fetched(topic_partition, taken, position, threw_away=threw_away)
             if taken != OFFSET_INVALID and (taken < position or threw_away):
                 self._read_again(topic_partition, taken)
-            if taken >= 0 and self._stores:
-                self._store_offset(self._offsets.stored(topic_partition, self._next_offsets[topic_partition]))
+            if taken >= 0 and self._stores_offsets:
+                next_offset = self._next_offsets[topic_partition]
+                self._store_offset(self._offsets.offset_to_store(topic_partition, next_offset))
         self._fetching_thread = 0
 
     def _entries_of_given(self) -> list[Entry]:
-        """Return entries for what was to be given; each moves the offset, unless more of it comes later."""
+        """Return entries for messages that were to be given; each moves the offset unless siblings follow."""
         entries: list[Entry] = []
         lowest: dict[TopicPartitionKey, int] = {}
         for message in reversed(self._inbox.given):
@@ -832,7 +840,7 @@ class Consumer(confluent_kafka.Consumer):
     def _first_fetched(
         self, topic_partition: TopicPartitionKey, began: int, position: int, *, threw_away: bool
     ) -> int:
-        """Return where to read a partition again of which nothing has arrived, if anything came."""
+        """Return the offset from which to read a partition again of which nothing has arrived here."""
         fetched = [message for batch in self._fetched_batches or () for message in batch]
         offsets = [message.offset() or 0 for message in fetched if _is_of(message, topic_partition)]
         if offsets:
@@ -851,11 +859,11 @@ class Consumer(confluent_kafka.Consumer):
         begin = wanted = taken
         if self._reassembles and taken >= 0:
             safe = self._session.safe_offset(*topic_partition, taken)
-            begin = min(self._offsets.held(topic_partition, taken), safe)
+            begin = min(self._offsets.first_incomplete(topic_partition, taken), safe)
             waiting = self._inbox.first_offset(topic_partition)
             wanted = taken if waiting is None or begin == taken else min(taken, waiting)
         # In this order, for this may be interrupted, too.
-        self._offsets.resumed(topic_partition, begin, wanted)
+        self._offsets.note_resumed(topic_partition, begin, wanted)
         self._next_offsets[topic_partition] = begin
         if begin < taken:
             self._inbox.drop({topic_partition})
@@ -873,11 +881,11 @@ class Consumer(confluent_kafka.Consumer):
         return (_wire_topic_and_local(message)[1] or {}) if self._chained else {}
 
     def verified(self, message: Message) -> Verified | None:
-        """Return what was verified of a delivered message; None if nobody vouches for it.
+        """Return what a signature verified of a delivered message; None if no signature did.
 
         It is there as long as the message is, and as the message keeps the headers that it came with.
         """
-        found: Verified | None = self.local(message).get(LOCAL)
+        found: Verified | None = self.local(message).get(VERIFIED)
         return found
 
     @contextmanager
@@ -1035,7 +1043,7 @@ def _on_commit(
     error: KafkaError | None,
     partitions: list[TopicPartition],
 ) -> None:
-    """Tell interceptors of what was committed, and the application of everything."""
+    """Tell interceptors of committed offsets, and the application of all that librdkafka reports."""
     own = [with_own_metadata(partition) for partition in partitions]
     if error is None:
         _notify_committed(session, own)

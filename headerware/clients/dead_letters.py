@@ -1,4 +1,4 @@
-"""Where a consumer's dead letters go: a producer of its own, made when the first one is due."""
+"""The producer of a consumer's dead letters, made when the first one is due."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headerware.core.errors import DeadLetterError
 from headerware.core.record import Record
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
-"""What a broker takes unless it is told otherwise, which is more than what librdkafka sends."""
+"""The default limit of a broker, which is more than that of librdkafka."""
 _TIMEOUT_MS: Final = 30_000
 _ALIKE_S: Final = 0.05
 """Less than any pause between attempts."""
@@ -30,9 +30,9 @@ _UNFIT: Final = frozenset(
         KafkaError.INVALID_TIMESTAMP,
     }
 )
-"""Where the topic takes records, but not this one: too large, or its key or time is not permitted."""
+"""Errors for one record, which is too large or has a key or time that the topic refuses; others may go."""
 _UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
-"""What confluent-kafka raises for a part of a record that it cannot send."""
+"""Errors that confluent-kafka raises for a part of a record that it cannot send."""
 
 
 class _Publisher(confluent_kafka.Producer):
@@ -49,13 +49,13 @@ class DeadLetters:
     """
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
-        self._conf = producer_settings(conf)
+        self._conf = _producer_settings(conf)
         self._lock = Lock()
         self._producer: confluent_kafka.Producer | None = None
         self._failed: dict[str, tuple[float, KafkaError]] = {}
 
     def publish(self, record: Record) -> None:
-        """Send a finished record and return once it is stored.
+        """Send a dead letter and return once it is stored.
 
         Raises:
             DeadLetterError: it was not stored within the delivery timeout, and why.
@@ -66,7 +66,7 @@ class DeadLetters:
             raise dead_letter_error(record, error) from error
 
     def pick_partition(self, record: Record) -> int | None:
-        """Choose one partition for all slices of a dead letter, where its key does not."""
+        """Choose one partition for all slices of a dead letter, if its key does not."""
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
@@ -109,7 +109,7 @@ class DeadLetters:
 
 
 def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
-    """Say why a dead letter was not stored, and whether another one would be."""
+    """Return an error that says why a dead letter was not stored, and whether another one would be."""
     if isinstance(error, _UNSENDABLE):
         # Their texts may quote what they refuse.
         return DeadLetterError(f"confluent-kafka cannot send it ({type(error).__name__})", unfit=True)
@@ -124,8 +124,8 @@ def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
     )
 
 
-def producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a producer's settings out of a consumer's."""
+def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a producer's settings, made of a consumer's."""
     settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
     limits = {"message.timeout.ms": _TIMEOUT_MS, "message.max.bytes": MAX_MESSAGE_BYTES}

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from headerware.clients.messages import metadata_of, restored, undelivered
+from headerware.clients.messages import metadata_of, undelivered_message, with_original_parts
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record, RecordMetadata
 from headerware.core.session import Session
@@ -21,7 +21,7 @@ DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
 
 class Deliveries:
-    """Turn what became of wire records into what became of the application's.
+    """Turn reports of records on the wire into reports of the application's records.
 
     Args:
         session: told of every outcome, once, before the application is.
@@ -44,7 +44,7 @@ class Deliveries:
         """Whether an interceptor wants to hear of every record."""
         return self._acknowledge is not None
 
-    def arrived(
+    def report(
         self,
         original: Record,
         sent: Record,
@@ -57,12 +57,12 @@ class Deliveries:
             failure = None if error is None else KafkaException(error)
             self._acknowledge(sent, metadata_of(message), failure)
         if callback is not None and not (error is None and self._only_errors):
-            callback(error, restored(message, original, sent))
+            callback(error, with_original_parts(message, original, sent))
 
-    def failed(self, record: Record, error: BaseException) -> None:
-        """Acknowledge a record that ``produce`` refuses by raising; that gives no report.
+    def acknowledge_failure(self, record: Record, error: BaseException) -> None:
+        """Acknowledge a record for which ``produce`` raises; there is no report of it.
 
-        Interceptors go by topics as text, so that what is none is empty.
+        Interceptors match topics as text, so that a topic of another type becomes an empty one.
         """
         if self._acknowledge is not None:
             topic: object = record.topic
@@ -70,7 +70,7 @@ class Deliveries:
                 record = record.replace(topic="")
             self._acknowledge(record, RecordMetadata(record.topic, record.partition), error)
 
-    def dropped(self, record: Record, callback: DeliveryCallback | None) -> None:
+    def queue_dropped(self, record: Record, callback: DeliveryCallback | None) -> None:
         """Queue the report of a record that a hook dropped."""
         reason = "an interceptor dropped the record"
         self._refused.append((record, KafkaError(KafkaError.POLICY_VIOLATION, reason), callback))
@@ -98,7 +98,7 @@ class Deliveries:
                 break
             served += 1
             try:
-                self.arrived(record, record, callback, error, undelivered(record, error))
+                self.report(record, record, callback, error, undelivered_message(record, error))
             except Exception as raised:  # noqa: BLE001 - it is raised below, when the others have run
                 pass_on_interrupt(raised)
                 self.deferred.append(raised)
@@ -110,7 +110,7 @@ class Deliveries:
 
 
 class JointDelivery:
-    """Gather the reports of all slices of one message into one, after the last, with the first error.
+    """Combine the reports of all slices of one message into one, after the last, with the first error.
 
     Args:
         deliveries: where the one report goes.
@@ -131,7 +131,7 @@ class JointDelivery:
         self.expected: int = -1
         """How many reports there will be; -1 as long as more slices follow."""
 
-    def began(self, first: Record) -> None:
+    def note_first(self, first: Record) -> None:
         """Remember the first slice's headers and state for the acknowledgement, not its payload."""
         self._sent = first.with_value(self._original.value, first.headers)
 
@@ -159,4 +159,4 @@ class JointDelivery:
             if self._arrived != self.expected:
                 return
         message.set_error(self._error)
-        self._deliveries.arrived(self._original, self._sent, self._callback, self._error, message)
+        self._deliveries.report(self._original, self._sent, self._callback, self._error, message)

@@ -1,4 +1,4 @@
-"""The inbox of a consumer: what the chain gave and the application has not taken yet, in order."""
+"""The inbox of a consumer: what came out of the chain and was not given to the application yet, in order."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.clients.messages import message_of, updated_message
-from headerware.clients.offsets import TopicPartitionKey
 from headerware.core.errors import HeaderwareError, HeldBackError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.services import TopicPartitionKey
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 
 class Entry:
-    """One step of the consumer: a message, an error, or only an offset that has been passed.
+    """An entry of the inbox: a message, an error, or only an offset that has been passed.
 
     Args:
         topic_partition: topic and partition on the wire.
@@ -27,10 +27,10 @@ class Entry:
         message: what to deliver, or None.
         record: the record behind the message.
         error: what to raise, or None.
-        original: the record on the wire, where the chain can take it in again by itself.
+        original: the record on the wire, if it alone is enough for another attempt.
 
-    An entry is ``blocked`` when its dead letter could not be stored, or nobody could judge it; ``raised``
-    says that the application knows.
+    An entry is ``blocked`` if its dead letter could not be stored, or nobody could judge it; ``raised`` says
+    that the application has been told.
     """
 
     __slots__ = (
@@ -71,13 +71,13 @@ class Entry:
 
 
 class Inbox:
-    """Queue entries, and give them in order, those of paused partitions later.
+    """A queue of entries, from which those of paused partitions come later.
 
     Args:
         consume: takes one record through the chain, for what has to be tried again.
 
-    An entry is in the queue or among those that leave it, also if an interrupt comes: CPython looks for
-    signals behind calls, but not within C nor between two assignments.
+    An entry is always in the queue or in ``leaving``, also if an interrupt comes: CPython looks for signals
+    after calls, but not within C nor between two assignments.
     """
 
     def __init__(self, consume: Callable[[Record], Any]) -> None:
@@ -93,15 +93,15 @@ class Inbox:
         return len(self._entries)
 
     def add(self, message: Message, record: Record, outcome: Any) -> None:
-        """Append what became of a message."""
+        """Append the outcome of a message."""
         self._entries.extend(list(self._entries_of(message, record, outcome)))
 
     def add_event(self, message: Message) -> None:
-        """Append an error or the end of a partition, which goes to the application as it is."""
+        """Append an error event or the end of a partition, to be given as it is."""
         self._entries.append(Entry((message.topic() or "", -1), message=message))
 
     def add_released(self, outcome: Any) -> None:
-        """Put what the chain gave of its own accord in front, for it is older; it moves no offset."""
+        """Put records that the chain released by itself in front, for they are older; they move no offset."""
         outcome = _listed(outcome)
         if isinstance(outcome, HeaderwareError):
             topic = getattr(outcome, "topic", None) or ""
@@ -120,7 +120,7 @@ class Inbox:
             self._entries.appendleft(entry)
 
     def restore(self, given: list[Entry]) -> None:
-        """Put everything in front again that a call was interrupted with.
+        """Put everything in front again that was leaving when a call was interrupted.
 
         Args:
             given: entries for ``self.given``.
@@ -128,7 +128,7 @@ class Inbox:
         self._entries, self.leaving, self.given = deque([*given, *self.leaving, *self._entries]), [], []
 
     def retry(self, entry: Entry) -> bool:
-        """Take a blocked record in again, and tell whether that changed anything."""
+        """Take a blocked record through the chain again, and return whether that changed anything."""
         assert entry.original is not None  # noqa: S101 - the caller has looked
         outcome = _listed(self._consume(entry.original))
         if isinstance(outcome, HeldBackError):
@@ -162,13 +162,11 @@ class Inbox:
 
     def position(self, topic_partition: TopicPartitionKey) -> int | None:
         """Return the position behind the entries of a partition, or None if there are none."""
-        found = (
-            entry.position for entry in reversed(self._entries) if entry.topic_partition == topic_partition
-        )
-        return next((position for position in found if position is not None), None)
+        own = (entry for entry in reversed(self._entries) if entry.topic_partition == topic_partition)
+        return next((entry.position for entry in own if entry.position is not None), None)
 
     def first_offset(self, topic_partition: TopicPartitionKey) -> int | None:
-        """Return the smallest offset of a partition's entries, or None where none waits."""
+        """Return the smallest offset of a partition's entries, or None if there are none."""
         lowest: int | None = None
         for entry in self._entries:
             if entry.topic_partition != topic_partition:
@@ -213,7 +211,7 @@ class Inbox:
             yield from entries
             return
         error = outcome if isinstance(outcome, HeaderwareError) else None
-        # A message that was glued is not the record that came last; that alone would not make it again.
+        # A reassembled message is not the record that came last; that record alone would not make it again.
         alone = isinstance(error, HeldBackError) and error.last_record == record
         yield Entry(
             topic_partition,
@@ -226,7 +224,7 @@ class Inbox:
 
 
 def _listed(outcome: Any) -> Any:
-    """Return the records of an outcome as a list; those that are cut lazily fail only here."""
+    """Return the records of an outcome as a list; records that are split lazily fail only here."""
     if outcome is DROP or isinstance(outcome, HeaderwareError):
         return outcome
     try:
@@ -236,7 +234,7 @@ def _listed(outcome: Any) -> Any:
 
 
 def _extra(record: Record, topic_partition: TopicPartitionKey | None = None) -> Entry:
-    """Make the entry of a record that the chain made; it moves no offset."""
+    """Return the entry of a record that the chain made; it moves no offset."""
     return Entry(
         topic_partition or (record.topic, record.partition or 0),
         offset=record.offset,

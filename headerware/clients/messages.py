@@ -1,4 +1,4 @@
-"""Messages and records: confluent-kafka's form of a record, and ours."""
+"""Conversions between confluent-kafka's messages and our records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _new_headers = tuple.__new__
 
 
 class MessageHeaders(list[Any]):
-    """A message's headers, which also hold what a message has no room for.
+    """A message's headers, which also carry what a message cannot hold.
 
     A Message takes no attributes and no weak references, and a subclass of it takes four times as long as
     other headers. So this lasts as long as the message, and is gone where an application sets other headers.
@@ -34,7 +34,7 @@ class MessageHeaders(list[Any]):
 
 
 class _Unreadable(dict[str, bytes | None]):
-    """Stand for headers that cannot be read; the session's edge refuses their record."""
+    """Headers that cannot be read; the session's edge refuses their record."""
 
     def __init__(self, where: str) -> None:
         super().__init__({where: None})
@@ -45,7 +45,7 @@ class _Unreadable(dict[str, bytes | None]):
 
 
 def record_of(message: Message) -> Record:
-    """Take a message that a consumer got; its headers are known to be pairs of text and bytes."""
+    """Return the record of a consumed message; its headers are known to be pairs of text and bytes."""
     kind, timestamp_ms = message.timestamp()
     headers: Any
     try:
@@ -69,14 +69,14 @@ def record_of(message: Message) -> Record:
 
 
 def updated_message(message: Message, before: Record, after: Record) -> Message:
-    """Return the message with what the chain changed; the same object, for commits know only its class."""
+    """Change a message as the chain did its record; it is not replaced, for commits take only a Message."""
     if after is before:
         return message
     headers = after.headers
     if after.local or after.topic is not before.topic:
         message.set_headers(_headers_with_local(headers, after, before.topic))
     elif headers is not before.headers:
-        # What wire_headers gives, without its call; None is "no headers".
+        # As wire_headers returns, without its call; None is "no headers".
         message.set_headers(list(headers) if headers else None)  # type: ignore[arg-type]
     if after.value is not before.value:
         message.set_value(after.value)
@@ -118,30 +118,30 @@ def _headers_with_local(headers: Headers, record: Record, topic: str) -> Any:
     return known
 
 
-def undelivered(record: Record, error: KafkaError) -> Message:
-    """Make the message of a delivery report for a record that never reached librdkafka."""
+def undelivered_message(record: Record, error: KafkaError) -> Message:
+    """Return the message of a delivery report for a record that never reached librdkafka."""
     return Message(
         record.topic,
         -1 if record.partition is None else record.partition,
         -1,
-        as_bytes(record.key),
-        as_bytes(record.value),
+        _as_bytes(record.key),
+        _as_bytes(record.value),
         wire_headers(record.headers),
         error,
     )
 
 
-def restored(message: Message, original: Record, sent: Record) -> Message:
+def with_original_parts(message: Message, original: Record, sent: Record) -> Message:
     """Return a delivery report's message with the application's own key, value and headers."""
     message.set_headers(wire_headers(original.headers))
     if sent is not original:
-        message.set_value(as_bytes(original.value))
-        message.set_key(as_bytes(original.key))
+        message.set_value(_as_bytes(original.value))
+        message.set_key(_as_bytes(original.key))
     return message
 
 
 def metadata_of(message: Message) -> RecordMetadata:
-    """Say where a delivery report puts a record."""
+    """Return a record's metadata from its delivery report."""
     kind, timestamp_ms = message.timestamp()
     return RecordMetadata(
         message.topic() or "", message.partition(), message.offset(), timestamp_ms if kind else None
@@ -149,10 +149,10 @@ def metadata_of(message: Message) -> RecordMetadata:
 
 
 def wire_headers(headers: Headers) -> Any:
-    """Return headers in the one form that confluent-kafka takes: a list of tuples, or None."""
+    """Return headers in the form that confluent-kafka takes: a list of tuples, or None."""
     return list(headers) if headers else None
 
 
-def as_bytes(part: Any) -> Any:
+def _as_bytes(part: Any) -> Any:
     """Return text as the bytes that a delivery report shows; anything else as it is."""
     return part.encode() if isinstance(part, str) else part

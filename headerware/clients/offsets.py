@@ -1,11 +1,14 @@
-"""Offsets: what was delivered, what of it is safe to commit, and the watermark in between.
+"""Offsets: how far each partition may be committed, and what was delivered beyond that.
+
+An offset is held back, in stores, commits and transactions alike, while records before it have not reached
+the application: slices that wait for the rest of their message, and what waits in the inbox.
 
 The metadata of a commit, as text (spec/commit-metadata.md):
 
     hw1:<watermark>:<the application's own metadata>
 
-where the watermark is the decimal offset below which everything was delivered; it is absent where that
-is the committed offset itself. Other text is the application's own.
+The watermark is the decimal offset below which everything was delivered; it is absent if that is the
+committed offset itself. Other text is the application's own.
 """
 
 from __future__ import annotations
@@ -17,26 +20,25 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 
+from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 
-TopicPartitionKey = tuple[str, int]
-"""A topic and the number of a partition."""
 PREFIX: Final = "hw1:"
 _DIGITS: Final = 19
 _LAST_OFFSET: Final = 2**63 - 1
 _AS_COMMITTED: Final = frozenset({OFFSET_STORED, OFFSET_INVALID})
-"""Where reading begins at the committed offset; everything else is the application's own choice."""
+"""The offsets at which reading begins at the committed offset; others are the application's own choice."""
 _log: Final = logging.getLogger("headerware")
 
 
-def wrapped(watermark: int | None, own: str | None) -> str | None:
+def encode_metadata(watermark: int | None, own: str | None) -> str | None:
     """Return the metadata to commit; the application's own, unless there is a watermark to keep."""
     if watermark is None and not (own or "").startswith(PREFIX):
         return own
     return f"{PREFIX}{'' if watermark is None else watermark}:{own or ''}"
 
 
-def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
+def decode_metadata(metadata: str | None) -> tuple[int | None, str | None]:
     """Return the watermark and the application's own metadata; foreign text is the latter."""
     if metadata is None or not metadata.startswith(PREFIX):
         return None, metadata
@@ -51,7 +53,7 @@ def unwrapped(metadata: str | None) -> tuple[int | None, str | None]:
 
 
 def topic_partition_of(partition: TopicPartition) -> TopicPartitionKey:
-    """Return the topic and number of a partition."""
+    """Return the topic and the number of a partition."""
     return partition.topic, partition.partition
 
 
@@ -61,7 +63,7 @@ def at_offset(
     metadata: str | None = None,
     leader_epoch: int | None = None,
 ) -> TopicPartition:
-    """Make a TopicPartition; its constructor refuses None for what is absent."""
+    """Return a TopicPartition; its constructor refuses None for absent values."""
     topic, partition = topic_partition
     given = {"metadata": metadata, "leader_epoch": leader_epoch}
     known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -69,8 +71,8 @@ def at_offset(
 
 
 def with_own_metadata(partition: TopicPartition) -> TopicPartition:
-    """Return a result of confluent-kafka's with the application's own metadata in it."""
-    _, own = unwrapped(partition.metadata)
+    """Return a committed offset with the application's own metadata only."""
+    _, own = decode_metadata(partition.metadata)
     if own == partition.metadata or partition.error is not None:
         return partition
     return at_offset(topic_partition_of(partition), partition.offset, own, partition.leader_epoch)
@@ -81,15 +83,14 @@ class Offsets:
 
     Args:
         session: knows which records are incomplete.
-        first_waiting: gives the smallest offset of a partition that the application has not taken yet, or
-            None where it has taken everything.
+        first_waiting: returns the smallest offset of a partition that waits in the inbox, or None.
     """
 
     def __init__(self, session: Session, first_waiting: Callable[[TopicPartitionKey], int | None]) -> None:
         self._session = session
         self._first_waiting = first_waiting
         self.reassembles: Final = session.reassembles
-        self._fresh: set[TopicPartitionKey] = set()
+        self._unread_metadata: set[TopicPartitionKey] = set()
         self._watermarks: dict[TopicPartitionKey, int] = {}
         self._positions: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self._held: dict[TopicPartitionKey, TopicPartition] = {}
@@ -97,36 +98,36 @@ class Offsets:
 
     # What may be committed
 
-    def safe(
+    def safe_offset(
         self,
         topic_partition: TopicPartitionKey,
         position: int,
         own: str | None = None,
         leader_epoch: int | None = None,
     ) -> TopicPartition:
-        """Return what to commit for a position."""
+        """Return the offset to commit for a position."""
         waiting = self._first_waiting(topic_partition)
         if waiting is not None and waiting < position:
             position, leader_epoch = waiting, None
         if not self.reassembles or position < 0:
-            return at_offset(topic_partition, position, wrapped(None, own), leader_epoch)
+            return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
         safe = self._session.safe_offset(*topic_partition, position)
         delivered = max(position, self._watermarks.get(topic_partition, 0))
         if safe >= delivered:
-            return at_offset(topic_partition, position, wrapped(None, own), leader_epoch)
+            return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
         # The epoch is that of the position, so it says nothing about an earlier offset.
         leader_epoch = leader_epoch if safe == position else None
-        return at_offset(topic_partition, safe, wrapped(delivered, own), leader_epoch)
+        return at_offset(topic_partition, safe, encode_metadata(delivered, own), leader_epoch)
 
-    def stored(
+    def offset_to_store(
         self,
         topic_partition: TopicPartitionKey,
         position: int,
         own: str | None = None,
         leader_epoch: int | None = None,
     ) -> TopicPartition:
-        """Note that everything before a position is delivered, and give what to store for it."""
-        safe = self.safe(topic_partition, position, own, leader_epoch)
+        """Note that everything before a position is delivered, and return the offset to store for it."""
+        safe = self.safe_offset(topic_partition, position, own, leader_epoch)
         if not self.reassembles or position < 0:
             return safe
         self._positions[topic_partition] = position, own
@@ -140,11 +141,11 @@ class Offsets:
         return safe
 
     def refreshed(self) -> list[TopicPartition]:
-        """Return what to store for held partitions, now that something may have expired."""
-        return [self.stored(each, *self._positions[each]) for each in list(self._held)]
+        """Return the offsets to store for held partitions, now that something may have expired."""
+        return [self.offset_to_store(each, *self._positions[each]) for each in list(self._held)]
 
-    def watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
-        """Return what only an explicit commit can bring to the broker, and take it for committed.
+    def take_watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
+        """Return the offsets that only an explicit commit brings to the broker, and take them for committed.
 
         librdkafka commits a stored offset only when it is larger than the committed one, and so misses a
         watermark that rose above the same safe offset.
@@ -155,22 +156,22 @@ class Offsets:
 
     # What was delivered before
 
-    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note partitions whose reading begins where a consumer before this one may have left a watermark."""
+    def note_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note partitions that begin where an earlier consumer may have left a watermark."""
         for partition in partitions:
             topic_partition = topic_partition_of(partition)
             self.forget([topic_partition])
             if self.reassembles and partition.offset in _AS_COMMITTED:
-                self._fresh.add(topic_partition)
+                self._unread_metadata.add(topic_partition)
 
-    def take_fresh(self, topic_partition: TopicPartitionKey) -> bool:
-        """Return whether a partition's committed metadata is still to be read, which the caller now does."""
-        if topic_partition not in self._fresh:
+    def take_unread_metadata(self, topic_partition: TopicPartitionKey) -> bool:
+        """Return whether a partition's committed metadata is to be read, which the caller does now."""
+        if topic_partition not in self._unread_metadata:
             return False
-        self._fresh.discard(topic_partition)
+        self._unread_metadata.discard(topic_partition)
         return True
 
-    def recall(
+    def recall_watermark(
         self,
         topic_partition: TopicPartitionKey,
         committed: TopicPartition,
@@ -179,10 +180,10 @@ class Offsets:
     ) -> None:
         """Take over the watermark of an earlier consumer, if reading began at its committed offset.
 
-        ``end`` asks for the partition's end. Nobody can have been given a record beyond it, so a watermark
+        ``end`` asks for the partition's end. No record beyond it can have been delivered, so a watermark
         beyond it is false and would keep new records from the application.
         """
-        watermark, _ = unwrapped(committed.metadata)
+        watermark, _ = decode_metadata(committed.metadata)
         if watermark is None or not committed.offset <= offset < watermark:
             return
         if watermark <= (last := end()):
@@ -194,24 +195,24 @@ class Offsets:
             *(watermark, *topic_partition, last),
         )
 
-    def moved(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
-        """Note a seek that begins before what was wanted, so that what lies between is not delivered."""
+    def note_seek(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
+        """Note a seek that begins before the wanted offset; what lies between is not delivered."""
         self.forget([topic_partition])
         if begin < wanted:
             self._watermarks[topic_partition] = wanted
 
-    def resumed(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
-        """Note that reading goes on before what is wanted, after an interrupt."""
+    def note_resumed(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
+        """Note that reading goes on before the wanted offset, after an interrupt."""
         if begin < wanted:
             self._watermarks[topic_partition] = max(wanted, self._watermarks.get(topic_partition, 0))
 
-    def held(self, topic_partition: TopicPartitionKey, position: int) -> int:
-        """Return where the oldest message began that was not whole, or the position."""
+    def first_incomplete(self, topic_partition: TopicPartitionKey, position: int) -> int:
+        """Return the first offset of the oldest incomplete message, or the position."""
         held = self._held.get(topic_partition)
         return position if held is None else min(position, held.offset)
 
     def was_delivered(self, topic_partition: TopicPartitionKey, offset: int) -> bool:
-        """Whether a record at this offset was delivered before; the watermark goes once it is passed."""
+        """Return whether a record was delivered before; forget the watermark once it is passed."""
         watermark = self._watermarks.get(topic_partition)
         if watermark is None:
             return False
@@ -221,16 +222,16 @@ class Offsets:
         return False
 
     def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
-        """Forget partitions that have gone or begin anew."""
+        """Forget partitions that were removed or begin anew."""
         for topic_partition in topic_partitions:
-            self._fresh.discard(topic_partition)
+            self._unread_metadata.discard(topic_partition)
             self._watermarks.pop(topic_partition, None)
             self._positions.pop(topic_partition, None)
             self._held.pop(topic_partition, None)
             self._uncommitted.discard(topic_partition)
 
 
-# Offsets of transactions, which a producer commits: they are held back by the consumer that they came from.
+# Offsets of a transaction are committed by a producer; the consumer that they came from holds them back.
 
 
 class _HoldsOffsetsBack(Protocol):

@@ -1,4 +1,4 @@
-"""Which partition a message goes to whose key does not decide it."""
+"""The choice of a partition for all slices of a message whose key does not decide it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCATTERED: Final[Mapping[str, tuple[bool, bool, bool]]] = {
     "fnv1a": (False, False, False),
     "fnv1a_random": (True, False, False),
 }
-"""What librdkafka's partitioners scatter: null keys, empty keys, other keys. (Measured.)"""
+"""Whether librdkafka's partitioners scatter null keys, empty keys and other keys. (Measured.)"""
 
 _REFRESH_S: Final = 60.0
 _TIMEOUT_S: Final = 5.0
@@ -36,7 +36,7 @@ class PartitionPicker:
         partitioner: librdkafka's ``partitioner``.
 
     Partitions are counted by metadata, at most once a minute and topic; only the first message of a
-    topic waits for it, 5 s at most.
+    topic waits for the answer, 5 s at most.
     """
 
     def __init__(self, client: Any, partitioner: str) -> None:
@@ -45,7 +45,7 @@ class PartitionPicker:
         self._known: dict[str, tuple[float, list[int]]] = {}
 
     def __call__(self, record: Record) -> int | None:
-        """Return a partition, or None where the record or its key decides.
+        """Return a partition, or None if the record or its key decides.
 
         Raises:
             KafkaException: the topic's partitions could not be learned.

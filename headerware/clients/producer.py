@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from headerware.clients.cluster import cluster_id_port
+from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import dead_letter_error
 from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery
 from headerware.clients.messages import wire_headers
@@ -35,11 +35,7 @@ from headerware.clients.raw import (
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
-    has_plain_names,
     is_under_way,
-    needs_more_than_c,
-    of_our_types,
-    plain_headers,
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
@@ -47,7 +43,8 @@ from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
-from headerware.core.errors import HeaderwareError, InterceptorError
+from headerware.core.edge import normalised, to_wire
+from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
@@ -78,7 +75,7 @@ class Producer(confluent_kafka.Producer):
     Args:
         conf: confluent-kafka's configuration, with the chain's own keys (``interceptors``,
             ``interceptors.*``, ``headerware.config``) among it; keywords are merged into it.
-        chain: the chain, where code makes it.
+        chain: the chain, if code makes it.
 
     Raises:
         ConfigError: the chain's configuration is wrong.
@@ -124,7 +121,7 @@ class Producer(confluent_kafka.Producer):
             session.close()
             raise
         self._send = session.send_outcome
-        self._arrived = self._deliveries.arrived
+        self._report = self._deliveries.report
         self._default = default
         self._reports_all = self._deliveries.acknowledges
         self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
@@ -191,12 +188,12 @@ class Producer(confluent_kafka.Producer):
         room in the queue by polling, so that callbacks may run inside this call.
         """
         if not self._chained:
-            if headers is not None and not has_plain_names(headers):
-                headers = plain_headers(headers)
+            if headers is not None and not _has_plain_names(headers):
+                headers = _plain_headers(headers)
             try:
                 _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
             except TypeError:
-                record = of_our_types(topic, value, key, headers)
+                record = _of_our_types(topic, value, key, headers)
                 if record is None:
                     raise
                 wire, value, key = wire_headers(record.headers), record.value, record.key
@@ -209,14 +206,14 @@ class Producer(confluent_kafka.Producer):
                 user = _first_callback(callback, on_delivery)
         except Exception as error:
             pass_on_interrupt(error)
-            self._deliveries.failed(Record(topic, value, key), error)
+            self._deliveries.acknowledge_failure(Record(topic, value, key), error)
             raise
         record = Record(topic, value, key, given, None if partition == -1 else partition, timestamp or None)
         sent = self._send(record)
         if sent.__class__ is not Record:
             self._answer(record, sent, user)
             return
-        report = partial(self._arrived, record, sent, user) if user is not None or self._reports_all else None
+        report = partial(self._report, record, sent, user) if user is not None or self._reports_all else None
         try:
             if sent is record:
                 # Not the caller's own headers: confluent-kafka would take an id for the text of its number.
@@ -226,7 +223,7 @@ class Producer(confluent_kafka.Producer):
                 self._produce_wire_record(sent, report)
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
-            self._deliveries.failed(sent, error)
+            self._deliveries.acknowledge_failure(sent, error)
             raise
 
     def produce_many(
@@ -242,10 +239,10 @@ class Producer(confluent_kafka.Producer):
             topic: the topic of all of them.
             records: Records, or mappings with any of ``value``, ``key``, ``headers``, ``partition``,
                 ``timestamp`` (milliseconds since the epoch) and ``on_delivery`` (or ``callback``).
-            on_delivery: called once for each record that was queued, where it has none of its own.
+            on_delivery: called once for each record that was queued, if it has no callback of its own.
 
         Returns:
-            for each record, in order, None if it was queued, else what ``produce`` would have raised.
+            for each record, in order, None if it was queued, or else what ``produce`` would have raised.
         """
         send = self._send_chunk if self._chained else self._send_raw
         errors: list[Exception | None] = []
@@ -265,9 +262,9 @@ class Producer(confluent_kafka.Producer):
         """Send a list of dicts as confluent-kafka's does, but with their headers and timestamps.
 
         Returns:
-            how many were queued; each of the others has a KafkaError under ``_error``.
+            the number of queued messages; each of the others has a KafkaError under ``_error``.
         """
-        if not self._chained and not needs_more_than_c(topic, messages):
+        if not self._chained and not _needs_more_than_c(topic, messages):
             sent: int = _C.produce_batch(self, topic, messages, partition, callback, on_delivery)
             return sent
         if not isinstance(topic, str):
@@ -282,7 +279,7 @@ class Producer(confluent_kafka.Producer):
     def _send_chunk(
         self, topic: str, chunk: Sequence[Sendable], on_delivery: DeliveryCallback | None
     ) -> list[Exception | None]:
-        """Send through the batch forms of the hooks, and answer for each record alone."""
+        """Send through the batch forms of the hooks, and return a result for each record."""
         errors: list[Exception | None] = [None] * len(chunk)
         going: list[tuple[int, Record, DeliveryCallback | None]] = []
         for index, item in enumerate(chunk):
@@ -291,7 +288,7 @@ class Producer(confluent_kafka.Producer):
                 user = _first_callback(own, on_delivery, self._default)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
-                self._deliveries.failed(Record(topic), error)
+                self._deliveries.acknowledge_failure(Record(topic), error)
                 errors[index] = error
                 continue
             going.append((index, record, user))
@@ -333,27 +330,27 @@ class Producer(confluent_kafka.Producer):
             self._answer(record, outcome, user)
             return
         report = (
-            partial(self._arrived, record, outcome, user) if self._reports_all or user is not None else None
+            partial(self._report, record, outcome, user) if self._reports_all or user is not None else None
         )
         try:
             self._produce_wire_record(outcome, report)
         except Exception as error:
             pass_on_interrupt(error)  # as above
-            self._deliveries.failed(outcome, error)
+            self._deliveries.acknowledge_failure(outcome, error)
             raise
 
     def _answer(self, record: Record, outcome: Any, user: DeliveryCallback | None) -> None:
-        """Deal with an outcome that is not one record."""
+        """Report a dropped record, raise an error, or send several records for one."""
         if outcome is DROP:
-            self._deliveries.dropped(record, user)
+            self._deliveries.queue_dropped(record, user)
         elif isinstance(outcome, HeaderwareError):
-            self._deliveries.failed(getattr(outcome, "last_record", None) or record, outcome)
+            self._deliveries.acknowledge_failure(getattr(outcome, "last_record", None) or record, outcome)
             raise as_client_error(outcome, "send")
         else:
             self._fan_out(record, outcome, user)
 
     def _publish(self, record: Record) -> None:
-        """Send a finished record past the chain, and return once it is stored."""
+        """Send a record past the chain, and return once it is stored."""
         if self._is_serving():
             raise KafkaException(KafkaError(STATE, "cannot wait for a delivery inside a callback"))
         reports: list[KafkaError | None] = []
@@ -367,7 +364,7 @@ class Producer(confluent_kafka.Producer):
             raise KafkaException(reports[0])
 
     def _produce_wire_record(self, record: Record, report: Any) -> None:
-        """Hand a record to librdkafka as it is."""
+        """Queue a record as it is; ``produce`` does this itself if the chain did not change the record."""
         _c_produce(
             self,
             record.topic,
@@ -380,7 +377,7 @@ class Producer(confluent_kafka.Producer):
             wire_headers(record.headers),
         )
 
-    # Several records on the wire for one of the application: they are queued, and fail, as one
+    # Several records on the wire for one of the application; they are queued, and fail, as one
 
     def _fan_out(self, record: Record, pieces: list[Record] | FanOut, user: DeliveryCallback | None) -> None:
         joint = JointDelivery(self._deliveries, record, user)
@@ -389,10 +386,10 @@ class Producer(confluent_kafka.Producer):
             sent = self._queue_pieces(iter(pieces), joint)
         except BaseException as error:
             joint.cancel()
-            self._deliveries.failed(joint.sent, error)
+            self._deliveries.acknowledge_failure(joint.sent, error)
             raise
         if not sent:
-            self._deliveries.dropped(record, user)
+            self._deliveries.queue_dropped(record, user)
 
     def _queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
         """Queue piece after piece; only two are held at a time."""
@@ -403,7 +400,7 @@ class Producer(confluent_kafka.Producer):
             following = next(pieces, None)
             count += 1
             if count == 1:
-                joint.began(piece)
+                joint.note_first(piece)
             if following is None:
                 joint.expected = count
             self._queue_piece(piece, joint, deadline)
@@ -411,12 +408,7 @@ class Producer(confluent_kafka.Producer):
         return count
 
     def _queue_piece(self, piece: Record, joint: JointDelivery, deadline: float) -> None:
-        """Queue a piece, waiting for room as long as librdkafka would try to deliver it.
-
-        Raises:
-            BufferError: there was no room in time, or this is inside a callback.
-            KafkaException: an earlier piece has failed meanwhile, and the message with it.
-        """
+        """Queue a piece, waiting for room as long as librdkafka would try to deliver it."""
         while True:
             if joint.error is not None:
                 raise KafkaException(joint.error)
@@ -432,12 +424,7 @@ class Producer(confluent_kafka.Producer):
                 return
 
     def _require_room(self, record: Record, pieces: list[Record] | FanOut) -> None:
-        """Refuse a message, before its first piece, whose pieces could never all be queued.
-
-        Raises:
-            BufferError: what there is of them, and what the queue holds.
-            InterceptorError: there are none, for an interceptor holds the record back.
-        """
+        """Refuse a message whose pieces could never all be queued, before its first piece is."""
         count = len(pieces)
         if not count:
             raise InterceptorError(
@@ -478,7 +465,7 @@ class Producer(confluent_kafka.Producer):
         return in_flight + len(self._deliveries)
 
     def _send_released(self, outcome: Outcome) -> None:
-        """Send what an interceptor held back; what fails of it comes out of ``flush``."""
+        """Send records that an interceptor held back; ``flush`` raises what they raise."""
         try:
             for record in flat(outcome):
                 self._produce_wire_record(record, None)
@@ -487,7 +474,7 @@ class Producer(confluent_kafka.Producer):
             self._deliveries.deferred.append(raised)
 
     def _make_room(self) -> None:
-        """Serve reports; what callbacks raise comes out of the next ``poll`` or ``flush``."""
+        """Serve reports; the next ``poll`` or ``flush`` raises what callbacks raise."""
         try:
             self._serve_c(_c_poll, _ROOM_POLL_S)
         except Exception as raised:  # noqa: BLE001 - it belongs to the callback's record, not to this one
@@ -530,7 +517,7 @@ class Producer(confluent_kafka.Producer):
     def send_offsets_to_transaction(
         self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
     ) -> None:
-        """Commit a consumer's offsets with the transaction, held back as its own commits are."""
+        """Commit a consumer's offsets with the transaction, held back as the consumer's own commits are."""
         _C.send_offsets_to_transaction(self, held_back(group_metadata, positions), group_metadata, timeout)
 
     def stats(self) -> dict[str, dict[str, int]]:
@@ -544,7 +531,7 @@ class Producer(confluent_kafka.Producer):
 
     @unless_chained(_c_close)
     def close(self) -> bool:
-        """Flush, close the client, and close the interceptors, once; give True."""
+        """Flush, close the client, and close the interceptors, once; return True."""
         if not self._finish.alive:
             return True
         closed: bool
@@ -575,8 +562,65 @@ class Producer(confluent_kafka.Producer):
 Producer._RUNNING_CALLBACKS = frozenset({Producer._run_callbacks.__code__})  # noqa: SLF001 - our own
 
 
+# Without a chain
+
+
+def _has_plain_names(headers: Any) -> bool:
+    """Return whether headers are of a kind that confluent-kafka takes, without ids for names.
+
+    It would send the dotted form of an id as a name. It is left to it to refuse malformed headers.
+    """
+    # Plain loops, for every record: all() and a generator take three times as long.
+    try:
+        if headers.__class__ is list:
+            for name, _ in headers:  # noqa: SIM110 - as above
+                if name.__class__ is not str:
+                    return False
+            return True
+        if headers.__class__ is dict:
+            for name in headers:  # noqa: SIM110 - as above
+                if name.__class__ is not str:
+                    return False
+            return True
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
+def _plain_headers(headers: Any) -> Any:
+    """Return headers as confluent-kafka takes them; what are no headers is returned as it is."""
+    try:
+        return list(Headers(headers))
+    except HeaderError:
+        return headers
+
+
+def _of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
+    """Return what confluent-kafka refused in a form that it takes; None if a chain would refuse it, too."""
+    try:
+        return to_wire(normalised(Record(topic, value, key, headers)))
+    except HeaderwareError:
+        return None
+
+
+def _needs_more_than_c(topic: Any, messages: Any) -> bool:
+    """Return whether a batch has what confluent-kafka's own ``produce_batch`` drops or refuses.
+
+    It is left to confluent-kafka to refuse what is no topic or no batch.
+    """
+    if not (isinstance(topic, str) and isinstance(messages, list)):
+        return False
+    return any(
+        isinstance(message, dict) and (message.get("headers") is not None or "timestamp" in message)
+        for message in messages
+    )
+
+
+# With a chain
+
+
 def _callback_of(conf: dict[str, Any]) -> DeliveryCallback | None:
-    """Take the default callback out of the configuration; confluent-kafka refuses what cannot be called."""
+    """Take the default callback out of the configuration; confluent-kafka refuses what is not callable."""
     found: DeliveryCallback | None = None
     for name in ("dr_cb", "on_delivery"):
         if callable(conf.get(name)):
@@ -593,12 +637,7 @@ def _size(record: Record) -> int:
 
 
 def _to_record(topic: str, item: Sendable) -> tuple[Record, Callable[..., Any] | None]:
-    """Return the record that an item stands for, and its own callback.
-
-    Raises:
-        TypeError: it is neither a Record nor a mapping, or has an unknown key.
-        HeaderError: its headers are none.
-    """
+    """Return the record that an item stands for, and its own callback."""
     if isinstance(item, Record):
         return (item if item.topic == topic else item.replace(topic=topic)), None
     if not isinstance(item, Mapping):
@@ -621,11 +660,7 @@ def _to_record(topic: str, item: Sendable) -> tuple[Record, Callable[..., Any] |
 
 
 def _first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """Return the first callback that there is; one may be callable and empty, and so false.
-
-    Raises:
-        TypeError: it cannot be called.
-    """
+    """Return the first callback that is not None; one may be callable and empty, and so false."""
     for callback in given:
         if callback is not None:
             if not callable(callback):
@@ -635,11 +670,7 @@ def _first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | N
 
 
 def _checked_items(messages: Any, partition: int) -> list[dict[str, Any]]:
-    """Check a batch of dicts as confluent-kafka does, and give each its partition.
-
-    Raises:
-        TypeError: no list, or an item that is no dict or has parts of a wrong type; nothing is sent then.
-    """
+    """Check a batch of dicts, before any is sent, as confluent-kafka does, and add its partition to each."""
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
     for index, message in enumerate(messages):

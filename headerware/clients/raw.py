@@ -15,11 +15,6 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError
 
-from headerware.core.edge import normalised, to_wire
-from headerware.core.errors import HeaderError, HeaderwareError
-from headerware.core.headers import Headers
-from headerware.core.record import Record
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # librdkafka's local error codes; confluent-kafka writes them with an underscore, though they are public.
@@ -53,57 +48,6 @@ def unless_chained(c_method: Callable[..., Any]) -> Callable[[_Method], _Method]
         return answer  # type: ignore[return-value]  # it takes what the method takes
 
     return decorated
-
-
-def has_plain_names(headers: Any) -> bool:
-    """Return whether headers are of a kind that confluent-kafka takes, without ids for names.
-
-    It would send the dotted form of an id as a name. What is malformed is left to it to refuse.
-    """
-    # Plain loops, for every record: all() and a generator take three times as long.
-    try:
-        if headers.__class__ is list:
-            for name, _ in headers:  # noqa: SIM110 - as above
-                if name.__class__ is not str:
-                    return False
-            return True
-        if headers.__class__ is dict:
-            for name in headers:  # noqa: SIM110 - as above
-                if name.__class__ is not str:
-                    return False
-            return True
-    except (TypeError, ValueError):
-        return True
-    return False
-
-
-def plain_headers(headers: Any) -> Any:
-    """Return headers as confluent-kafka takes them; themselves where they are none."""
-    try:
-        return list(Headers(headers))
-    except HeaderError:
-        return headers
-
-
-def of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
-    """Return what confluent-kafka refused as it takes it, where a chain would have taken it; else None."""
-    try:
-        return to_wire(normalised(Record(topic, value, key, headers)))
-    except HeaderwareError:
-        return None
-
-
-def needs_more_than_c(topic: Any, messages: Any) -> bool:
-    """Return whether a batch has what confluent-kafka's own ``produce_batch`` drops or refuses.
-
-    What is no topic or no batch is left to it to refuse.
-    """
-    if not (isinstance(topic, str) and isinstance(messages, list)):
-        return False
-    return any(
-        isinstance(message, dict) and (message.get("headers") is not None or "timestamp" in message)
-        for message in messages
-    )
 
 
 def is_under_way(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> bool:

@@ -25,7 +25,7 @@ import confluent_kafka.error as theirs
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients.inbox import Entry
-from headerware.clients.offsets import TopicPartitionKey, topic_partition_of, unwrapped
+from headerware.clients.offsets import decode_metadata, topic_partition_of
 from headerware.clients.raw import (
     BAD_MSG,
     KEY_DESERIALIZATION,
@@ -35,6 +35,7 @@ from headerware.clients.raw import (
     VALUE_SERIALIZATION,
 )
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
+from headerware.core.services import TopicPartitionKey
 
 _C: Final[Any] = confluent_kafka.Consumer
 _BETWEEN_COMMITS_S: Final = 0.1
@@ -201,7 +202,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 def _reach(partition: TopicPartition) -> tuple[int, int]:
     """Return how far a commit goes: its offset, then what was delivered beyond it."""
-    return partition.offset, unwrapped(partition.metadata)[0] or 0
+    return partition.offset, decode_metadata(partition.metadata)[0] or 0
 
 
 # Records that are not passed over, for their dead letters could not be stored

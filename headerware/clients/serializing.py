@@ -1,4 +1,4 @@
-"""Clients that take and give objects: confluent-kafka's serializing ones, with a chain.
+"""The serializing producer and the deserializing consumer: confluent-kafka's, with a chain.
 
 Serdes are configured as confluent-kafka's are, by object, or by name: ``value.serializer`` is a serializer
 or a serde's word, and ``value.serializer.<option>`` an option of that serde. They become the chain's
@@ -52,7 +52,7 @@ class SerializingProducer(Producer, confluent_kafka.SerializingProducer, Generic
             serde's word (its options under ``value.serializer.<option>``), a
             :class:`~headerware.serdes.Serde`, an object with ``serialize``, or a serializer of
             confluent-kafka's; or ``key.serializer.builder`` and ``value.serializer.builder``.
-        chain: the chain, where code makes it.
+        chain: the chain, if code makes it.
 
     Raises:
         ConfigError: the chain's or a serde's configuration is wrong.
@@ -114,7 +114,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
     Args:
         conf: as :class:`~headerware.Consumer` takes, with ``key.deserializer`` and
             ``value.deserializer``, given as :class:`SerializingProducer` takes its serializers.
-        chain: the chain, where code makes it.
+        chain: the chain, if code makes it.
 
     Raises:
         ConfigError: the chain's or a serde's configuration is wrong.
@@ -142,16 +142,17 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
             SerdeError: a key or value could not be deserialized; it is not delivered again.
             HeaderwareError: the chain refused a record; it is not delivered again.
             ConsumeError: an error event, or the end of a partition, as confluent-kafka's raises it;
-                ``consume`` gives these as messages. Where the chain comes from configuration, this is
-                raised for what other interceptors refused, too, with their error as ``exception``.
+                ``consume`` returns these as messages. If the chain comes from configuration, this is also
+                raised for records that other interceptors refused, with their error as ``exception``.
         """
         return Consumer.poll(self, timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Give up to ``num_messages`` messages with their keys and values as objects.
+        """Return up to ``num_messages`` messages with their keys and values as objects.
 
-        Gives those before a refused record, and answers for that at the next call: it raises where the chain
-        was passed in code, else there is a message whose ``error()`` is set. Events are among the messages.
+        Returns those before a refused record. The next call answers for the refused record: it raises if the
+        chain was passed in code, or else returns a message whose ``error()`` is set. Events are among the
+        messages.
 
         Raises:
             SerdeError: a key or value could not be deserialized; it is not delivered again.
@@ -166,7 +167,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
 
 
 class _Serdes:
-    """What a client's configuration says of its serdes, taken out of it.
+    """The serdes of a client's configuration, taken out of it.
 
     Args:
         suffix: ``serializer`` or ``deserializer``.
@@ -190,14 +191,14 @@ class _Serdes:
             )
 
     def _from_builder(self, builder: Any, part: str) -> Any:
-        """Have confluent-kafka's builder make its serde, and leave out what it took for itself."""
+        """Return the serde that a builder of confluent-kafka's makes; take its settings out of the rest."""
         serde, remaining = builder.build(dict(self.rest), part == "key")
         self._built.append(serde)
         self.rest = {key: value for key, value in self.rest.items() if key in remaining}
         return serde
 
     def added_to(self, chain: Chain) -> Chain:
-        """Return the chain with the serialize step in its place, unless the chain alone has one."""
+        """Return the chain with a serialize step, unless the chain has one and no serde was configured."""
         has_own = any(place_of(step) is Place.SERIALIZE for step in chain)
         if has_own and all(serde is None for serde in self._serdes.values()):
             return chain
@@ -232,7 +233,7 @@ class _Serdes:
 
 
 _CLUSTER_ID_TIMEOUT_S: Final = 60.0
-"""What confluent-kafka's own serializing clients wait for it."""
+"""As confluent-kafka's own serializing clients wait for it."""
 
 
 def _belongs(key: object, prefixes: Any) -> bool:
@@ -240,7 +241,7 @@ def _belongs(key: object, prefixes: Any) -> bool:
 
 
 def _named(prefix: str, own: dict[str, Any]) -> Any:
-    """Make the serde that a client's keys name; None where they name none."""
+    """Return the serde that a client's settings name; None if they name none."""
     if not own:
         return None
     plain = {"serde" + key.removeprefix(prefix): value for key, value in own.items()}

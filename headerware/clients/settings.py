@@ -1,4 +1,4 @@
-"""What a client's configuration says, read as confluent-kafka reads it."""
+"""A client's configuration, read as confluent-kafka reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
 
 
 def merged(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Merge a constructor's dict and keywords; None where they are not what confluent-kafka takes."""
+    """Return a constructor's dict and keywords merged, or None if confluent-kafka would refuse them."""
     if not args:
         return dict(keywords) if keywords else None
     if len(args) > 1 or not isinstance(args[0], dict):
@@ -34,7 +34,7 @@ def merged(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]
 
 
 def flattened(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay ``default.topic.config`` over the rest, as confluent-kafka does."""
+    """Return the configuration with ``default.topic.config`` merged into it, as confluent-kafka does."""
     flat = dict(conf)
     nested = flat.pop("default.topic.config", None)
     flat.update(nested or {})
@@ -42,7 +42,7 @@ def flattened(conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def connection_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what any other client needs to reach the same cluster as this one."""
+    """Return the settings that another client needs to reach the same cluster."""
     return {
         key: value
         for key, value in conf.items()
@@ -51,13 +51,13 @@ def connection_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def boolean(conf: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Read a boolean property, which may be text."""
+    """Return a boolean property, which may be text."""
     value = conf.get(name)
     return default if value is None else str(value).lower() in _TRUE
 
 
 def number(conf: Mapping[str, Any], name: str, default: int) -> int:
-    """Read a whole number, which may be text; what is no number is librdkafka's to refuse."""
+    """Return a whole number, which may be text; librdkafka refuses what is no number."""
     value = conf.get(name)
     try:
         return default if value is None else int(value)

@@ -1,22 +1,21 @@
-"""What a converter, transform or predicate can be configured with: keys, types, defaults and checks.
+"""The configuration of a converter, transform or predicate: keys, types, defaults and checks.
 
 Values come as text, as in a connector's configuration, or as Python has them. The ``strict`` mode refuses
-keys that it does not know, and nulls; ``kafka_4_3`` ignores the ones and passes the others, as Kafka does.
+unknown keys and nulls; ``kafka_4_3`` ignores unknown keys and passes nulls on, as Kafka does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, Self
 
 import msgspec
 
 from headerware.connect.errors import ConnectConfigError, NullValueError
 from headerware.connect.modes import STRICT, Mode, require_mode
-from headerware.connect.name_hints import DRAFT_KEYS
-from headerware.connect.quotes import refuse_quotes
+from headerware.core.suggestions import did_you_mean
 
 KeyType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
 Importance = Literal["HIGH", "MEDIUM", "LOW"]
@@ -38,7 +37,7 @@ class Check(msgspec.Struct, frozen=True):
 
     Args:
         text: what is valid, in the words of Kafka's ``ConfigDef``.
-        refuse: gives the reason why a value is not valid, or None where it is.
+        refuse: returns the reason why a value is not valid, or None if it is.
     """
 
     text: str
@@ -50,12 +49,12 @@ class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         name: its name, without the prefix of an alias.
-        type: what its values are.
-        default: its value where it is not given; :data:`REQUIRED` where it must be.
+        type: the type of its values, by Kafka's name.
+        default: its value if it is not given; :data:`REQUIRED` if it must be.
         importance: how much it matters, as Kafka's documentation ranks it.
         doc: what it does.
-        check: what its values must be, beyond their type; they are refused for both modes alike.
-        strict_only: Kafka does not know this key: it is there in the strict mode alone.
+        check: what its values must be, beyond their type; both modes refuse others.
+        strict_only: whether Kafka does not have this key, so that only the strict mode knows it.
     """
 
     name: str
@@ -108,11 +107,64 @@ class ConfigDef:
         return options
 
 
+class StrictConfig(ConfigDef):
+    """The keys of a class that Kafka does not have: they are read strictly in both modes.
+
+    Args:
+        keys: the keys.
+    """
+
+    def keys(self, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
+        """Return the keys, in order; they are the same in both modes."""
+        del mode
+        return super().keys(STRICT)
+
+    def parse(self, given: Mapping[str, Any] | None, mode: Mode = STRICT) -> dict[str, Any]:
+        """Return every key's value, of its type.
+
+        Args:
+            given: what is configured, as text or as Python has it.
+            mode: ignored.
+
+        Raises:
+            ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
+        """
+        del mode
+        return super().parse(given, STRICT)
+
+
+def refuse_quotes(names: Iterable[str], path: str) -> None:
+    """Refuse names in quotes, which would be part of the name; nothing has such a name."""
+    for name in names:
+        text = name.strip()
+        if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+            raise ConnectConfigError(
+                "quotes are part of a name here: leave them out, or write a backslash before each that "
+                "belongs to it",
+                path=path,
+            )
+
+
 def _unknown(name: str, known: Mapping[str, ConfigKey]) -> str:
-    draft = DRAFT_KEYS.get(name)
-    near = [draft] if draft in known else get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    draft = _DRAFT_KEYS.get(name)
+    hint = f"did you mean {draft!r}? " if draft in known else did_you_mean(name, known)
     return f"there is no such key; {hint}there are: {', '.join(known) or 'none'}"
+
+
+_DRAFT_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "blacklist": "exclude",
+        "name": "schema.name",
+        "offset": "offset.field",
+        "partition": "partition.field",
+        "rename": "renames",
+        "timestamp": "timestamp.field",
+        "topic": "topic.field",
+        "version": "schema.version",
+        "whitelist": "include",
+    }
+)
+"""The keys of transforms in the draft of KIP-66, and what they are called now."""
 
 
 def _parsed(key: ConfigKey, given: Mapping[str, Any], mode: Mode) -> Any:
@@ -188,7 +240,7 @@ def _list(value: Any, mode: Mode) -> list[str]:
 
 
 def _escaped_list(text: str) -> list[str]:
-    """Part at commas that no backslash escapes; the items keep their escapes, see transforms/lists.py."""
+    """Split at commas that no backslash escapes; the items keep their escapes, see fields/lists.py."""
     items = [""]
     for piece in _ESCAPE_OR_COMMA.findall(text):
         if piece == ",":
@@ -199,7 +251,7 @@ def _escaped_list(text: str) -> list[str]:
 
 
 _BLANKS: Final = "".join(map(chr, range(33)))
-"""What Java's ``trim`` takes away."""
+"""The characters that Java's ``trim`` removes."""
 _BOOLEANS: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
@@ -258,14 +310,14 @@ NOT_NULL: Final = Check("non-null string", _refuse_null)
 NOT_EMPTY_TEXT: Final = Check("non-empty string", _refuse_empty_text)
 NOT_EMPTY_LIST: Final = Check("non-empty list", _refuse_empty_list)
 DISTINCT: Final = Check("", _refuse_values)
-"""A list, possibly empty, of which repeated values count once."""
+"""A list, possibly empty; repeated values count once."""
 DISTINCT_SOME: Final = Check("", _refuse_no_values)
-"""A list that is not empty, of which repeated values count once."""
+"""A list that is not empty; repeated values count once."""
 _LISTS: Final = (DISTINCT, DISTINCT_SOME)
 
 
 class Configured:
-    """What is configured once, when it is made: converters, transforms and predicates.
+    """The base of what is configured when it is created: converters, transforms and predicates.
 
     Args:
         config: the keys that :meth:`config` describes, as text or as Python has them.
@@ -276,7 +328,7 @@ class Configured:
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef()
-    """The keys; a class of its own says its own."""
+    """The keys; a subclass describes its own."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         self.mode: Mode = mode
@@ -285,11 +337,11 @@ class Configured:
 
     @classmethod
     def config(cls, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
-        """Describe the keys that there are in a mode (Connect's ``config()``)."""
+        """Return the keys of a mode (Connect's ``config()``)."""
         return cls.CONFIG.keys(mode)
 
     def close(self) -> None:
-        """Give back what was opened; nothing, unless a class says more."""
+        """Release what was opened; by default, there is nothing to release."""
 
     def __enter__(self) -> Self:
         return self

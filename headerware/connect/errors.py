@@ -1,4 +1,4 @@
-"""What Connect's classes raise; each error names the Java exception that it stands for.
+"""The errors of Connect's classes; each names the Java exception that it stands for.
 
     ConnectError                      org.apache.kafka.connect.errors.ConnectException
     ├── ConnectDataError              org.apache.kafka.connect.errors.DataException
@@ -6,7 +6,7 @@
     │   └── SchemaProjectorError      org.apache.kafka.connect.errors.SchemaProjectorException
     ├── ConnectConfigError            org.apache.kafka.common.config.ConfigException (a ConfigError, too)
     │   ├── EmptyPairError            java.lang.ArrayIndexOutOfBoundsException
-    │   └── ConnectPluginError        a class that cannot be had (a PluginError, too)
+    │   └── ConnectPluginError        a class that cannot be loaded (a PluginError, too)
     │       ├── UnknownClassError     java.lang.ClassNotFoundException
     │       └── NoPartError           java.lang.InstantiationException
     ├── ConversionError               org.apache.kafka.common.errors.SerializationException
@@ -19,9 +19,9 @@
     ├── StateError                    java.lang.IllegalStateException
     └── NumberRangeError              java.lang.ArithmeticException
 
-The Java names of ``java.lang`` come up in the ``kafka_4_3`` mode only, where Kafka itself stumbles; but for
-those of configuration, the ``strict`` mode says the same with a :class:`ConnectDataError`. A message never
-quotes a record's value.
+The errors of ``java.lang`` are raised in the ``kafka_4_3`` mode only, where Kafka itself fails by accident.
+Apart from those of configuration, the ``strict`` mode raises a :class:`ConnectDataError` instead. A message
+never quotes a record's value.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from headerware.core.errors import ConfigError, HeaderwareError, PluginError
 
 
 class ConnectError(HeaderwareError):
-    """The root of what Connect's data, converters and transforms raise."""
+    """The base class of the errors of Connect's data, converters and transforms."""
 
     java: ClassVar[str] = "org.apache.kafka.connect.errors.ConnectException"
-    """The Java class that Kafka Connect raises here."""
+    """The exception that Kafka Connect raises in this case."""
 
 
 class ConnectDataError(ConnectError, ValueError):
@@ -69,17 +69,17 @@ class EmptyPairError(ConnectConfigError):
 
 
 class ConnectPluginError(PluginError, ConnectConfigError):
-    """A class that configuration names, but that cannot be had, or is of another kind."""
+    """A class that configuration names, but that cannot be loaded, or is of another kind."""
 
 
 class UnknownClassError(ConnectPluginError):
-    """A name that nothing has."""
+    """A class name that is not known."""
 
     java: ClassVar[str] = "java.lang.ClassNotFoundException"
 
 
 class NoPartError(ConnectPluginError):
-    """A transform that has a class for keys and one for values, named without saying which."""
+    """A transform with a class for keys and one for values, whose name says neither."""
 
     java: ClassVar[str] = "java.lang.InstantiationException"
 
@@ -91,19 +91,19 @@ class ConversionError(ConnectError, ValueError):
 
 
 class NullValueError(ConnectError, TypeError):
-    """A null where Kafka expects a value without looking."""
+    """A null that Kafka uses as a value without a check."""
 
     java: ClassVar[str] = "java.lang.NullPointerException"
 
 
 class ValueClassError(ConnectError, TypeError):
-    """A value of another class than Kafka takes it for."""
+    """A value of another class than the one that Kafka casts it to."""
 
     java: ClassVar[str] = "java.lang.ClassCastException"
 
 
 class FieldPlaceError(ConnectError, IndexError):
-    """A struct without a field where its record's schema has one; it comes up in ``kafka_4_3`` alone."""
+    """A struct without a field that its record's schema has; only in the ``kafka_4_3`` mode."""
 
     java: ClassVar[str] = "java.lang.ArrayIndexOutOfBoundsException"
 
@@ -115,13 +115,13 @@ class ArgumentError(ConnectError, ValueError):
 
 
 class NumberTextError(ArgumentError):
-    """A text that is no number."""
+    """A text that is not a number."""
 
     java: ClassVar[str] = "java.lang.NumberFormatException"
 
 
 class GroupNumberError(ArgumentError):
-    """A replacement that uses a group by a number that the pattern does not have."""
+    """A replacement with the number of a group that the pattern does not have."""
 
     java: ClassVar[str] = "java.lang.IndexOutOfBoundsException"
 

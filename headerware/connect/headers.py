@@ -1,7 +1,7 @@
 """Connect's headers (KIP-145): an ordered multimap of names to values with schemas.
 
 Unlike the core's immutable :class:`~headerware.core.headers.Headers`, which hold bytes, these are changed in
-place, as Connect's are, until they are frozen: that happens when they leave.
+place, like those of Connect, until they leave: then they are frozen.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.core.errors import HeaderError
 
 HeaderTransform = Callable[["ConnectHeader"], "ConnectHeader | None"]
-"""Gives another header in place of one, the same, or None to remove it."""
+"""Returns another header in place of one, the same one, or None to remove it."""
 
 
 class ConnectHeader:
@@ -48,7 +48,7 @@ class ConnectHeader:
 
     Args:
         key: its name.
-        schema: what its value is; None for a schemaless value.
+        schema: the schema of its value; None for a schemaless value.
         value: its value.
 
     Raises:
@@ -66,7 +66,7 @@ class ConnectHeader:
 
     @property
     def schema(self) -> Schema | None:
-        """What the value is; a struct says it itself."""
+        """The schema of the value; a struct has its own."""
         if self._schema is None and isinstance(self._value, Struct):
             return self._value.schema
         return self._schema
@@ -97,68 +97,15 @@ class ConnectHeader:
         return f"ConnectHeader(key={self.key}, schema={self.schema})"
 
 
-class WireHeader(ConnectHeader):
-    """A header as it came, which is decoded when somebody looks: what nobody touches leaves byte for byte.
-
-    Args:
-        key: its name.
-        raw: its bytes on the wire.
-        decode: gives their schema and value.
-    """
-
-    __slots__ = ("_decode", "raw")
-
-    def __init__(
-        self, key: str, raw: bytes | None, decode: Callable[[str, bytes | None], SchemaAndValue]
-    ) -> None:
-        # Not by the base class's constructor, for there are many; schema and value are missing till then.
-        self.key: str = key  # type: ignore[misc]  # final, and set here for the first time
-        self.raw: Final[bytes | None] = raw
-        self._decode: Callable[[str, bytes | None], SchemaAndValue] | None = decode
-
-    @property
-    def schema(self) -> Schema | None:
-        """What the value is."""
-        self._decoded()
-        return super().schema
-
-    @property
-    def value(self) -> Any:
-        """The value."""
-        self._decoded()
-        return self._value
-
-    def rename(self, key: str) -> ConnectHeader:
-        """Return a header of another name with the same bytes."""
-        if key == self.key:
-            return self
-        decode = self._decode
-        if decode is None:
-            renamed = WireHeader(key, self.raw, _none)
-            renamed._schema, renamed._value, renamed._decode = self._schema, self._value, None
-            return renamed
-        return WireHeader(key, self.raw, decode)
-
-    def _decoded(self) -> None:
-        # Another thread may be done in between.
-        decode = self._decode
-        if decode is not None:
-            self._schema, self._value = decode(self.key, self.raw)
-            self._decode = None
-
-
-def _none(_key: str, _raw: bytes | None) -> SchemaAndValue:
-    return SchemaAndValue(None, None)
-
-
 class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by them
-    """Hold a record's headers, in order; a name may stand there more than once.
+    """Hold a record's headers, in order; a name may occur more than once.
 
     Args:
-        headers: the first ones, or none.
+        headers: the first headers.
 
-    Each change gives the headers themselves. After :meth:`freeze` it raises
-    :class:`~headerware.core.errors.HeaderError`. Not safe for changes by several threads at once.
+    Methods that change headers return the headers themselves, and raise
+    :class:`~headerware.core.errors.HeaderError` after :meth:`freeze`. Not safe for changes by several threads
+    at once.
     """
 
     __slots__ = ("_frozen", "_headers")
@@ -173,11 +120,11 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         Args:
             key: the name.
             value: the value; or a :class:`~headerware.connect.data.SchemaAndValue`, which has its schema.
-            schema: what it is; None for a schemaless value.
+            schema: the schema of the value; None for a schemaless value.
 
         Raises:
-            ConnectDataError: the value is of another type than the schema's, or has a schema of its own
-                beside the one that is given.
+            ConnectDataError: the value is of another type than the schema's, or a SchemaAndValue is given
+                with another schema.
         """
         if isinstance(value, SchemaAndValue):
             if schema is not None:
@@ -191,7 +138,7 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         """Add a header as it is.
 
         Raises:
-            NullValueError: there is none.
+            NullValueError: the header is None.
         """
         if header is None:
             raise NullValueError("expected a header, found None")
@@ -199,11 +146,11 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         return self
 
     def add_string(self, key: str, value: str | None) -> Self:
-        """Add text, or an optional text that is null."""
+        """Add text, or null with the schema of optional text."""
         return self._add(key, OPTIONAL_STRING_SCHEMA if value is None else STRING_SCHEMA, value)
 
     def add_bytes(self, key: str, value: bytes | None) -> Self:
-        """Add bytes, or optional bytes that are null."""
+        """Add bytes, or null with the schema of optional bytes."""
         return self._add(key, OPTIONAL_BYTES_SCHEMA if value is None else BYTES_SCHEMA, value)
 
     def add_boolean(self, key: str, value: bool) -> Self:  # noqa: FBT001 - the value is what it is about
@@ -238,7 +185,7 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         """Add a list, or a null without a schema.
 
         Raises:
-            ConnectDataError: the schema is no array's.
+            ConnectDataError: the schema is not of an array.
         """
         return self._add_nested(key, value, schema, Type.ARRAY)
 
@@ -246,7 +193,7 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         """Add a dict, or a null without a schema.
 
         Raises:
-            ConnectDataError: the schema is no map's.
+            ConnectDataError: the schema is not of a map.
         """
         return self._add_nested(key, value, schema, Type.MAP)
 
@@ -299,7 +246,7 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         return self
 
     def retain_latest(self, key: str | None = None) -> Self:
-        """Keep the last header of each name, where it stands; of one name only where one is given."""
+        """Keep only the last header of each name, or of the given name, in its position."""
         seen: set[str] = set()
         kept: list[ConnectHeader] = []
         headers = self._changeable()
@@ -311,9 +258,9 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         return self
 
     def apply(self, transform: HeaderTransform, key: str | None = None) -> Self:
-        """Put every header, or those of one name, through a function; what it gives None for is removed.
+        """Replace every header, or those of one name, by what a function returns; None removes the header.
 
-        Where the function raises, the headers before it have been changed already, as in Connect.
+        If the function raises, the headers before have already been changed, as in Connect.
         """
         headers = self._changeable()
         at = 0
@@ -337,7 +284,7 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         return ConnectHeaders(self._headers)
 
     def freeze(self) -> Self:
-        """Refuse every later change: these headers have left."""
+        """Refuse every later change, because these headers have left."""
         self._frozen = True
         return self
 
@@ -385,7 +332,7 @@ def _check_key(key: str) -> None:
 
 
 def _check_type(schema: Schema, value: Any) -> None:
-    """Refuse a value of another type than its schema's; what is nested is not looked at, as in Connect."""
+    """Refuse a value of another type than its schema's; nested values are not checked, as in Connect."""
     if value is None:
         if not schema.optional:
             raise ConnectDataError(f"a null header needs an optional schema; this one is {schema}")

@@ -1,4 +1,4 @@
-"""The two manners in which everything of Connect behaves.
+"""The two modes of everything in Connect.
 
 ``strict`` refuses what is ambiguous instead of guessing; it is the default. ``kafka_4_3`` does what Apache
 Kafka 4.3 does, oddities and exceptions included. docs/connect-differences.md lists every difference.
@@ -16,7 +16,7 @@ KAFKA_4_3: Final = "kafka_4_3"
 
 
 def require_mode(mode: Mode) -> None:
-    """Refuse a mode that there is not: a slip must not stand for the more lenient one.
+    """Refuse an unknown mode, so that a typing error does not select the more lenient one.
 
     Raises:
         ConnectConfigError: it is neither of the two.

@@ -3,7 +3,7 @@ r"""A connector's configuration as text: a ``.properties`` file, or JSON as Conn
 The file, as Java reads it:
 
     # or ! begins a comment                  key=value   key:value   key value
-    a line may go on behind a backslash      \t \n \r \f \uXXXX, and a backslash before \ : = # ! and blanks
+    a backslash at its end continues a line  \t \n \r \f \uXXXX, and a backslash before \ : = # ! and blanks
 
 The JSON is ``{"name": ..., "config": {...}}``, or the inner object alone.
 """
@@ -25,13 +25,13 @@ _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u(?P<code>[0-9a-fA-F]{4})?|.|\Z)", re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPABLE: Final = frozenset("tnrfu\\:=#!" + _BLANKS)
-"""What a backslash has a meaning before; Java drops the backslash before anything else."""
+"""The characters that a backslash may escape; Java drops a backslash before any other."""
 _YAML: Final = re.compile(r"(apiVersion|kind):(\s|\Z)|---(\s|\Z)")
 _YAML_ABOVE: Final = re.compile(r"( *)(?:- )?[^\s=:\\]+:[ \t]*")
 _YAML_BELOW: Final = re.compile(r"( *)(?:- |[^\s=:\\]+:(?: |\Z))")
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _DESCRIBING: Final = frozenset({"name", "config", "initial_state", "tasks", "type"})
-"""What stands around a connector's configuration in what Connect's REST interface takes and gives."""
+"""The keys around a connector's configuration in the JSON of Connect's REST interface."""
 
 
 def parse_properties(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
@@ -39,11 +39,11 @@ def parse_properties(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
 
     Args:
         text: its contents.
-        mode: ``strict`` refuses a key that stands there twice, of which ``kafka_4_3`` takes the last, a value
-            without a key, a backslash that would be lost, as in ``\.``, and text that is YAML.
+        mode: ``strict`` refuses a repeated key (``kafka_4_3`` takes the last), a value without a key, a
+            backslash that would be lost, as in ``\.``, and text that is YAML.
 
     Raises:
-        ConnectConfigError: a ``\u`` without four hexadecimal digits, and what the mode refuses.
+        ConnectConfigError: a ``\u`` lacks its four hexadecimal digits, or the mode refuses the text.
     """
     if mode == STRICT:
         _refuse_yaml(text)
@@ -61,14 +61,14 @@ def parse_properties(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
 
 
 def parse_connector(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
-    """Read a connector's configuration, be it JSON or a ``.properties`` file.
+    """Read a connector's configuration: JSON or a ``.properties`` file.
 
     Args:
-        text: what stands in the file.
+        text: the contents of the file.
         mode: see :func:`parse_properties`.
 
     Raises:
-        ConnectConfigError: it is neither, a value is no text, number or boolean, or a key stands there twice.
+        ConnectConfigError: it is neither, a value is not text, a number or a boolean, or a key is repeated.
     """
     text = text.removeprefix("\ufeff")
     if not text.lstrip().startswith("{"):
@@ -93,12 +93,12 @@ def _named(outer: dict[str, Any], inner: dict[str, str]) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Return each line with those that it goes on in, and the number of its first."""
+    """Return each line with its continuation lines, and the number of the first."""
     begun, start = "", 0
     lines = [line.lstrip(_BLANKS) for line in _LINE_END.split(text)]
     for number, line in enumerate(lines, 1):
         if not begun:
-            # A backslash alone begins nothing yet: what follows may be a comment.
+            # After a backslash alone, the next line may still be a comment.
             start = number
             if not line or line[0] in "#!":
                 continue
@@ -110,7 +110,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _refuse_yaml(text: str) -> None:
-    """Refuse what would be read as properties, yet would lose what it is nested in."""
+    """Refuse YAML, which could be read as properties, but without its nesting."""
     lines = [
         line for line in _LINE_END.split(text) if line.strip(_BLANKS) and line.lstrip(_BLANKS)[0] not in "#!"
     ]
@@ -122,7 +122,7 @@ def _refuse_yaml(text: str) -> None:
 
 
 def _nested(before: str, line: str, after: str) -> bool:
-    """Whether a line is a name alone, and what comes after it stands further in, or is a list's item."""
+    """Return whether a line is a name alone, and the next one is indented further, or is a list's item."""
     above, below = _YAML_ABOVE.fullmatch(line), _YAML_BELOW.match(after)
     if above is None or below is None or before.endswith("\\"):
         return False
@@ -149,7 +149,7 @@ def _unescaped(text: str, line: int, mode: Mode, key: str = "") -> str:
 
 
 def _character(pair: re.Match[str]) -> str:
-    """Return the one character that Java writes as two."""
+    """Return the character of a surrogate pair."""
     return pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
@@ -163,7 +163,7 @@ def _json_object(text: str, mode: Mode) -> dict[str, Any]:
         return found
 
     try:
-        # Numbers keep the text that they are written with: 1.10 is a version, not 1.1.
+        # Numbers keep their text: 1.10 is a version, not 1.1.
         found: dict[str, Any] = json.loads(
             text, parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=members
         )

@@ -1,4 +1,4 @@
-"""Records as connectors, transforms and predicates see them: keys and values with schemas, typed headers."""
+"""Connect's records: keys and values with schemas, and typed headers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
 
     Args:
         topic: the topic's name.
-        kafka_partition: the partition, or None where the partitioner is to choose.
-        key_schema: what the key is; None for a schemaless one.
+        kafka_partition: the partition, or None if the partitioner is to choose one.
+        key_schema: the schema of the key; None for a schemaless key.
         key: the key.
-        value_schema: what the value is; None for a schemaless one.
+        value_schema: the schema of the value; None for a schemaless value.
         value: the value; None is a tombstone.
         timestamp: milliseconds since the epoch, or None.
-        headers: its :class:`ConnectHeaders`, or headers to fill some with.
+        headers: its :class:`ConnectHeaders`, or an iterable of headers.
     """
 
     __slots__ = (
@@ -87,12 +87,12 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         Args:
             topic: the topic's name.
             kafka_partition: the partition.
-            key_schema: what the key is.
+            key_schema: the schema of the key.
             key: the key.
-            value_schema: what the value is.
+            value_schema: the schema of the value.
             value: the value.
             timestamp: milliseconds since the epoch.
-            headers: the headers; a duplicate of this record's where None.
+            headers: the headers; by default a duplicate of this record's headers.
         """
         given = headers if headers is None or isinstance(headers, ConnectHeaders) else ConnectHeaders(headers)
         made = self._copy(given)
@@ -102,7 +102,7 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         return made
 
     def with_part(self, part: Part, schema: Schema | None, value: Any) -> Self:
-        """Return a record with another key or value and a duplicate of the headers; the fast form."""
+        """Return a record with another key or value and a duplicate of the headers; fast."""
         made = self._copy()
         if part == "value":
             made.value_schema, made.value = schema, value
@@ -129,7 +129,7 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         return made
 
     def _facts(self) -> tuple[Any, ...]:
-        """What beside its headers, key and value makes a record equal to another."""
+        """Return what two equal records share, apart from headers, key and value."""
         return (self.topic, self.kafka_partition, self.timestamp, self.key_schema, self.value_schema)
 
     def __eq__(self, other: object) -> bool:
@@ -143,7 +143,7 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         )
 
     def __repr__(self) -> str:
-        """Show the place and the schemas; keys and values may be secret."""
+        """Show the partition and the schemas; keys and values may be secret."""
         return (
             f"{type(self).__name__}(topic={self.topic!r}, partition={self.kafka_partition}, "
             f"key={self.key_schema}, value={self.value_schema}, headers={self._headers})"
@@ -154,8 +154,8 @@ class SourceRecord(ConnectRecord):
     """A record on its way to a topic.
 
     Args:
-        source_partition: where in the source it was read, such as a file.
-        source_offset: how far that has been read.
+        source_partition: the part of the source that it was read from, such as a file.
+        source_offset: the position there.
         topic: see :class:`ConnectRecord` for this and what follows.
     """
 
@@ -193,10 +193,10 @@ class SinkRecord(ConnectRecord):
     Args:
         topic: see :class:`ConnectRecord` for this and what follows.
         kafka_offset: the offset in the partition.
-        timestamp_type: who set the timestamp.
-        original_topic: the topic it was read from, before any transform; ``topic`` where it is None.
-        original_kafka_partition: likewise the partition.
-        original_kafka_offset: likewise the offset.
+        timestamp_type: the kind of the timestamp.
+        original_topic: the topic that it was read from, before any transform; by default ``topic``.
+        original_kafka_partition: the partition that it was read from.
+        original_kafka_offset: the offset that it was read from.
     """
 
     __slots__ = (

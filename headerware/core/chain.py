@@ -53,7 +53,7 @@ class Chain:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Chain:
-        """Make a chain from a flat configuration, as it stands in a client's own.
+        """Make a chain from a flat configuration, as it is part of a client's.
 
         Args:
             config: ``interceptors`` (aliases, comma-separated) and ``interceptors.<alias>.<option>``;
@@ -197,7 +197,7 @@ def _require_instance(interceptor: object) -> None:
 
 
 def _check_options(interceptor: object) -> None:
-    """Hold options that came by code to their types, as configuration does with its own."""
+    """Check the types of options that were given in code, as those in configuration are."""
     if isinstance(interceptor, Interceptor):
         try:
             msgspec.convert(msgspec.structs.asdict(interceptor), type(interceptor), strict=True)
@@ -207,7 +207,7 @@ def _check_options(interceptor: object) -> None:
 
 
 def _unique_names(interceptors: tuple[object, ...]) -> tuple[str, ...]:
-    """Return each its name; the second of one type without a name of its own is numbered."""
+    """Return the names; interceptors of one type that have no name of their own are numbered."""
     given = [name for item in interceptors if (name := getattr(item, "name", None))]
     doubled = next((name for name in given if given.count(name) > 1), None)
     if doubled is not None:

@@ -1,4 +1,4 @@
-"""Which chain a client gets: the one in code, in its configuration, in the environment, or none."""
+"""Find the chain of a client: in code, in its configuration, or in the environment."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ON: Final = frozenset({"1", "true", "yes", "on"})
 
 
 def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple[Chain, dict[str, Any]]:
-    """Find a client's chain, and the configuration that remains for the client itself.
+    """Return a client's chain, and the configuration that remains for the client itself.
 
     The chain is the one given; else what the configuration says; else what the file named by
-    ``HEADERWARE_CONFIG`` says; else empty. ``HEADERWARE_DISABLED=1`` leaves nothing of it but the steps that
-    serialize, for without these an application's objects are no bytes, and logs what is off; a configuration
-    that is wrong is then no obstacle.
+    ``HEADERWARE_CONFIG`` says; else empty. ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize,
+    because an application's objects cannot be sent without them, and logs what is off; a configuration that
+    is wrong is then only logged.
 
     Args:
         config: the client's configuration, ours and confluent-kafka's keys together.
@@ -62,12 +62,12 @@ def is_disabled() -> bool:
 
 
 def what_is_left(chain: Chain) -> Chain:
-    """Return what is left of a chain where everything is switched off: the steps that serialize."""
+    """Return a chain of the steps that serialize: what is left if everything is switched off."""
     return Chain([step for step in chain if place_of(step) is Place.SERIALIZE])
 
 
 def _configured(ours: Mapping[str, Any], chain: Chain | None) -> Chain:
-    """Return the chain as code, the client's configuration or the environment have it."""
+    """Return the chain from code, from the client's configuration or from the environment."""
     if chain is not None:
         _require_chain(chain)
         if ours:

@@ -1,4 +1,4 @@
-"""Configuration: the flat client form, TOML files, and both together, all into one list of interceptors.
+"""Read interceptors from configuration: the flat form of clients, TOML files, or both.
 
 The flat form is KIP-66's manner: ``interceptors`` lists aliases in the order of sending, and
 ``interceptors.<alias>.<option>`` their options; the alias is the type where ``.type`` is absent. The lines of
@@ -7,7 +7,6 @@ a Kafka connector are taken, too; how they are read is handed in with :func:`use
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import ConfigError
@@ -15,13 +14,14 @@ from headerware.core.files import Read, read_sources, read_text
 from headerware.core.hooks import Interceptor
 from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
+from headerware.core.suggestions import closest
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
 FILE: Final = "headerware.config"
-ALIASES: Final = "interceptors"
+_ALIASES: Final = "interceptors"
 _PREFIX: Final = "interceptors."
 
 
@@ -63,11 +63,11 @@ def from_flat(config: Mapping[str, Any], read: Read = read_text) -> list[Interce
     for key in config:
         if not is_ours(key):
             raise ConfigError(
-                f"unknown key; a chain's configuration has '{ALIASES}', '{_PREFIX}<alias>.<option>', "
+                f"unknown key; a chain's configuration has '{_ALIASES}', '{_PREFIX}<alias>.<option>', "
                 f"'{FILE}', and a connector's lines of transforms, predicates and converters",
                 path=key,
             )
-    return [interceptor for _, interceptor in built(flat_sources(config, read))]
+    return [interceptor for _, interceptor in built(_flat_sources(config, read))]
 
 
 def from_file(path: str | os.PathLike[str], read: Read = read_text) -> list[Interceptor]:
@@ -87,15 +87,15 @@ def is_ours(key: object) -> bool:
     """Return whether a client's configuration key belongs to a chain."""
     if not isinstance(key, str):
         return False
-    return key in (ALIASES, FILE) or key.startswith(_PREFIX) or _is_connector_line(key)
+    return key in (_ALIASES, FILE) or key.startswith(_PREFIX) or _is_connector_line(key)
 
 
-def flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[list[Declared]]:
-    """Read a flat configuration, after the file that it names."""
+def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[list[Declared]]:
+    """Read the file that a flat configuration names, if any, and then the configuration itself."""
     sources = read_sources(str(config[FILE]), read) if FILE in config else []
     sources.append(_connector_source(config))
     earlier = dict.fromkeys(declared.name for source in sources for declared in source)
-    aliases = _aliases(config.get(ALIASES, ()))
+    aliases = _aliases(config.get(_ALIASES, ()))
     options: dict[str, dict[str, Any]] = {alias: {} for alias in aliases}
     for key, value in config.items():
         if key.startswith(_PREFIX):
@@ -136,8 +136,8 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def merged(sources: list[list[Declared]]) -> list[list[Declared]]:
-    """Lay later declarations of a name over the earlier one, where that stands."""
+def _merged(sources: list[list[Declared]]) -> list[list[Declared]]:
+    """Merge later declarations of a name into the earlier one, which keeps its place."""
     found: dict[str, Declared] = {}
     places: list[list[str]] = []
     for source in sources:
@@ -160,8 +160,8 @@ def merged(sources: list[list[Declared]]) -> list[list[Declared]]:
 
 
 def built(sources: list[list[Declared]]) -> list[tuple[Declared, Interceptor]]:
-    """Build every interceptor, in the order of the chain, beside its declaration."""
-    groups = [[(declared, build(declared)) for declared in source] for source in merged(sources)]
+    """Build all interceptors; return each with its declaration, in the order of the chain."""
+    groups = [[(declared, build(declared)) for declared in source] for source in _merged(sources)]
     groups = [group for group in groups if group]
     if len(groups) <= 1:
         return groups[0] if groups else []
@@ -189,16 +189,16 @@ def _declared(alias: str, given: Mapping[str, Any], sources: list[list[Declared]
 def _aliases(value: Any) -> list[str]:
     found = value.split(",") if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not all(isinstance(alias, str) for alias in found):
-        raise ConfigError(f"expected aliases, comma-separated, found {type(value).__name__}", path=ALIASES)
+        raise ConfigError(f"expected aliases, comma-separated, found {type(value).__name__}", path=_ALIASES)
     aliases = [alias.strip() for alias in found if alias.strip()]
     for alias in aliases:
         if aliases.count(alias) > 1:
-            raise ConfigError(f"{alias!r} stands there twice; aliases are unique", path=ALIASES)
+            raise ConfigError(f"{alias!r} stands there twice; aliases are unique", path=_ALIASES)
     return aliases
 
 
 def _unknown_alias(key: str, alias: str, known: list[str]) -> ConfigError:
-    near = get_close_matches(alias, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = closest(alias, known)
+    hint = f"; did you mean {near!r}?" if near else ""
     listed = ", ".join(known) or "none"
-    return ConfigError(f"'{ALIASES}' does not list the alias {alias!r} (listed: {listed}){hint}", path=key)
+    return ConfigError(f"'{_ALIASES}' does not list the alias {alias!r} (listed: {listed}){hint}", path=key)

@@ -37,17 +37,17 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         client_id: the client's name, or None.
         group_id: the consumer group, or None.
         now_ms: the clock, in milliseconds since the epoch; the only one that interceptors read.
-        cluster_id: gives the cluster's id, or None as long as it is unknown; never blocks.
+        cluster_id: returns the cluster's id, or None as long as it is unknown; never blocks.
         publish: sends a finished record past the chain and returns once it is stored; raises
-            otherwise, a :class:`~headerware.DeadLetterError` with ``unfit`` where it is this record that is
-            refused, such as for its size. None where there is nothing to send with.
-        is_duplicate: says whether a record of this identity has come before from another place; None
-            where the interceptor that asks is to remember by itself.
+            otherwise, a :class:`~headerware.DeadLetterError` with ``unfit`` if this record is refused, for
+            its size for instance. None if there is nothing to send with.
+        is_duplicate: returns whether a record of this identity has come before from another position; None
+            if the interceptor that asks has to remember by itself.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.
-        max_message_bytes: the largest message that the client takes, or None where it is unknown.
+        max_message_bytes: the largest message that the client takes, or None if it is unknown.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
             session for each step.
-        signed: whether the records are signed that a step works on, set by the chain for each step; what a
+        signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
     """
 

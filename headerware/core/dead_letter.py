@@ -1,16 +1,16 @@
 """Dead letters: the untouched original, with the reason in header names that others know.
 
 Connect's are decimal text (KIP-298), Spring's are binary: the partition 4 bytes, offset and timestamp 8,
-big-endian. A letter that fails again gets its reason replaced, so that it does not grow.
+big-endian. If a dead letter fails again, its reason is replaced, so that it does not grow.
 
 A stub stands for an original that the topic does not take. It has no value and none of the original's
-headers; its key is the original's place as text, such as ``orders[3]@42``. Beside the reason it has
+headers; its key is the original's position as text, such as ``orders[3]@42``. Beside the reason it has
 
     headerware.stub.value.bytes, headerware.stub.key.bytes       the sizes, in decimal text
     headerware.stub.value.sha256, headerware.stub.key.sha256     SHA-256, in hexadecimal text
     headerware.stub.headers, headerware.stub.headers.bytes       how many there were, and their size
 
-where those of a null value or key are left out.
+without those of a null value or key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import SerdeError, TransformError, position
 from headerware.core.headers import EMPTY, Headers, Pair
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
     from headerware.core.errors import InterceptorError
 
+_Lengths = tuple[int, int]
+"""The longest message and the longest stack trace of a reason, in characters."""
+
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
 _PREFIXES: Final = (CONNECT, SPRING)
 _STUB: Final = "headerware.stub."
-Lengths = tuple[int, int]
-"""The longest message and the longest stack trace of a reason, in characters."""
-_FULL: Final[Lengths] = (4096, 4096)
-_SHORTER: Final[tuple[Lengths, ...]] = ((4096, 0), (128, 0))
+_FULL: Final[_Lengths] = (4096, 4096)
+_SHORTER: Final[tuple[_Lengths, ...]] = ((4096, 0), (128, 0))
 _TIMESTAMP_TYPES: Final = {0: b"NoTimestampType", 1: b"CreateTime", 2: b"LogAppendTime"}
 
 
@@ -48,7 +49,7 @@ def dead_letter(
     names: str,
     stage: str,
     group_id: str | None,
-    lengths: Lengths = _FULL,
+    lengths: _Lengths = _FULL,
 ) -> Record:
     """Make the record that goes to the dead-letter topic.
 
@@ -76,9 +77,16 @@ def dead_letter(
 
 
 def dead_letters(
-    record: Record, error: InterceptorError, *, stubs: bool, **terms: Any
+    record: Record,
+    error: InterceptorError,
+    *,
+    stubs: bool,
+    topic: str,
+    names: str,
+    stage: str,
+    group_id: str | None,
 ) -> Iterator[tuple[Record, bool]]:
-    """Make the letters to try, the best first, and say of each whether it is only a stub.
+    """Make the dead letters to try, the best first, each with whether it is only a stub.
 
     First comes one with the whole reason, then those with a shorter reason, one without the time, then stubs.
 
@@ -86,31 +94,38 @@ def dead_letters(
         record: the original, as it came.
         error: why it was refused.
         stubs: whether a stub may stand for the record.
-        terms: the rest of what :func:`dead_letter` takes.
+        topic: the rest is what :func:`dead_letter` takes.
+        names: likewise.
+        stage: likewise.
+        group_id: likewise.
     """
+
+    def made_of(original: Record) -> Iterator[Record]:
+        for lengths in (_FULL, *_SHORTER):
+            yield dead_letter(
+                original, error, topic=topic, names=names, stage=stage, group_id=group_id, lengths=lengths
+            )
+
     tried: Record | None = None
-    for lengths in (_FULL, *_SHORTER):
-        letter = dead_letter(record, error, lengths=lengths, **terms)
-        if letter != tried:
-            yield letter, False
-        tried = letter
-    if letter.timestamp_ms is not None:  # it may be the time that the topic refuses
-        yield letter.replace(timestamp_ms=None), False
+    for candidate in made_of(record):
+        if candidate != tried:
+            yield candidate, False
+        tried = candidate
+    if tried is not None and tried.timestamp_ms is not None:  # it may be the time that the topic refuses
+        yield tried.replace(timestamp_ms=None), False
     if not stubs:
         return
-    bare = record.replace(value=None, key=None, headers=EMPTY)
-    for lengths in (_FULL, *_SHORTER):
-        letter = dead_letter(bare, error, lengths=lengths, **terms)
-        stub = letter.replace(
+    for candidate in made_of(record.replace(value=None, key=None, headers=EMPTY)):
+        stub = candidate.replace(
             key=position(record.topic, record.partition, record.offset).encode(),
-            headers=Headers.trusted([*letter.headers, *_described(record)]),
+            headers=Headers.trusted([*candidate.headers, *_stub_headers(record)]),
             timestamp_ms=None,
         )
         yield stub, True
 
 
-def _described(record: Record) -> Iterator[Pair]:
-    """Say of a record what a stub of it says."""
+def _stub_headers(record: Record) -> Iterator[Pair]:
+    """Yield the headers that describe the record in its stub."""
     for name, part in (("value", record.value), ("key", record.key)):
         if part is not None:
             yield f"{_STUB}{name}.bytes", str(len(part)).encode()
@@ -121,7 +136,7 @@ def _described(record: Record) -> Iterator[Pair]:
 
 
 def is_dead_letter_topic(pattern: str, topic: str) -> bool:
-    """Whether a topic is one that dead letters of this pattern go to, so that none goes round twice."""
+    """Return whether dead letters of this pattern go to a topic, so that none goes round twice."""
     before, variable, after = pattern.partition("{topic}")
     if not variable:
         return topic == pattern
@@ -129,7 +144,7 @@ def is_dead_letter_topic(pattern: str, topic: str) -> bool:
     return longer and topic.startswith(before) and topic.endswith(after)
 
 
-def _connect(record: Record, error: InterceptorError, stage: str, lengths: Lengths) -> list[Pair]:
+def _connect(record: Record, error: InterceptorError, stage: str, lengths: _Lengths) -> list[Pair]:
     stage, component, exception = _of_connect(error) or (stage, error.step, _class_name(error))
     reason: dict[str, str | None] = {
         "topic": record.topic,
@@ -145,7 +160,7 @@ def _connect(record: Record, error: InterceptorError, stage: str, lengths: Lengt
 
 
 def _of_connect(error: InterceptorError) -> tuple[str, str | None, str | None] | None:
-    """Give stage, class and exception in Connect's own words, where a part of Connect's refused a record."""
+    """Return stage, class and exception in Connect's own words if a part of Connect refused the record."""
     if isinstance(error, TransformError):
         return "TRANSFORMATION", error.transform or error.step, error.java or _class_name(error)
     if isinstance(error, SerdeError) and error.converter and error.part:
@@ -153,7 +168,7 @@ def _of_connect(error: InterceptorError) -> tuple[str, str | None, str | None] |
     return None
 
 
-def _spring(record: Record, error: InterceptorError, group_id: str | None, lengths: Lengths) -> list[Pair]:
+def _spring(record: Record, error: InterceptorError, group_id: str | None, lengths: _Lengths) -> list[Pair]:
     cause = error.__cause__
     stacktrace = _stacktrace(error, lengths)
     reason: dict[str, bytes | None] = {
@@ -179,14 +194,14 @@ def _class_name(error: BaseException) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
-def _message(error: InterceptorError, lengths: Lengths) -> str:
-    """Return what was wrong, but not at any length: a record's names may stand in it."""
+def _message(error: InterceptorError, lengths: _Lengths) -> str:
+    """Return the error's text, cut to a length, for it may have names from the record in it."""
     text, limit = str(error), lengths[0]
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def _stacktrace(error: InterceptorError, lengths: Lengths) -> str | None:
-    """Return where it happened, without the causes' texts, which may quote a payload."""
+def _stacktrace(error: InterceptorError, lengths: _Lengths) -> str | None:
+    """Return the frames of the error and its cause, without the cause's text, which may quote a payload."""
     limit = lengths[1]
     if not limit:
         return None

@@ -1,4 +1,4 @@
-"""The edge of a session: what applications pass is normalised and checked here, once, for every path."""
+"""The edge of a session: normalise and check records once, as applications pass them and as they leave."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headerware.core.headers import EMPTY, Headers
 if TYPE_CHECKING:
     from headerware.core.record import Record
 
-RESERVED: Final = "hw."
-"""What reserved names begin with, in any case; those that we write are in lower case."""
+_RESERVED: Final = "hw."
+"""The prefix of reserved names, in any case; ours are in lower case."""
 WIRE_TYPES: Final = frozenset({bytes, type(None)})
-"""What a key or value on the wire is."""
+"""The types of keys and values on the wire."""
 
 
 class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ _markers: frozenset[str] = frozenset()
 
 
 def admit(record: Record) -> Record:
-    """Normalise what an application is about to send; its key and value stay the objects that they are.
+    """Normalise a record that an application sends; its key and value stay the objects that they are.
 
     Raises:
         HeaderError: a header of a wrong type, one that is Headerware's own, or a name that no client can
@@ -70,7 +70,7 @@ def admit(record: Record) -> Record:
 
 
 def admit_bytes(record: Record) -> Record:
-    """Normalise what an application is about to send where nothing will serialize it.
+    """Normalise a record that an application sends, in a chain that does not serialize it.
 
     Raises:
         HeaderError: as :func:`admit` does.
@@ -109,7 +109,7 @@ def require_wire_names(record: Record) -> Record:
 
 
 def require_plain_names(record: Record) -> Record:
-    """Refuse, where no step writes ids, also the names that readers take for ids of Headerware's own headers.
+    """Refuse also names that look like compact keys of Headerware's own headers, on topics without such keys.
 
     Raises:
         HeaderError: as :func:`require_wire_names` does, or a name such as ``~C``.
@@ -129,20 +129,20 @@ def require_plain_names(record: Record) -> Record:
 
 def is_own(name: str) -> bool:
     """Return whether a name is one of Headerware's own, in any case, or the compact key of one."""
-    return name[: len(RESERVED)].casefold() == RESERVED or name in _own.compact_keys
+    return name[: len(_RESERVED)].casefold() == _RESERVED or name in _own.compact_keys
 
 
 _NAMES_LIMIT: Final = 1_000
 _NAME_LENGTH_LIMIT: Final = 200
 _admitted: set[str] = set()
 _writable: set[str] = set()
-"""Names that have been looked at, so that each is looked at once."""
+"""Names that have been checked, so that each is checked once."""
 _last_admitted: Headers = EMPTY
-"""The headers that were admitted last; the last step need not look at them again if no hook changed them."""
+"""The headers that were admitted last; the last step need not check them again if no hook changed them."""
 
 
 def _admit_name(name: str) -> None:
-    if name[: len(RESERVED)].casefold() == RESERVED and name not in _own.lineage:
+    if name[: len(_RESERVED)].casefold() == _RESERVED and name not in _own.lineage:
         raise _reserved(name)
     _require_writable(name)
     if name not in _markers:
@@ -214,7 +214,7 @@ def to_wire(record: Record) -> Record:
 
 
 def refuse_encodings(record: Record) -> Record:
-    """Keep encoded bytes from an application that would take them for the real thing.
+    """Refuse a record that is still encoded, which an application would take for the real thing.
 
     Raises:
         TransportHeaderError: which header is left, and what to configure.
@@ -226,7 +226,7 @@ def refuse_encodings(record: Record) -> Record:
 
 
 def refuse_compacted(record: Record) -> Record:
-    """Do the same where no step has read compact keys.
+    """Refuse it also if a compact key says that it is encoded, for topics where no step reads such keys.
 
     Raises:
         TransportHeaderError: which header is left, and what to configure.

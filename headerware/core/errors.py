@@ -80,10 +80,10 @@ class InterceptorError(HeaderwareError):
         message: what was expected and what was found, without any payload.
         step: the interceptor's name in the chain.
         topic: the record's topic.
-        partition: its partition, or None where it has none yet.
-        offset: its offset, or None where it has none yet.
+        partition: its partition, or None if it has none yet.
+        offset: its offset, or None if it has none yet.
 
-    The chain fills in the position where an interceptor left it open.
+    The chain fills in the position if an interceptor left it open.
     """
 
     # Defaults, for a subclass's own constructor may forget ours.
@@ -112,7 +112,7 @@ class InterceptorError(HeaderwareError):
         self.offset = offset
 
     def at(self, step: str, record: Record) -> InterceptorError:
-        """Fill in the position where it is still open, and give the error itself."""
+        """Fill in the position if it is still open, and return the error itself."""
         if self.step is None:
             self.step = step
         if self.topic is None:
@@ -121,7 +121,7 @@ class InterceptorError(HeaderwareError):
         return self
 
     def again(self) -> InterceptorError:
-        """Return the same error without a position, for one of several records that it meets."""
+        """Return the same error without a position, for another of several records that it concerns."""
         again = _rebuilt(type(self), self.args, self.__dict__)
         again.step = again.topic = again.partition = again.offset = again.last_record = None
         return again
@@ -144,7 +144,7 @@ class RegistryError(HeaderwareError):
 class SerdeError(InterceptorError):
     """A key or value that a serializer or deserializer refused.
 
-    ``part`` says which of the two, where it is known. Where one of Kafka Connect's converters refused it,
+    ``part`` says which of the two, if it is known. If one of Kafka Connect's converters refused it,
     ``converter`` is its class, and ``java`` the exception that Connect raises there; dead letters carry both.
     """
 
@@ -179,8 +179,7 @@ class CompressionError(InterceptorError):
 class ReassemblyError(InterceptorError):
     """A set of slices that lies about itself, stayed incomplete, or did not fit the caps.
 
-    ``offsets`` are those of the slices that had come and are given up with it, so that whoever still has
-    them can tell which they were.
+    ``offsets`` are those of the slices that had come and are given up with it.
     """
 
     offsets: tuple[int, ...] = ()
@@ -191,17 +190,17 @@ class TransportHeaderError(InterceptorError):
 
 
 class HeldBackError(InterceptorError):
-    """A record that nothing is wrong with, as far as anyone can tell: nothing may move past it yet.
+    """A record that cannot be judged yet, and that nothing may move past.
 
-    What a step needs to judge it is out of order, such as a keyring that has been unreadable for too long.
+    Something that a step needs is out of order, such as a keyring that has been unreadable for too long.
     ``on_error`` neither drops it nor makes a dead letter of it; consumers try it again.
     """
 
 
 class DeadLetterError(HeldBackError):
-    """A refused record whose dead letter could not be delivered: nothing may move past it yet.
+    """A refused record whose dead letter could not be delivered, so that nothing may move past it yet.
 
-    ``unfit`` says that the topic would take other letters but not this one, such as one that is too large.
+    ``unfit`` says that the topic takes other dead letters but not this one, such as one that is too large.
     """
 
     unfit: bool = False
@@ -212,7 +211,7 @@ class DeadLetterError(HeldBackError):
 
 
 def position(topic: str, partition: int | None, offset: int | None) -> str:
-    """Write a record's place as people read it: ``orders[3]@1042``."""
+    """Return a record's position as text: ``orders[3]@1042``."""
     text = topic if partition is None else f"{topic}[{partition}]"
     return text if offset is None else f"{text}@{offset}"
 
@@ -232,7 +231,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def _rebuilt(kind: type[InterceptorError], args: tuple[Any, ...], facts: dict[str, Any]) -> InterceptorError:
-    """Make an error again without its constructor, whose arguments are the plug-in's own."""
+    """Make an error again without its constructor, which may have other arguments in a plug-in."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(facts)
     return error

@@ -1,4 +1,4 @@
-"""Say what a configuration comes to: each interceptor in order, each option with where it came from."""
+"""Explain a configuration: each interceptor in order, and each option with where it came from."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import msgspec
 from headerware.core.chain import Chain, resolved_on_error
 from headerware.core.config import built
 from headerware.core.files import read_sources
-from headerware.core.options import explained
+from headerware.core.options import Declared
 from headerware.core.order import role_of, stage_of
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
+
+    from headerware.core.hooks import Interceptor
 
 
 class ExplainedOption(msgspec.Struct, frozen=True):
@@ -73,8 +76,19 @@ def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[Exp
             role=role_of(interceptor).value,
             stage=stage_of(interceptor).value,
             on_error=resolved_on_error(interceptor),
-            options=tuple(ExplainedOption(*row) for row in explained(declared)),
+            options=tuple(_explained(declared, interceptor)),
         )
         for name, (declared, interceptor) in zip(chain.names, pairs, strict=True)
         if topic is None or TopicPatterns(interceptor.topics).matches(topic)
     )
+
+
+def _explained(declared: Declared, interceptor: Interceptor) -> Iterator[ExplainedOption]:
+    # Some hide a part of an option, such as the passwords among a connector's lines.
+    shown = getattr(interceptor, "shown", lambda _option, written: written)
+    for option in interceptor.__struct_fields__:
+        given = declared.settings.get(option)
+        if given is not None:
+            yield ExplainedOption(option, shown(option, given.shown), given.origin)
+        elif option != "name":
+            yield ExplainedOption(option, getattr(interceptor, option), "default")

@@ -1,4 +1,4 @@
-"""The command that installs an optional part, for the errors that tell of one which is missing."""
+"""The command that installs an optional part, for errors about a missing one."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from headerware.core.errors import ConfigError
 from headerware.core.options import Declared, setting
 from headerware.core.plain_files import read_plain
+from headerware.core.suggestions import did_you_mean
 
 _TOP: Final = ("include", "interceptors", "stacks")
 _SPLICE: Final = ("stack",)
@@ -40,7 +40,7 @@ _MAX_DEPTH: Final = 32
 _MAX_TABLES: Final = 1_000
 
 Read = Callable[[Path], str]
-"""Gives a file's text; raises OSError or UnicodeDecodeError."""
+"""Returns a file's text; raises OSError or UnicodeDecodeError."""
 
 
 def read_text(path: Path) -> str:
@@ -58,7 +58,7 @@ def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[l
 
     Args:
         path: the file.
-        read: reads a file's text, where it is not the file system that has them.
+        read: returns a file's text; needed if the files are not in the file system.
 
     Raises:
         ConfigError: a file that is missing or no TOML, an include that goes round, an unknown key or
@@ -68,7 +68,7 @@ def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[l
 
 
 class _Reader:
-    """Read one tree of files; stacks are known to all that come after them."""
+    """Read a file and what it includes; a stack is known to all files that are read after it."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -146,8 +146,7 @@ class _Reader:
             raise ConfigError(f"stack {name!r} contains itself: {' -> '.join([*within, name])}", path=place)
         if name not in self._stacks:
             known = ", ".join(sorted(self._stacks)) or "none"
-            near = get_close_matches(name, self._stacks, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(name, self._stacks)
             raise ConfigError(f"there is no stack {name!r}; {hint}defined: {known}", path=place)
         tables, path = self._stacks[name]
         return self._declared(tables, path, f"{path}: stacks.{name}", (*within, name))
@@ -187,8 +186,7 @@ def _parsed(path: Path, read: Read) -> dict[str, Any]:
 def _require_known(table: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
     for key in table:
         if key not in known:
-            near = get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(key, known)
             raise ConfigError(f"unknown key; {hint}known: {', '.join(known)}", path=f"{place}: {key}")
 
 

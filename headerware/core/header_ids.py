@@ -1,4 +1,4 @@
-"""Header ids: 32-bit numbers, written as IPv4 addresses are, that stand for header names.
+"""Header ids: 32-bit numbers that stand for header names, written like IPv4 addresses.
 
 An id is taken wherever the name of a header is. Which name it stands for is looked up in a function that is
 handed in with :func:`use_names`: the core knows no registry.
@@ -66,7 +66,7 @@ def parse_id(text: str) -> HeaderId | None:
 
 
 def header_name(name: str | int) -> str:
-    """Return the name that a name, an id or an id's dotted form stands for.
+    """Return the header name for a name, an id or the dotted form of an id.
 
     An id without a registered name is called by its dotted form.
 
@@ -87,7 +87,7 @@ _name_of: NameOf = _no_name
 
 
 def use_names(name_of: NameOf) -> NameOf:
-    """Make a function the one that gives ids their names in this process, and return the one before it."""
+    """Set the function that returns the names of ids in this process, and return the one before it."""
     global _name_of
     before, _name_of = _name_of, name_of
     return before

@@ -25,7 +25,7 @@ HeadersLike = (
     | Iterable[tuple[Name, str | bytes | bytearray | memoryview | None]]
     | None
 )
-"""What is taken for headers at every edge: a mapping, pairs in any sequence, or None."""
+"""What is accepted as headers: a mapping, pairs in any sequence, or None."""
 
 
 class Headers(tuple[Any, ...]):
@@ -47,7 +47,7 @@ class Headers(tuple[Any, ...]):
         def __iter__(self) -> Iterator[Pair]: ...
 
     def __new__(cls, headers: HeadersLike = None) -> Self:
-        """Normalise whatever an application calls headers, once."""
+        """Normalise headers."""
         given: Any = headers
         kind: type = given.__class__
         if kind is cls:
@@ -65,7 +65,7 @@ class Headers(tuple[Any, ...]):
 
     @classmethod
     def trusted(cls, pairs: Iterable[Pair]) -> Headers:
-        """Take pairs that are known to be ``(str, bytes | None)`` tuples, without looking at them."""
+        """Take pairs that are known to be ``(str, bytes | None)`` tuples, without checking them."""
         return tuple.__new__(cls, pairs)
 
     @classmethod
@@ -78,15 +78,15 @@ class Headers(tuple[Any, ...]):
         return tuple.__new__(Headers, (*self, _pair(name, value)))
 
     def append(self, pair: Pair) -> Headers:
-        """Return headers with a pair at the end that is known to be right; the fast form of :meth:`add`."""
+        """Return headers with a valid pair added at the end; the fast form of :meth:`add`."""
         return tuple.__new__(Headers, (*self, pair))
 
     def put(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> Headers:
-        """Return headers in which this is the only one of its name, at the end."""
+        """Return headers with this one at the end, and without others of its name."""
         return self.remove(name).add(name, value)
 
     def remove(self, name: Name) -> Headers:
-        """Return headers without any of this name; itself where there was none."""
+        """Return headers without those of this name; the same object if there were none."""
         name = name if isinstance(name, str) else header_name(name)
         kept = [pair for pair in self if pair[0] != name]
         return self if len(kept) == len(self) else tuple.__new__(Headers, kept)
@@ -117,7 +117,7 @@ class Headers(tuple[Any, ...]):
         return tuple(pair[0] for pair in self)
 
     def retain_latest(self) -> Headers:
-        """Return headers in which each name stands once, with its last value, where that stood."""
+        """Return headers with only the last one of each name, which keeps its place."""
         seen: set[str] = set()
         kept: list[Pair] = []
         for pair in reversed(self):
@@ -139,11 +139,11 @@ class Headers(tuple[Any, ...]):
         return tuple.__new__(Headers, (*self, *Headers(other)))
 
     def __mul__(self, count: SupportsIndex) -> Headers:
-        """Refuse what a tuple would do: repeated headers are never meant."""
+        """Refuse to repeat headers, as a tuple would."""
         raise HeaderError("headers cannot be multiplied; add them one by one")
 
     def __rmul__(self, count: SupportsIndex) -> Headers:
-        """Refuse it from the other side, too."""
+        """Refuse to repeat headers."""
         return self * count
 
     def __repr__(self) -> str:
@@ -165,18 +165,18 @@ class HeadersBuilder:
         self._built = False
 
     def add(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> HeadersBuilder:
-        """Add a header at the end, and give the builder itself."""
+        """Add a header at the end, and return the builder itself."""
         self._changeable().append(_pair(name, value))
         return self
 
     def remove(self, name: Name) -> HeadersBuilder:
-        """Remove all headers of this name, and give the builder itself."""
+        """Remove all headers of this name, and return the builder itself."""
         pairs = self._changeable()
         pairs[:] = Headers.trusted(pairs).remove(name)
         return self
 
     def retain_latest(self) -> HeadersBuilder:
-        """Keep the last header of each name, where it stands, and return the builder itself."""
+        """Keep only the last header of each name, and return the builder itself."""
         pairs = self._changeable()
         pairs[:] = Headers.trusted(pairs).retain_latest()
         return self
@@ -190,7 +190,7 @@ class HeadersBuilder:
         return Headers.trusted(self._pairs).all(name)
 
     def build(self) -> Headers:
-        """Freeze the builder, and give the headers; calling it again gives the same."""
+        """Freeze the builder and return the headers; another call returns the same."""
         self._built = True
         return Headers.trusted(self._pairs)
 

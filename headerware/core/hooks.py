@@ -1,4 +1,4 @@
-"""What an interceptor is: its hooks, where it stands, and what a hook may return.
+"""Interceptors: their hooks, their options, their place in a chain, and what a hook may return.
 
 An interceptor is one concern in both directions. It has whichever of the hooks it needs:
 
@@ -10,9 +10,9 @@ An interceptor is one concern in both directions. It has whichever of the hooks 
     on_processed(record, error)      the application has finished with this record
     on_commit(offsets)               offsets were committed
 
-Returning None is an error, for a forgotten ``return`` must not lose a record. Several records are
-fan-out, each of them a record in its own right from there on; none at all is waiting. A hook that
-raises is treated as its ``on_error`` says.
+Returning None is an error, because a forgotten ``return`` must not lose a record. Several records are
+fan-out: from there on each is a record in its own right. No records at all mean that the hook keeps the
+record for later. If a hook raises, its ``on_error`` says what happens.
 
 Sending hooks run on whichever thread sends, several at once; consuming hooks have one caller at a time.
 Acknowledgements come on the thread that polls, and may overtake one another.
@@ -61,7 +61,7 @@ DROP: Final = _Drop.DROP
 
 
 class Stage(Enum):
-    """Where a hook stands to the serializers."""
+    """Whether a hook sees objects, before they are serialized, or bytes."""
 
     OBJECTS = "objects"
     BYTES = "bytes"
@@ -100,7 +100,7 @@ class Place(IntEnum):
 
 
 class FanOut:
-    """Several records made from one, cut one by one as they are taken.
+    """Several records made from one, each made when it is taken.
 
     Args:
         count: how many records there will be.
@@ -128,22 +128,23 @@ HookResult = Record | Iterable[Record] | Literal[_Drop.DROP]
 
 
 class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of an interceptor, which open into its hooks.
+    """The options of an interceptor; opened, they become its hooks.
 
     A subclass adds its options as fields, and either has the hooks itself (when it needs no state) or
     returns an object that has them from :meth:`open`. That object belongs to one session; beside
     the hooks it may have any of the methods in :mod:`headerware.core.services`, such as ``poll``.
 
     Args:
-        name: what it is called in configuration, errors and statistics; its type where it is None.
+        name: its name in configuration, errors and statistics; None means its type.
         topics: patterns of the topics that it works on; a leading ``!`` excludes.
         on_error: what happens to a record that it fails on. None means ``raise``, and ``skip`` for
             interceptors that observe.
         dead_letter_topic: where ``dead_letter`` publishes; ``{topic}`` is the record's own.
-        dead_letter_headers: whose names the reason gets: Connect's, in decimal text, or Spring's, binary.
-        dead_letter_too_large: what a consumer does with a record whose letter the topic refuses as too large
-            even with the shortest reason: ``stub`` publishes a letter without the payload and goes on,
-            ``hold`` stays at the record.
+        dead_letter_headers: whose header names the reason gets: Connect's, in decimal text, or Spring's,
+            binary.
+        dead_letter_too_large: what a consumer does with a record whose dead letter the topic refuses as too
+            large even with the shortest reason: ``stub`` publishes a dead letter without the payload and goes
+            on, ``hold`` stays at the record.
     """
 
     type: ClassVar[str] = ""
@@ -172,16 +173,16 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot stand in a chain that signs; None where it can."""
+        """Why it cannot be in a chain that signs; None if it can."""
         return None
 
     def open(self, context: Context) -> Any:  # noqa: ARG002 - a stateless interceptor needs no context
-        """Return the object with the hooks for one session; itself where there is no state."""
+        """Return the object with the hooks for one session; the interceptor itself if it has no state."""
         return self
 
 
 def has_hook(interceptor: object) -> bool:
-    """Return whether an object has any hook of its own."""
+    """Return whether an object has any hook."""
     return any(callable(getattr(interceptor, hook, None)) for hook in HOOKS)
 
 

@@ -1,4 +1,4 @@
-"""What a signal's handler raises: it is the application's to hear of, and nobody's failure.
+"""Tell what a signal handler raised, which the application must get, from the failure of a hook.
 
 ``KeyboardInterrupt`` and ``SystemExit`` are no ``Exception``, and pass whoever catches those. A handler of
 an application's own may raise any: a ``TimeoutError`` by ``signal.alarm`` looks like a hook's. But the

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return what a package's ``__getattr__`` calls.
+    """Return the function that a package's ``__getattr__`` calls.
 
     Args:
         package: the package's name.
-        homes: the module that each name lives in, as seen from the package.
+        homes: the module of each name, relative to the package.
 
     Raises:
         ImportError: the package was imported through a link at the root of a clone.
@@ -35,7 +35,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def refuse_link(package: str, name: str) -> None:
-    """Refuse a package that was imported through a link, for its classes would be there twice.
+    """Refuse a package that was imported through a link, because its classes would exist twice.
 
     Args:
         package: the package's ``__name__``.

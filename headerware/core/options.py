@@ -1,4 +1,4 @@
-"""Declared options become an interceptor: each with where it came from, converted and checked.
+"""Make interceptors of declared options, which are converted and checked.
 
 An option may itself name something that is built from options (a serde, a store): configuration gives
 the word for its type, or a table of ``type`` and its options; code gives the object.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -27,6 +26,7 @@ import msgspec
 
 from headerware.core.errors import ConfigError
 from headerware.core.plugins import interceptor_type
+from headerware.core.suggestions import did_you_mean
 from headerware.core.topics import check_patterns
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ def path_unless(means_more: Callable[[str], bool]) -> msgspec.Meta:
 
 
 def lines(read: Callable[[str], Any]) -> msgspec.Meta:
-    """Mark an option whose text is read into lines before the environment is put in.
+    """Mark an option whose text is split into lines before environment variables are filled in.
 
     So nothing in a variable, such as a line break, can become a line of its own.
 
     Args:
-        read: gives what text stands for, with the environment put in; called with the text as it was written.
+        read: called with the text as it was written; returns its lines, with the environment filled in.
     """
     return msgspec.Meta(extra={"lines": read})
 
@@ -67,7 +67,7 @@ def kinds(lookup: Callable[..., type[msgspec.Struct]]) -> msgspec.Meta:
     It is written ``store: Annotated[Any, kinds(store_type)]``.
 
     Args:
-        lookup: gives the Struct that a word stands for; called as ``lookup(word, path=path)``.
+        lookup: called as ``lookup(word, path=path)``; returns the Struct that a word stands for.
     """
     return msgspec.Meta(extra={"kinds": lookup})
 
@@ -81,11 +81,11 @@ class Setting(NamedTuple):
     """One option as it was written.
 
     Attributes:
-        value: the value, with the environment put in.
+        value: the value, with environment variables filled in.
         origin: the file, or what else it came from.
-        shown: what may be printed: the text before the environment was put in.
+        shown: what may be printed: the text before environment variables were filled in.
         loose: whether it arrived as text that stands for another type.
-        folder: where relative paths begin, or None for the working directory.
+        folder: the folder of relative paths, or None for the working directory.
     """
 
     value: Any
@@ -95,9 +95,9 @@ class Setting(NamedTuple):
     folder: str | None = None
 
     def laid_over(self, earlier: Setting | None) -> Setting:
-        """Return this one, with what an earlier source says of the same thing where this says only a part.
+        """Return this setting, completed by an earlier source if it is only a part of a table.
 
-        Such as ``interceptors.converters.value.plain``, which names no type, beside a connector's own line.
+        An example is ``interceptors.converters.value.plain``, which names no type, beside a connector's line.
         """
         if earlier is None or self.folder != earlier.folder or not _is_part_of(self.value, earlier.value):
             return self
@@ -124,7 +124,7 @@ class Declared(NamedTuple):
     settings: dict[str, Setting]
 
     def overridden_by(self, later: Declared) -> Declared:
-        """Return this one with a later source's options laid over it.
+        """Return this declaration with the options of a later source in place of its own.
 
         Raises:
             ConfigError: the later one gives the name to another type.
@@ -142,7 +142,7 @@ class Declared(NamedTuple):
 
 
 def _is_part_of(later: Any, earlier: Any) -> bool:
-    """Return whether a table leaves open what an earlier one says, which is its type."""
+    """Return whether a table has no type, and an earlier one has."""
     tables = isinstance(later, Mapping) and isinstance(earlier, Mapping)
     return tables and "type" in earlier and "type" not in later
 
@@ -170,11 +170,11 @@ def build(declared: Declared) -> Interceptor:
 
 
 def from_option(value: Any, lookup: Callable[..., type[msgspec.Struct]], *, path: str) -> Any:
-    """Make what an option names, where it did not come through :func:`build`; objects stay as they are.
+    """Make what an option names, for options that :func:`build` did not read; objects stay as they are.
 
     Args:
         value: a type's word, a mapping of ``type`` and options (text is read loosely), or an object.
-        lookup: gives the Struct of options that a word stands for.
+        lookup: returns the Struct of options that a word stands for.
         path: where the option stands, for errors.
 
     Raises:
@@ -208,11 +208,11 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
 
 
 def with_files(options: _AnyStruct, found: Callable[[str], str]) -> _AnyStruct:
-    """Return options whose files are somewhere else, those of nested things included.
+    """Return options with other paths for their files, also in nested options.
 
     Args:
         options: an interceptor, or what one of its options names.
-        found: gives the path to use for a path that an option has.
+        found: returns the path to use for a path that an option has.
     """
     hints = get_type_hints(type(options), include_extras=True)
     changes = {}
@@ -234,28 +234,12 @@ def _with_files(value: Any, hint: Any, found: Callable[[str], str]) -> Any:
     return value
 
 
-def explained(declared: Declared) -> list[tuple[str, Any, str]]:
-    """Return every option of an interceptor as ``(option, value to show, origin)``, defaults included."""
-    built = build(declared)
-    # Some hide a part of an option, such as the passwords among a connector's lines.
-    shown = getattr(built, "shown", lambda _option, written: written)
-    rows: list[tuple[str, Any, str]] = []
-    for option in built.__struct_fields__:
-        given = declared.settings.get(option)
-        if given is not None:
-            rows.append((option, shown(option, given.shown), given.origin))
-        elif option != "name":
-            rows.append((option, getattr(built, option), "default"))
-    return rows
-
-
 def _below(path: str, option: str) -> str:
     return f"{path}.{option}" if path else option
 
 
 def _unknown(option: str, known: set[str], declared: Declared) -> ConfigError:
-    near = get_close_matches(option, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(option, known)
     return ConfigError(
         f"{declared.type!r} has no such option; {hint}it has: {', '.join(sorted(known))}",
         path=_below(declared.path, option),
@@ -263,7 +247,7 @@ def _unknown(option: str, known: set[str], declared: Declared) -> ConfigError:
 
 
 def _nested(value: Any, given: Setting, lookup: Callable[..., type[msgspec.Struct]], path: str) -> Any:
-    """Make what an option names by its type's word, or by a table of its type and options."""
+    """Make what an option names, by the word for a type or by a table of type and options."""
     if isinstance(value, str):
         value = {"type": value}
     if not isinstance(value, Mapping):
@@ -308,7 +292,7 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
 
 
 def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> ConfigError:
-    """Say msgspec's refusal with our path, and without the value that was found.
+    """Return msgspec's error as a ConfigError with our path, and without the value that was found.
 
     Args:
         error: the refusal.
@@ -356,19 +340,19 @@ def _lookup(hint: Any) -> Callable[..., type[msgspec.Struct]] | None:
 
 
 def _values_of(hint: Any) -> Any:
-    """Return the type of a mapping's values, or None for what is no mapping."""
+    """Return the type of a mapping's values, or None if it is not a mapping."""
     plain = _bare(hint)
     return get_args(plain)[1] if get_origin(plain) in (dict, Mapping) else None
 
 
 def _extras(hint: Any) -> dict[str, Any]:
-    """Return what an annotated type carries for us."""
+    """Return the marks that an annotated type carries."""
     metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return {key: value for meta in metas for key, value in (getattr(meta, "extra", None) or {}).items()}
 
 
 def with_environment(value: Any, *, path: str) -> Any:
-    """Return text, or what holds some, with ``${env:NAME}`` and ``${env:NAME:-default}`` replaced.
+    """Replace ``${env:NAME}`` and ``${env:NAME:-default}`` in text, or in all text of a list or mapping.
 
     Args:
         value: text, a list or a mapping; anything else stays as it is.

@@ -45,10 +45,10 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
 
 
 def in_order(sources: Iterable[Sequence[object]]) -> list[object]:
-    """Put interceptors from several sources into their places.
+    """Return the interceptors of several sources in one order, by their places.
 
-    One without a place stays behind what its own source wrote it behind; where that is nothing, it
-    comes after the serializers, or before them if it works on objects.
+    One without a place stays behind the one that it follows in its own source. If it follows none, it comes
+    after the serializers, or before them if it works on objects.
     """
     ranked: list[tuple[int, object]] = []
     for source in sources:
@@ -106,7 +106,7 @@ def is_signed(interceptor: object, interceptors: Iterable[object]) -> bool:
 
 
 def precedes_bytes(interceptor: object) -> bool:
-    """Return whether what stands left of an interceptor, or at its place, are objects."""
+    """Return whether an interceptor sees objects on send: it works on objects, or serializes them."""
     return stage_of(interceptor) is Stage.OBJECTS or place_of(interceptor) is Place.SERIALIZE
 
 
@@ -135,13 +135,13 @@ def _transforms(interceptor: object) -> bool:
 
 
 def _share_topics(left: object, right: object) -> bool:
-    """Return whether two may meet on one topic; literal names that differ never do."""
+    """Return whether two may meet on a topic; different literal names never do."""
     ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
     return ours is None or theirs is None or bool(ours & theirs)
 
 
 def _surely_share_topics(left: object, right: object) -> bool:
-    """Whether some topic is certainly both's: patterns are taken to differ unless they are for everything."""
+    """Return whether two certainly meet on a topic: patterns differ unless they match everything."""
     ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
     if ours is not None and theirs is not None:
         return bool(ours & theirs)

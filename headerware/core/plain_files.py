@@ -1,4 +1,4 @@
-"""Read files that others may have put something else in the place of: a pipe, a device, or far too much."""
+"""Read files that somebody may have replaced by a pipe, a device, or far too much data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import stat
 def read_plain(
     path: str | os.PathLike[str], max_bytes: int, *, follow: bool = True
 ) -> tuple[bytes, os.stat_result]:
-    """Return a plain file's contents, and what was known of it once it was open.
+    """Return the content of a plain file, and its status when it was open.
 
-    A pipe makes nobody wait, and more than ``max_bytes`` are not read.
+    Never wait for a pipe, and never read more than ``max_bytes``.
 
     Args:
         path: the file.

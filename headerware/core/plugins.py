@@ -1,4 +1,4 @@
-"""Find what configuration names by a word: our own stand in tables, others come by entry points.
+"""Find classes by the words of configuration: our own in tables, others by entry points.
 
 A catalogue holds one kind of them: interceptors, serdes, schema stores, Connect's classes. Nothing is
 imported before a configuration names it.
@@ -21,7 +21,6 @@ from headerware.core.suggestions import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-GROUP: Final = "headerware.interceptors"
 _OPEN: Final = MappingProxyType({"open": ("context",)})
 _CALLED: Final = MappingProxyType({**HOOKS, **_OPEN, **SERVICE_ARGUMENTS})
 Kind = TypeVar("Kind")
@@ -50,7 +49,7 @@ class Catalogue(Generic[Kind]):
         self.what: Final = what
         self.base: Final = base
         self._built_in: Final = dict(built_in)
-        self._group: Final = group
+        self._group = group
 
     def __call__(self, word: str, *, path: str = "") -> type[Kind]:
         """Load the class that a word stands for.
@@ -73,9 +72,10 @@ class Catalogue(Generic[Kind]):
         """Our own, as ``word: "module:Class"``."""
         return MappingProxyType(self._built_in)
 
-    def add(self, built_in: Mapping[str, str]) -> None:
-        """Add some of our own, as ``word: "module:Class"``."""
+    def add(self, built_in: Mapping[str, str], group: str | None = None) -> None:
+        """Add some of our own, as ``word: "module:Class"``, and say where plug-ins are if nobody has yet."""
         self._built_in.update(built_in)
+        self._group = self._group or group
 
     def names(self) -> tuple[str, ...]:
         """Return all words, those of plug-ins too, in alphabetical order."""
@@ -127,7 +127,7 @@ class Catalogue(Generic[Kind]):
             ) from error
 
 
-class InterceptorCatalogue(Catalogue[Interceptor]):
+class _InterceptorCatalogue(Catalogue[Interceptor]):
     """The interceptors, by word; what has no hooks is refused."""
 
     def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Interceptor]:
@@ -137,13 +137,8 @@ class InterceptorCatalogue(Catalogue[Interceptor]):
         return found
 
 
-interceptor_type: Final = InterceptorCatalogue(
-    "interceptor type",
-    Interceptor,
-    {},
-    GROUP,
-)
-"""The interceptors, by word: our own, which the package adds, and those of the group of entry points."""
+interceptor_type: Final = _InterceptorCatalogue("interceptor type", Interceptor, {})
+"""The interceptors, by word; the package adds our own, and the group of entry points of the others."""
 
 
 def load_symbol(home: str) -> Any:
@@ -153,7 +148,7 @@ def load_symbol(home: str) -> Any:
 
 
 def require_hooks(interceptor: object, *, path: str = "") -> None:
-    """Refuse an object or class that can do nothing.
+    """Refuse an object or class without any hook.
 
     Raises:
         PluginError: it has no hook and does not open into anything else, or a hook takes other arguments.
@@ -172,7 +167,7 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
 def require_arguments(
     plugin: object, called: Mapping[str, tuple[str, ...]] = _CALLED, *, path: str = ""
 ) -> None:
-    """Refuse an object whose methods cannot be called as they will be.
+    """Refuse an object whose methods do not take the arguments that they are called with.
 
     Args:
         plugin: the object; a method that it does not have is passed over.

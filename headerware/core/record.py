@@ -1,23 +1,59 @@
-"""The record: what flows through a chain, and never changes under anyone's hands."""
+"""Records, which flow through chains and never change, and what a step has verified of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headerware.core.headers import EMPTY, Headers
-from headerware.core.verified import LOCAL, Verified
+
+VERIFIED: Final = "headerware.verified"
+"""The key of :class:`Verified` in ``record.local``."""
 
 
 class TimestampType(IntEnum):
-    """Where a record's timestamp comes from, numbered as confluent-kafka does."""
+    """The origin of a record's timestamp, numbered as in confluent-kafka."""
 
     NOT_AVAILABLE = 0
     CREATE_TIME = 1
     LOG_APPEND_TIME = 2
+
+
+class Verified(msgspec.Struct, frozen=True, gc=False):
+    """What was verified of a consumed record, in ``record.verified`` and ``consumer.verified(message)``.
+
+    For a message that was reassembled from slices it is what was verified of the first slice; all slices of a
+    message have one signer.
+
+    Args:
+        key_id: the key that signed.
+        key_version: its version.
+        signed_at_ms: when, by the signer's clock, in milliseconds since the epoch.
+        cluster: the cluster that it was signed for; empty if the signer did not know it.
+        topic: the topic that it was signed for.
+        producer: the session that signed, 8 bytes drawn at random.
+        sequence: the number of the record in that session.
+        uncovered: the names of the headers that the signature does not cover, in order.
+        set_aside: these headers themselves, if the application is to get them; no step sees them.
+    """
+
+    key_id: str
+    key_version: int
+    signed_at_ms: int
+    cluster: str
+    topic: str
+    producer: bytes
+    sequence: int
+    uncovered: tuple[str, ...] = ()
+    set_aside: Headers = EMPTY
+
+    @property
+    def signer(self) -> tuple[str, bytes]:
+        """The key's id and the session that signed with it: the same for all slices of one message."""
+        return self.key_id, self.producer
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -28,11 +64,11 @@ class Record(msgspec.Struct, frozen=True):
         value: the payload; bytes or None on the wire, anything at the object stage. None is a tombstone.
         key: the key, likewise.
         headers: the :class:`Headers`; pass ``Headers(...)`` to normalise a mapping or pairs.
-        partition: the partition, or None where the partitioner is to choose.
+        partition: the partition, or None to let the partitioner choose.
         timestamp_ms: milliseconds since the epoch, or None for the time of sending.
-        timestamp_type: who set the timestamp.
+        timestamp_type: a :class:`TimestampType`.
         offset: the offset in the partition, or None before it is known.
-        leader_epoch: the leader epoch that it was read in, or None.
+        leader_epoch: the leader epoch in which it was read, or None.
         local: an interceptor's own state; it never travels and survives :meth:`replace`.
     """
 
@@ -51,7 +87,7 @@ class Record(msgspec.Struct, frozen=True):
     def verified(self) -> Verified | None:
         """What a step has verified of a consumed record; None if none has."""
         local = self.local
-        return None if local is None else local.get(LOCAL)
+        return None if local is None else local.get(VERIFIED)
 
     def replace(self, **changes: Any) -> Record:
         """Return a copy with some fields changed."""
@@ -91,11 +127,11 @@ class Record(msgspec.Struct, frozen=True):
         )
 
     def with_local(self, name: str, state: Any) -> Record:
-        """Return a copy that carries an interceptor's state under a name of its own."""
+        """Return a copy with the state of an interceptor, under a name of its own."""
         return self.replace(local={**(self.local or {}), name: state})
 
     def __repr__(self) -> str:
-        """Show the place and the sizes only, for payloads may be secret."""
+        """Show the position and sizes only, for payloads may be secret."""
         return (
             f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
             f"key={_size(self.key)}, value={_size(self.value)}, headers={self.headers!r})"
@@ -103,12 +139,12 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):
-    """Where the broker put a record (KIP-42's acknowledgement).
+    """The position that the broker gave a record (KIP-42's acknowledgement).
 
     Args:
         topic: the topic's name.
-        partition: the partition, or None where none was chosen.
-        offset: the offset, or None where the broker gave none.
+        partition: the partition, or None if none was chosen.
+        offset: the offset, or None if the broker returned none.
         timestamp_ms: the record's timestamp in milliseconds since the epoch, or None.
     """
 

@@ -46,11 +46,11 @@ _log: Final = logging.getLogger("headerware")
 
 
 class Session:
-    """Run a chain. Made by :meth:`headerware.Chain.open`.
+    """Run a chain; :meth:`headerware.Chain.open` makes one.
 
     Args:
         steps: callables that open each step with its context, from the left.
-        context: what the session knows of its surroundings.
+        context: the ports to the session's surroundings.
     """
 
     def __init__(self, steps: Sequence[Callable[[Context], Step]], context: Context) -> None:
@@ -98,7 +98,7 @@ class Session:
         """Whether any interceptor makes one record of several, so that offsets need care."""
 
     def _with_checks(self) -> tuple[list[Step], list[Step]]:
-        """Return the steps of sending and of consuming, with what the session itself does among them."""
+        """Return the steps of sending and of consuming, with the session's own checks among them."""
         sending, consuming = list(self._steps), list(self._steps)
         # Between the steps that see objects and those that see bytes.
         between = self._objects - 0.5
@@ -126,7 +126,7 @@ class Session:
     # Records
 
     def send(self, records: Iterable[Record]) -> list[Record]:
-        """Take records through the chain, left to right, and give what goes on the wire.
+        """Run records through the chain, left to right, and return what goes on the wire.
 
         Raises:
             HeaderwareError: the first that any of them meets.
@@ -134,7 +134,7 @@ class Session:
         return _raised(self.send_outcomes(list(records)))
 
     def consume(self, records: Iterable[Record]) -> list[Record]:
-        """Take records from the wire through the chain, right to left, and give what an application sees.
+        """Run records from the wire through the chain, right to left, and return what an application sees.
 
         Raises:
             HeaderwareError: the first that any of them meets.
@@ -142,11 +142,11 @@ class Session:
         return _raised(self.consume_outcomes(list(records)))
 
     def send_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
-        """Return one outcome per record, in order, so that a bad one takes no neighbour along."""
+        """Return one outcome per record, in order; a record that fails does not affect the others."""
         return self._send.many(records) if self._steps else list(records)
 
     def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
-        """Return one outcome per record, in order, so that a bad one takes no neighbour along."""
+        """Return one outcome per record, in order; a record that fails does not affect the others."""
         return self._consume.many(records) if self._steps else list(records)
 
     # Moments
@@ -201,7 +201,7 @@ class Session:
     # Offsets
 
     def reached(self, topic: str, partition: int, offset: int) -> None:
-        """Say how far a partition has been read if its records themselves do not come this way."""
+        """Note how far a partition has been read, for records that do not come through the chain."""
         for _, interceptor in self._following:
             interceptor.reached(topic, partition, offset)
 
@@ -282,7 +282,7 @@ class Session:
         self.close()
 
     def _offering(self, service: Callable[..., Service]) -> list[tuple[Step, Service]]:
-        """Return the steps whose interceptors offer a service, and these."""
+        """Return the steps whose interceptors offer a service, each with its interceptor."""
         return [(step, found) for step in self._steps if (found := offered(step.opened, service)) is not None]
 
     def _overhead_right_of(self, index: int) -> Callable[[Record], int]:
@@ -367,7 +367,7 @@ def _unchanged(record: Record) -> Outcome:
 def _check(
     direction: Direction, check: Callable[[Record], Record], position: float, topics: TopicPatterns
 ) -> Step:
-    """Make the step that stands where objects and bytes meet, in one direction."""
+    """Make a step of the session itself, which checks the records of one direction."""
     return Step(
         position=position,
         name="chain",
@@ -379,7 +379,7 @@ def _check(
 
 
 def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
-    """Call an observer's hook, whose failure is nobody else's."""
+    """Call a hook that only observes; if it fails, log and count it."""
     try:
         hook(*arguments)
     except Exception as error:  # noqa: BLE001 - it is logged and counted

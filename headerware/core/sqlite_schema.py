@@ -1,4 +1,4 @@
-"""Whether a SQLite file has the tables that we made, and nothing beside them.
+"""Check that a SQLite file has the tables that we made, and nothing else.
 
 A trigger, a view or another constraint in a file that others can write to changes what our statements do: it
 can swallow rows, or run for ever.
@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import cache
 from typing import Final
 
-Parts = frozenset[tuple[str, str, str | None]]
+_Parts = frozenset[tuple[str, str, str | None]]
 _PARTS: Final = """
 SELECT type, name, sql FROM sqlite_schema WHERE type <> 'table' OR name NOT LIKE 'sqlite!_%' ESCAPE '!'
 """
@@ -19,7 +19,7 @@ SELECT type, name, sql FROM sqlite_schema WHERE type <> 'table' OR name NOT LIKE
 
 
 def foreign_parts(connection: sqlite3.Connection, schema: str) -> list[str]:
-    """Return what a file has beside a schema, has in another form, or lacks, as ``type name``.
+    """Return what differs between a file and a schema (more, other or missing parts), as ``type name``.
 
     Args:
         connection: the opened file.
@@ -33,11 +33,11 @@ def foreign_parts(connection: sqlite3.Connection, schema: str) -> list[str]:
 
 
 @cache
-def _expected(schema: str) -> Parts:
+def _expected(schema: str) -> _Parts:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.executescript(schema)
         return _parts(connection)
 
 
-def _parts(connection: sqlite3.Connection) -> Parts:
+def _parts(connection: sqlite3.Connection) -> _Parts:
     return frozenset(connection.execute(_PARTS))

@@ -30,7 +30,7 @@ PublishDeadLetter = Callable[["Record", InterceptorError, "Step"], bool]
 
 It raises if it cannot, and returns False for what is a dead letter already.
 """
-Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
+_Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
 """What became of a record that does not go on: it is refused, or dropped."""
 
 _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
@@ -126,7 +126,7 @@ class Failures:
     def __init__(self, publish_dead_letter: PublishDeadLetter) -> None:
         self._publish_dead_letter = publish_dead_letter
 
-    def answer(self, step: Step, error: Exception, current: Record, original: Record) -> Refusal | None:
+    def answer(self, step: Step, error: Exception, current: Record, original: Record) -> _Refusal | None:
         """Return what became of a record that a step failed on; None if it goes on as it was.
 
         Args:
@@ -141,7 +141,7 @@ class Failures:
             return None
         return self._refused(step, refused, original)
 
-    def released(self, step: Step, error: Any) -> list[Refusal]:
+    def released(self, step: Step, error: Any) -> list[_Refusal]:
         """Answer an error among what a step releases; it belongs to no record that is at hand."""
         if not isinstance(error, Exception):
             error = InterceptorError(f"released a {type(error).__name__}; expected Records and errors only")
@@ -152,7 +152,7 @@ class Failures:
             return []
         return [self._refused(step, refused)]
 
-    def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> Refusal:
+    def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> _Refusal:
         if isinstance(error, HeldBackError):
             step.counts["failed"] += 1
             return error

@@ -1,4 +1,4 @@
-"""Patterns of topics: globs, and globs to leave out."""
+"""Match topics by globs, and by globs to exclude."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TopicPatterns:
         return any(p.match(topic) for p in self._included) and not any(p.match(topic) for p in self._excluded)
 
     def note(self, topic: str) -> None:
-        """Note a topic that came by, for :attr:`unmatched`."""
+        """Note a topic that a record belongs to, for :attr:`unmatched`."""
         self._seen = True
         for pattern, compiled in list(self._unmatched.items()):
             if compiled.match(topic):
@@ -69,7 +69,7 @@ class TopicPatterns:
 
     @property
     def unmatched(self) -> tuple[str, ...]:
-        """The patterns that matched none of the topics that were noted; none where no topic was."""
+        """The patterns that matched none of the noted topics; empty if no topic was noted."""
         return tuple(self._unmatched) if self._seen else ()
 
 
@@ -77,7 +77,7 @@ class Elsewhere(TopicPatterns):
     """The topics that none of the given patterns match.
 
     Args:
-        patterns: what to leave out; none leave out nothing.
+        patterns: the topics to leave out.
     """
 
     __slots__ = ("_patterns",)

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from headerware.interceptors.sign import Sign
     from headerware.interceptors.slice import Slice
     from headerware.interceptors.trace import Trace, extract_context
-    from headerware.interceptors.trail import Trail
-    from headerware.interceptors.trail_entries import TrailEntry, TrailReading, read_trail
+    from headerware.interceptors.trail import Trail, TrailEntry, TrailReading, read_trail
     from headerware.interceptors.trail_timeline import timeline
     from headerware.interceptors.transforms import Transforms
 
@@ -50,11 +49,11 @@ _HOMES: Final = {
     "Slice": "slice",
     "Trace": "trace",
     "Trail": "trail",
-    "TrailEntry": "trail_entries",
-    "TrailReading": "trail_entries",
+    "TrailEntry": "trail",
+    "TrailReading": "trail",
     "Transforms": "transforms",
     "extract_context": "trace",
-    "read_trail": "trail_entries",
+    "read_trail": "trail",
     "timeline": "trail_timeline",
 }
 

@@ -23,6 +23,9 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
 }
 """Each by the word that configuration uses for it."""
 
+GROUP: Final = "headerware.interceptors"
+"""The group of entry points that plug-ins are found by."""
+
 HEADERS: Final = OwnHeaders(
     lineage=frozenset({"hw.trail", "hw.owner", "hw.schema"}),
     encodings={

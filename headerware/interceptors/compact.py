@@ -1,8 +1,8 @@
-"""Compact: header names become 32-bit ids on the wire, and names again (spec/header-ids.md).
+"""Compact: header names become 32-bit ids on send, and names again on consume (spec/header-ids.md).
 
-A header's name travels with every record. An id takes one to five bytes of a packed block, which is one
-header ``hw.ids`` for all, or two to seven characters as a compact key. The last step on send, and the first
-on consume: all others see names.
+A header's name is sent with every record. Its id takes one to five bytes of a packed block, which is one
+header ``hw.ids`` for all, or two to seven characters as a compact key. This is the last step on send and the
+first on consume, so all other steps see names.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from headerware.registry.names import Names
 
 _CLOUD_EVENTS: Final = "ce_"
-"""CloudEvents' extensions are anyone's to name, so that no registry can list all of them as foreign."""
+"""Anyone can name an extension of CloudEvents, so no registry can list all of them as foreign."""
 _ESCAPE_BYTES: Final = 2
-"""A marker, and a second byte for the name's length where it passes 63."""
-_PLACE_BYTES: Final = 2
-"""What a packed block says of a plain header between others, at most."""
+"""A marker, and a second byte for the name's length if that is above 63."""
+_PLAIN_BYTES: Final = 2
+"""The most that a packed block takes for a plain header between others."""
 _PATTERN_CHARACTERS: Final = frozenset("*?[!")
 
 
@@ -38,22 +38,22 @@ def _is_no_path(location: str) -> bool:
 
 
 class Compact(Interceptor, frozen=True, kw_only=True):
-    """Write ids for header names on send, and names for ids on consume.
+    """Write header names as ids on send, and ids as names on consume.
 
-    A name that has an id is written as that, and so is the dotted form of an id, unless this makes it longer.
-    Names of others (W3C, CloudEvents, Confluent, Connect, and all that the registry calls foreign) stay, for
-    others look for them. Consuming understands both forms and plain names, on one record too; an id without a
-    name is shown in dotted form, and is the same id when it is sent again.
+    A name that has an id is written as the id, and so is the dotted form of an id, unless that is longer.
+    Foreign names (those of W3C, CloudEvents, Confluent and Connect, and all that the registry calls foreign)
+    stay, for others look for them. On consume both forms and plain names are understood, even on one record.
+    An id without a name is shown in dotted form, and is the same id when it is sent again.
 
-    A signature covers names: who verifies it needs the names that the signer had.
+    A signature covers names: whoever verifies it needs the same names as the signer.
 
     Args:
-        form: ``packed`` puts all headers that have ids into one; ``keys`` keeps one header for each, which
-            every tool can show, and is smaller for up to four of Headerware's own.
+        form: ``packed`` puts all headers that have ids into one header; ``keys`` keeps one header for each,
+            which every tool can show, and which is smaller for up to four of Headerware's own.
         registry: where the ids are registered, as ``headerware registry`` takes it. A file is read once, on
-            opening; a topic, ``kafka://host:port/topic``, is followed. None is the process's registry, as
-            it stands at each record.
-        also: patterns of foreign names that are written as ids all the same; a leading ``!`` excludes.
+            opening; a topic, ``kafka://host:port/topic``, is followed. None is the registry of the process,
+            with all its changes.
+        also: patterns of foreign names that are written as ids, too; a leading ``!`` excludes.
         never: patterns of names that are never written as ids.
 
     Raises:
@@ -76,13 +76,13 @@ class Compact(Interceptor, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse an unknown form."""
-        if self.form not in get_args(Form):  # in code nothing has checked it yet
+        if self.form not in get_args(Form):  # in code it was not checked before
             raise ConfigError(
                 f"expected one of {', '.join(get_args(Form))}, found {self.form!r}", path="form"
             )
 
     def open(self, context: Context) -> CompactStep:  # noqa: ARG002 - it needs nothing of the session's
-        """Read the registry, and give the hooks for one session.
+        """Read the registry, and return the hooks for one session.
 
         Raises:
             ConfigError: a name in ``also`` has no id.
@@ -99,12 +99,7 @@ class Compact(Interceptor, frozen=True, kw_only=True):
 
 
 class CompactStep:
-    """The hooks of one session.
-
-    Args:
-        options: the form, and which names are written.
-        source: the names, which may change while the session lasts.
-    """
+    """The hooks of one session; the names of the source may change while it lasts."""
 
     __slots__ = (
         "_codec",
@@ -127,7 +122,7 @@ class CompactStep:
         self._compacted = self._expanded = 0
 
     def on_send(self, record: Record) -> Record:
-        """Write ids for names; the record itself where it has none that is written as an id."""
+        """Write names as ids; return the record itself if none of its names becomes an id."""
         if self._current() is not self._names:
             self._renew()
         headers = record.headers
@@ -138,7 +133,7 @@ class CompactStep:
         return record.with_headers(wire)
 
     def on_consume(self, record: Record) -> Record:
-        """Write names for ids; the record itself where it has none."""
+        """Write ids as names; return the record itself if it has no ids."""
         if self._current() is not self._names:
             self._renew()
         wire = record.headers
@@ -151,10 +146,10 @@ class CompactStep:
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of what this adds to a record on the wire, in bytes.
 
-        No id is written that is longer than its name, so that only the block itself, what it says of plain
-        headers, and escaped names add to a record.
+        An id is never longer than its name. So only the block itself, its bytes for plain headers, and
+        escaped names add to a record.
         """
-        return self._fixed_bytes + len(record.headers) * (_ESCAPE_BYTES + _PLACE_BYTES)
+        return self._fixed_bytes + len(record.headers) * (_ESCAPE_BYTES + _PLAIN_BYTES)
 
     def stats(self) -> dict[str, int]:
         """Count the records that were changed, the bytes of names saved, and headers read by unknown ids."""
@@ -166,7 +161,7 @@ class CompactStep:
         }
 
     def _renew(self) -> None:
-        """Take up a registry that has changed; the counts go on."""
+        """Use the names of a registry that has changed; the counts continue."""
         names, before = self._current(), self._codec
         codec = _codec(self._options, names)
         codec.saved_bytes, codec.unknown_ids = before.saved_bytes, before.unknown_ids
@@ -178,14 +173,14 @@ def _codec(options: Compact, names: Names) -> HeaderIdCodec:
         names.id_of,
         names.name_of,
         form=options.form,
-        stays=_staying(names.foreign, also=options.also, never=options.never),
+        stays=_stays(names.foreign, also=options.also, never=options.never),
     )
 
 
-def _staying(
+def _stays(
     foreign: frozenset[str], *, also: tuple[str, ...], never: tuple[str, ...]
 ) -> Callable[[str], bool]:
-    """Tell which names stay as they are, whether or not they have an id."""
+    """Return a function that says which names stay as they are, even if they have an id."""
     asked_for = TopicPatterns(also).matches if also else None
     excluded = TopicPatterns(never).matches if never else None
 

@@ -1,12 +1,11 @@
-"""Schema: texts of schemas swapped for fingerprints on send, and back on consume (seed 004).
+"""Schema: schemas in headers become fingerprints on send, and schemas again on consume (spec/schema.md).
 
-The serializer knows no registry: it puts the schema's text into header ``avro.schema`` (a key's:
-``avro.schema.key``), as :class:`headerware.serdes.Avro` does without a store, and any serializer of any
-library could. This interceptor knows the store: it deposits the schema once, and puts the fingerprint where
-the text was. On consume it fetches the text and puts it back, for a deserializer that knows no registry
-either.
+The serializer needs no registry: it puts the schema's text into header ``avro.schema`` (for a key:
+``avro.schema.key``), as :class:`headerware.serdes.Avro` does without a store, and as a serializer of any
+library can. This interceptor has the store: it deposits the schema once, and puts the fingerprint where the
+text was. On consume it fetches the text and puts it back, so the deserializer needs no registry either.
 
-Header ``hw.schema``, one for each part (spec/schema.md):
+Header ``hw.schema``, one for each part:
 
     version    u8  1
     part       u8  0 key, 1 value
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import kinds
 from headerware.serdes.avro.limits import STORED
-from headerware.serdes.avro.schema import AvroSchema
-from headerware.serdes.lately_used import LatelyUsed
+from headerware.serdes.avro.schema import Algorithm, AvroSchema, require_strong, weakness
 from headerware.serdes.schema_header import (
     SCHEMA_HEADER,
     TEXT_HEADERS,
@@ -35,14 +34,7 @@ from headerware.serdes.schema_header import (
     is_mark_of_part,
 )
 from headerware.serdes.stores.cache import CachedStore, open_shared
-from headerware.serdes.stores.store import (
-    Algorithm,
-    SchemaStore,
-    Store,
-    require_strong,
-    store_type,
-    weakness,
-)
+from headerware.serdes.stores.store import SchemaStore, Store, store_type
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -52,21 +44,21 @@ if TYPE_CHECKING:
 
 _PART_OF: Final[dict[str, Part]] = {name: part for part, name in TEXT_HEADERS.items()}
 _MAX_SCHEMAS: Final = 512
-_MAX_TEXT: Final = 8 << 20
+_MAX_BYTES: Final = 8 << 20
 _new_headers: Final = tuple.__new__
 
 
 class Schema(Interceptor, frozen=True, kw_only=True):
     """Deposit the schemas that serializers put into headers, and send their fingerprints instead.
 
-    It stands behind the serializer: right of ``serialize``, where the chain has that step. Records without
-    a schema's text on send, and without ``hw.schema`` on consume, pass as they are.
+    It stands to the right of the serializer. Records without a schema's text on send, and without
+    ``hw.schema`` on consume, pass as they are.
 
     Args:
         store: where schemas are deposited and fetched; by type: ``folder``, ``topic`` or ``registry``.
-        fingerprint: how schemas are digested on send: ``sha256``, ``md5`` or ``rabin``. All three are
-            understood on consume, but where records are signed only ``sha256``.
-        max_schema_bytes: the size of a schema's text.
+        fingerprint: the digest of schemas on send: ``sha256``, ``md5`` or ``rabin``. On consume all three are
+            understood, or only ``sha256`` if records are signed.
+        max_schema_bytes: the largest text of a schema, in bytes.
 
     Raises:
         ConfigError: there is no store.
@@ -84,14 +76,14 @@ class Schema(Interceptor, frozen=True, kw_only=True):
     max_schema_bytes: Annotated[int, msgspec.Meta(ge=2)] = 1 << 20
 
     def __post_init__(self) -> None:
-        """Refuse what is no store."""
+        """Refuse what is not a store."""
         if not isinstance(self.store, Store | SchemaStore):
             message = f"expected a schema store, found {type(self.store).__name__}"
             raise ConfigError(message, path="store")
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot stand in a chain that signs; None where it can."""
+        """Why it cannot be in a chain that signs, or None if it can."""
         return weakness(self.fingerprint)
 
     def open(self, context: Context) -> _SchemaStep:
@@ -109,40 +101,50 @@ class _SchemaStep:
         self._algorithm: Final = options.fingerprint
         self._limits: Final = STORED._replace(max_schema_bytes=options.max_schema_bytes)
         self._store: CachedStore | None = store
-        self._marks: Final[LatelyUsed[Pair, Pair]] = LatelyUsed(_MAX_SCHEMAS, _MAX_TEXT)
-        self._texts: Final[LatelyUsed[HeaderValue, Pair]] = LatelyUsed(_MAX_SCHEMAS, _MAX_TEXT)
+        self._marks: Final[BoundedCache[Pair, Pair]] = BoundedCache(
+            _MAX_SCHEMAS,
+            self._mark,
+            max_cost=_MAX_BYTES,
+            cost=lambda text, _mark: len(text[1] or b""),
+        )
+        self._texts: Final[BoundedCache[HeaderValue, Pair]] = BoundedCache(
+            _MAX_SCHEMAS,
+            self._text,
+            max_cost=_MAX_BYTES,
+            cost=lambda _mark, text: len(text[1] or b""),
+        )
 
     def on_send(self, record: Record) -> Record:
-        """Put a fingerprint where a schema's text stands, once the schema is in the store."""
+        """Replace the texts of schemas by their fingerprints, after putting the schemas into the store."""
         headers = record.headers
         for pair in headers:
             if pair[0] in _PART_OF:
-                return record.with_headers(self._marked(headers))
+                return record.with_headers(self._with_marks(headers))
         return record
 
     def on_consume(self, record: Record) -> Record:
-        """Put a schema's text where its fingerprint stands."""
+        """Replace the fingerprints by the texts of their schemas."""
         headers = record.headers
         for pair in headers:
             if pair[0] == SCHEMA_HEADER:
-                return record.with_headers(self._texted(headers))
+                return record.with_headers(self._with_texts(headers))
         return record
 
     def close(self) -> None:
-        """Give up the store; calling it again does nothing."""
+        """Release the store; calling it again does nothing."""
         store, self._store = self._store, None
         if store is not None:
             store.close()
 
-    def _marked(self, headers: Headers) -> Headers:
-        """Replace the texts in their places; a fingerprint that an earlier pass left is taken off."""
+    def _with_marks(self, headers: Headers) -> Headers:
+        """Replace each text by its mark; a mark that an earlier pass left for the same part is removed."""
         parts = {_PART_OF[name]: None for name, _ in headers if name in _PART_OF}
         if len(parts) != sum(name in _PART_OF for name, _ in headers):
             raise SerdeError("a schema's text stands in two headers of one name, expected one")
         kept: list[Pair] = []
         for pair in headers:
             if pair[0] in _PART_OF:
-                kept.append(self._marks.get(pair) or self._mark(pair))
+                kept.append(self._marks[pair])
             elif not any(is_mark_of_part(part, pair) for part in parts):
                 kept.append(pair)
         return _new_headers(Headers, kept)
@@ -153,14 +155,12 @@ class _SchemaStep:
             raise SerdeError(f"{name} is null, expected a schema")
         schema = AvroSchema.parsed(text, self._limits)
         self._opened().put(schema.deposit(self._algorithm))
-        mark = (SCHEMA_HEADER, encode_mark(_PART_OF[name], schema.fingerprint(self._algorithm)))
-        self._marks.put(pair, mark, len(text))
-        return mark
+        return SCHEMA_HEADER, encode_mark(_PART_OF[name], schema.fingerprint(self._algorithm))
 
-    def _texted(self, headers: Headers) -> Headers:
-        """Replace the fingerprints in their places; texts that came beside them are taken off."""
+    def _with_texts(self, headers: Headers) -> Headers:
+        """Replace each mark by its text; a text that came beside it is removed."""
         marks = [value for name, value in headers if name == SCHEMA_HEADER]
-        texts = [self._texts.get(value) or self._text(value) for value in marks]
+        texts = [self._texts[value] for value in marks]
         names = {name for name, _ in texts}
         if len(names) != len(texts):
             raise SerdeError(f"{SCHEMA_HEADER} stands twice for one part, expected once")
@@ -178,9 +178,7 @@ class _SchemaStep:
         part, fingerprint = decode_mark(value)
         require_strong(fingerprint, signed=self._signed)
         schema = AvroSchema.fetched(self._opened(), fingerprint, self._limits)
-        pair = (TEXT_HEADERS[part], schema.text.encode())
-        self._texts.put(value, pair, len(pair[1]))
-        return pair
+        return TEXT_HEADERS[part], schema.text.encode()
 
     def _opened(self) -> CachedStore:
         if self._store is None:

@@ -9,7 +9,7 @@ import msgspec
 from headerware.core.errors import SerdeError, raised_at
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.options import from_option, kinds
-from headerware.serdes.plugins import first_unsignable, opened, require_serde, serde_type
+from headerware.serdes.plugins import first_unsignable, open_serde, require_serde, serde_type
 from headerware.serdes.serde import PARTS, Part, SerdeContext
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 class Serialize(Interceptor, frozen=True, kw_only=True):
     """Serialize keys and values on send, and deserialize them on consume (KIP-82's extended serdes).
 
-    What stands left of it in a chain sees objects, what stands right of it sees bytes. The key comes
-    first, and the value's serde sees the headers that the key's has added.
+    Steps to the left of it see objects, steps to the right see bytes. The key comes first, and the value's
+    serde sees the headers that the key's serde has added.
 
     Args:
-        key: a serde for keys: its word or table in configuration; in code a
+        key: a serde for keys: in configuration its word or table; in code a
             :class:`~headerware.serdes.Serde`, an object with ``serialize`` or ``deserialize``, or a
             serializer or deserializer of confluent-kafka's. None leaves keys as they are.
         value: likewise for values.
 
-    Safe for use by several threads at once where the serdes are; ours are.
+    Safe for use by several threads at once if the serdes are; those of Headerware are.
     """
 
     type: ClassVar[str] = "serialize"
@@ -51,7 +51,7 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot stand in a chain that signs; None where it can."""
+        """Why it cannot be in a chain that signs, or None if it can."""
         return first_unsignable([self.key, self.value])
 
     def open(self, context: Context) -> _SerializeStep:
@@ -72,7 +72,7 @@ class _SerializeStep:
                 serde = getattr(options, part)
                 if serde is not None:
                     own = SerdeContext(part=part, side=context.side, signed=context.signed)
-                    functions[part] = opened(serde, own, path=part)
+                    functions[part] = open_serde(serde, own, path=part)
                     if functions[part] is not serde:
                         self._opened.append(functions[part])
         except BaseException:
@@ -94,7 +94,7 @@ class _SerializeStep:
 
 
 def _through(functions: list[_Function | None]) -> Callable[[Record], Record]:
-    """Make the hook that puts a key and then a value through their functions."""
+    """Return a hook that calls the function for the key, and then the one for the value."""
     of_key, of_value = functions
 
     def hook(record: Record) -> Record:
@@ -111,7 +111,7 @@ def _through(functions: list[_Function | None]) -> Callable[[Record], Record]:
 
 
 def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part) -> _Function | None:
-    """Return a serde's function for one direction, with its failures told apart by part."""
+    """Return a serde's function for one direction; its errors say whether it was the key or the value."""
     if serde is None:
         return None
     function: _Function | None = getattr(serde, name, None)
@@ -124,7 +124,7 @@ def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part)
         except SerdeError as error:
             raise _of(part, error)  # noqa: B904 - it is the same error
         except Exception as error:
-            # Only our own texts are known to quote no payload.
+            # Only Headerware's own texts are known to quote no payload.
             problem = (
                 f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"
             )

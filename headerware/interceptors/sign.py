@@ -27,8 +27,7 @@ from headerware.core.header_text import decode_text, encode_text, text_bytes
 from headerware.core.headers import EMPTY, Headers, HeaderValue, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
-from headerware.core.record import Record
-from headerware.core.verified import LOCAL, Verified
+from headerware.core.record import VERIFIED, Record, Verified
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.file import MAX_STALE_MS
 from headerware.keyring.signature import (
@@ -407,7 +406,7 @@ class _Verification:
         unsettled = None if local is None else local.get(_UNSETTLED)
         if local is None or unsettled is None or unsettled.verification is not self:
             return record
-        verified: Verified = local[LOCAL]
+        verified: Verified = local[VERIFIED]
         if unsettled.missing:
             raise _not_covered(unsettled.missing)
         if self._window is not None:
@@ -506,8 +505,8 @@ class _Verification:
                     set_aside=Headers.trusted(later) if passes else EMPTY,
                 )
             if unsettled is None:
-                return {LOCAL: verified}
-            return {LOCAL: verified, _UNSETTLED: unsettled(verified, record, covered)}
+                return {VERIFIED: verified}
+            return {VERIFIED: verified, _UNSETTLED: unsettled(verified, record, covered)}
 
         return check
 

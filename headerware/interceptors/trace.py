@@ -1,8 +1,8 @@
-"""Trace: W3C context in and out, so that a trace goes through Kafka (seed 004, W3C Trace Context).
+"""Trace: the trace context in a record's headers, so that a trace goes through Kafka (W3C Trace Context).
 
-On send the current context is written into the record's headers, unless the record brings one of its own;
-on consume the record's context is read into ``record.local["trace"]``. Whatever opentelemetry's global
-propagator is set to is used, ``traceparent``, ``tracestate`` and ``baggage`` by default. No spans are made.
+On send the current context is written into the record's headers, unless the record has one already; on
+consume the record's context is read into ``record.local["trace"]``. The fields are those of opentelemetry's
+global propagator, by default ``traceparent``, ``tracestate`` and ``baggage``. No spans are made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
 
 LOCAL_NAME: Final = "trace"
-"""The key in ``record.local`` under which the context of a consumed record stands."""
+"""The key of a consumed record's context in ``record.local``."""
 
 _PARENT_FIELDS: Final = frozenset({"traceparent", "tracestate"})
 _LIST_FIELDS: Final = frozenset({"tracestate", "baggage"})
@@ -36,8 +36,8 @@ class Trace(Interceptor, frozen=True, kw_only=True):
     """Carry the trace context in the record's headers.
 
     A record that already has a ``traceparent``, a ``tracestate`` or a field that would be written is left
-    as it is: a context that the application put there is neither replaced nor doubled. Where there is no
-    current context nothing is done at all. The headers stay on a consumed record.
+    as it is: a context that the application put there is neither replaced nor doubled. Without a current
+    context nothing is done. The headers stay on a consumed record.
 
     Safe for use by several threads at once.
     """
@@ -52,16 +52,16 @@ class Trace(Interceptor, frozen=True, kw_only=True):
 
 
 def extract_context(headers: HeadersLike) -> TraceContext:
-    """Read the trace context that a record's headers carry.
+    """Read the trace context in a record's headers.
 
-    A value that is null, no UTF-8 or malformed counts as absent. Where a field stands twice the last one
+    A value that is null, not UTF-8 or malformed counts as absent. If a field is there twice the last one
     counts, as with every header in Kafka; the values of ``tracestate`` and ``baggage`` are joined.
 
     Args:
         headers: headers in any of the forms that Headerware takes.
 
     Returns:
-        A context that holds what the headers say and nothing of the caller's own; empty where they say
+        A context with what the headers say and nothing of the caller's own context; empty if they say
         nothing.
 
     Raises:

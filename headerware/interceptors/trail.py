@@ -1,56 +1,89 @@
-"""Trail: the paper trail of a record, from its first producer through every mirror (seed 004).
+"""Trail: the paper trail of a record, from its first producer through every mirror (spec/trail.md).
 
-Wire format: header ``hw.trail``, laid out in :mod:`headerware.interceptors.trail_entries`.
+Header ``hw.trail``, version 1:
+
+    1;left=7,at=1767225600000;by=shop;into=eu/orders,at=1767225601500;by=mirror;from=eu/orders;into=us/orders
+
+    trail  = "1" [";left=" count] *entry          oldest first
+    entry  = ",at=" time [";by=" text] [";from=" place] [";into=" place]
+    place  = (text / "?") "/" (text / "?")        cluster and topic; "?" is unknown, not both
+    count  = 1 to 65,535: entries that were dropped between the first and the second
+    time   = milliseconds since the epoch, a signed integer of 64 bits
+    text   = up to 255 bytes: letters, digits, "-._~:@#+" and, after "by=", "/"; all else is
+             percent-encoded UTF-8
+
+It is ASCII, at most 65,535 bytes, in the manner of HTTP's Forwarded (RFC 7239). An entry is added at the end
+of the value, and completed there, without decoding the entries before it.
 """
 
 from __future__ import annotations
 
+import re
 import socket
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from headerware.core.headers import Headers, Pair
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import WireFormatError
+from headerware.core.headers import Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
-from headerware.interceptors.trail_entries import (
-    MAX_ENTRY_BYTES,
-    MAX_START_BYTES,
-    MAX_TRAIL_BYTES,
-    TRAIL_HEADER,
-    TrailEntry,
-    checked,
-    encode_texts,
-    is_completable,
-    shortened,
-)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headerware.core.context import Context
     from headerware.core.record import Record
 
-MIN_BOUND_BYTES: Final = MAX_START_BYTES + 2 * MAX_ENTRY_BYTES
-"""Two entries of the largest size: below that the first and the latest might not fit."""
+TRAIL_HEADER: Final = "hw.trail"
+_VERSION: Final = 1
+_MAX_TRAIL_BYTES: Final = 0xFFFF
+_MAX_START_BYTES: Final = len(b"1;left=65535")
+MAX_ENTRY_BYTES: Final = len(b",at=-9223372036854775808;by=;from=/;into=/") + 5 * 255
+_START: Final = b"1"
+"""A trail without entries."""
+
+_MAX_TEXT_BYTES: Final = 255
+_MAX_LEFT_OUT: Final = 0xFFFF
+_TIMES: Final = range(-(2**63), 2**63)
+_PLAIN: Final = ":@#+"  # beside letters, digits and "-._~"
+_UNKNOWN: Final = "?"
+
+_BEGINNINGS: Final = (_START + b",", _START + b";")
+_NO_PLACE: Final = [b"?", b"?"]
+
+_NUMBER = rb"0|-?[1-9][0-9]{0,18}"
+_TEXT = rb"[A-Za-z0-9._~:@#+%-]*"
+_BY = _TEXT.replace(rb"@#", rb"@#/")
+_PLACE = rb"(\?|TEXT)/(\?|TEXT)".replace(b"TEXT", _TEXT)
+_start = re.compile(rb"1(?:;left=([1-9][0-9]{0,4}))?")
+_entry = re.compile(rb"at=(%b)(?:;by=(%b))?(?:;from=%b)?(?:;into=%b)?" % (_NUMBER, _BY, _PLACE, _PLACE))
+
+MIN_BOUND_BYTES: Final = _MAX_START_BYTES + 2 * MAX_ENTRY_BYTES
+"""Room for the first and the latest entry, whatever their size."""
 
 _MAX_TOPICS: Final = 1024
 _new_headers: Final = tuple.__new__
-"""Headers of pairs that are known to be right, without a further call."""
+"""Make headers from pairs that are known to be right, without checking them again."""
 
 
 class Trail(Interceptor, frozen=True, kw_only=True):
     """Write down by whom, when, from where and into where a record went, in ``hw.trail``.
 
-    On consume an entry is added: by whom, when, read from. On send the latest entry is completed when it
-    was read but not yet produced, as in a mirror; otherwise an entry is added: by whom, when, produced
-    into. The trail stays on consumed records, so that an application that sends their headers on
-    continues it. Over a bound the first entry and the latest ones stay; the others are counted.
+    On consume an entry is added: by whom, when, read from. On send the latest entry is completed if it was
+    read but not yet produced, as in a mirror; otherwise an entry is added: by whom, when, produced into. The
+    trail stays on consumed records, so that an application that sends their headers on continues it. Over a
+    bound the first entry and the latest ones stay; the others are counted.
 
     Args:
-        service: by whom; the client's id where it is None, and the host's name where that is None too.
-        cluster: a readable name of the cluster; its id, once it is known, where this is None.
-        max_entries: the bound on entries.
-        max_bytes: the bound on the header's value.
+        service: the name of the service in its entries; None is the client's id, or the host's name if there
+            is no client's id.
+        cluster: a readable name of the cluster; None is its id, once that is known.
+        max_entries: the most entries of a trail, 2 to 1,000.
+        max_bytes: the most bytes of the header's value.
 
-    Where a client works at one thing after the other, as Spark does with its batches, entries are by
+    If a client works at one job after the other, as Spark does with its batches, entries are by
     ``service/job#batch``.
 
     Safe for use by several threads at once.
@@ -63,7 +96,7 @@ class Trail(Interceptor, frozen=True, kw_only=True):
     service: str | None = None
     cluster: str | None = None
     max_entries: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 32
-    max_bytes: Annotated[int, msgspec.Meta(ge=MIN_BOUND_BYTES, le=MAX_TRAIL_BYTES)] = 4096
+    max_bytes: Annotated[int, msgspec.Meta(ge=MIN_BOUND_BYTES, le=_MAX_TRAIL_BYTES)] = 4096
 
     def open(self, context: Context) -> _TrailStep:
         """Return the hooks for one session."""
@@ -71,14 +104,12 @@ class Trail(Interceptor, frozen=True, kw_only=True):
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """What is the same for every entry about one topic, behind its time."""
+    """What all entries about one topic have in common."""
 
     entry: bytes
+    """An entry behind its time."""
     completion: bytes | None
-    """What completes the latest entry; None where nothing may."""
-
-
-_Verb = Literal["produced_into", "read_from"]
+    """What completes the latest entry; None for entries that are read."""
 
 
 class _TrailStep:
@@ -103,22 +134,21 @@ class _TrailStep:
         self._by_whom = options.service or context.client_id or socket.gethostname() or None
         self._service = self._by_whom
         self._max_entries, self._max_bytes = options.max_entries, options.max_bytes
-        self._produced: dict[str, _Parts] = {}
-        self._read: dict[str, _Parts] = {}
+        self._forget_parts()
 
     def begin(self, work: str) -> None:
-        """Write entries as ``service/work`` from now on, so that they say which batch of a job it was."""
+        """Write entries by ``service/work`` from now on, so that they say which batch of a job it was."""
         by_whom = f"{self._service}/{work}" if self._service else work
         if by_whom != self._by_whom:
             self._by_whom = by_whom
-            self._produced, self._read = {}, {}
+            self._forget_parts()
 
     def on_send(self, record: Record) -> Record:
-        """Complete the latest entry, or add one."""
+        """Complete the latest entry, or add an entry."""
         topic, headers = record.topic, record.headers
         if self._cluster is None:
             self._look_for_cluster()
-        parts = self._produced.get(topic) or self._new_parts(topic, self._produced, "produced_into")
+        parts = self._produced[topic]
         for pair in headers:
             if pair[0] == TRAIL_HEADER:
                 return self._continued(record, parts, pair[1])
@@ -130,7 +160,7 @@ class _TrailStep:
         topic, headers = record.topic, record.headers
         if self._cluster is None:
             self._look_for_cluster()
-        parts = self._read.get(topic) or self._new_parts(topic, self._read, "read_from")
+        parts = self._read[topic]
         for pair in headers:
             if pair[0] == TRAIL_HEADER:
                 return self._continued(record, parts, pair[1])
@@ -138,13 +168,13 @@ class _TrailStep:
         return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
 
     def _continued(self, record: Record, parts: _Parts, found: bytes | None) -> Record:
-        """Go on with the trail that is there: the last one, where there are several."""
+        """Continue the trail that is there, or the last one if there are several."""
         headers = record.headers
         others: list[Pair] = [pair for pair in headers if pair[0] != TRAIL_HEADER]
         if len(others) + 1 < len(headers):
             found = headers.last(TRAIL_HEADER)
-        value = checked(found)
-        if parts.completion is not None and is_completable(value):
+        value = _checked(found)
+        if parts.completion is not None and _is_completable(value):
             value += parts.completion
         else:
             value = b"%b,at=%d%b" % (value, self._now_ms(), parts.entry)
@@ -157,16 +187,240 @@ class _TrailStep:
         """Take the cluster's id once it is known; what was prepared without it is made anew."""
         self._cluster = self._find_cluster()
         if self._cluster is not None:
-            # Other dicts, for a thread that prepares without the id still holds the old ones.
-            self._produced, self._read = {}, {}
+            self._forget_parts()
 
-    def _new_parts(self, topic: str, known: dict[str, _Parts], verb: _Verb) -> _Parts:
-        """Prepare what is the same for every entry about a topic."""
-        if len(known) >= _MAX_TOPICS:
-            known.clear()
-        place = {f"{verb}_cluster": self._cluster, f"{verb}_topic": topic}
-        parts = known[topic] = _Parts(
-            entry=encode_texts(TrailEntry(when_ms=0, by_whom=self._by_whom, **place)),
-            completion=encode_texts(TrailEntry(when_ms=0, **place)) if verb == "produced_into" else None,
+    def _forget_parts(self) -> None:
+        # Other caches rather than empty ones: a thread that is making parts still holds the old ones.
+        self._produced: BoundedCache[str, _Parts] = BoundedCache(_MAX_TOPICS, self._produced_into)
+        self._read: BoundedCache[str, _Parts] = BoundedCache(_MAX_TOPICS, self._read_from)
+
+    def _produced_into(self, topic: str) -> _Parts:
+        entry = TrailEntry(
+            when_ms=0,
+            by_whom=self._by_whom,
+            produced_into_cluster=self._cluster,
+            produced_into_topic=topic,
         )
-        return parts
+        completion = msgspec.structs.replace(entry, by_whom=None)
+        return _Parts(entry=_encode_texts(entry), completion=_encode_texts(completion))
+
+    def _read_from(self, topic: str) -> _Parts:
+        entry = TrailEntry(
+            when_ms=0, by_whom=self._by_whom, read_from_cluster=self._cluster, read_from_topic=topic
+        )
+        return _Parts(entry=_encode_texts(entry), completion=None)
+
+
+class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a trail: a service read the record from a topic, produced it into one, or both.
+
+    Args:
+        by_whom: the service, or None if the entry names none.
+        produced_into_cluster: the cluster that it was produced into, or None if that is not known.
+        produced_into_topic: the topic that it was produced into; None for an entry that was only read.
+        when_ms: when the entry was made, in milliseconds since the epoch, by that service's clock.
+        read_from_cluster: the cluster that it was read from, or None if that is not known.
+        read_from_topic: the topic that it was read from; None for an entry that was only produced.
+    """
+
+    by_whom: str | None = None
+    produced_into_cluster: str | None = None
+    produced_into_topic: str | None = None
+    when_ms: int
+    read_from_cluster: str | None = None
+    read_from_topic: str | None = None
+
+
+class TrailReading(msgspec.Struct, frozen=True):
+    """A trail that was read: a sequence of entries, and how many were dropped.
+
+    Args:
+        entries: the entries, oldest first.
+        left_out: how many entries between the first and the second were dropped, to stay within a bound.
+    """
+
+    entries: tuple[TrailEntry, ...] = ()
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        """Count the entries that are there."""
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[TrailEntry]:
+        """Go through the entries, oldest first."""
+        return iter(self.entries)
+
+    def __getitem__(self, index: int) -> TrailEntry:
+        """Return one entry; -1 is the latest."""
+        return self.entries[index]
+
+
+def read_trail(headers: HeadersLike) -> TrailReading:
+    """Read the trail in a record's headers; it is empty if there is none.
+
+    Args:
+        headers: headers in any of the forms that Headerware takes; of several trails the last counts.
+
+    Raises:
+        WireFormatError: the header does not follow spec/trail.md.
+        HeaderError: these are no headers.
+    """
+    values = Headers(headers).all(TRAIL_HEADER)
+    return decode_trail(values[-1]) if values else TrailReading()
+
+
+def decode_trail(value: bytes | None) -> TrailReading:
+    """Decode the value of one ``hw.trail`` header.
+
+    Raises:
+        WireFormatError: it does not follow spec/trail.md.
+    """
+    start, *entries = _checked(value).split(b",")
+    return TrailReading(tuple(map(_decode_entry, entries, range(len(entries)))), _left_out(start))
+
+
+def encode_trail(reading: TrailReading) -> bytes:
+    """Encode a trail as the value of ``hw.trail``; texts are cut if they take more than 255 bytes.
+
+    Raises:
+        WireFormatError: more entries than a trail can hold, or a number out of range.
+    """
+    if not 0 <= reading.left_out <= _MAX_LEFT_OUT:
+        message = f"{TRAIL_HEADER}: the number of entries left out is out of range, 0 to {_MAX_LEFT_OUT}"
+        raise WireFormatError(message)
+    value = _encode_start(reading.left_out) + b"".join(map(encode_entry, reading.entries))
+    if len(value) > _MAX_TRAIL_BYTES:
+        message = f"{TRAIL_HEADER}: {len(value)} bytes, more than the {_MAX_TRAIL_BYTES} of a trail"
+        raise WireFormatError(message)
+    return value
+
+
+def encode_entry(entry: TrailEntry) -> bytes:
+    """Encode one entry, the comma before it included."""
+    if entry.when_ms not in _TIMES:
+        message = f"{TRAIL_HEADER}: a time is out of range, signed 64 bits"
+        raise WireFormatError(message)
+    return b",at=%d%b" % (entry.when_ms, _encode_texts(entry))
+
+
+def _encode_texts(entry: TrailEntry) -> bytes:
+    """Encode an entry without its time."""
+    by_whom = "" if entry.by_whom is None else f";by={_quoted(entry.by_whom, _PLAIN + '/')}"
+    read_from = _encode_place(";from=", entry.read_from_cluster, entry.read_from_topic)
+    produced_into = _encode_place(";into=", entry.produced_into_cluster, entry.produced_into_topic)
+    return f"{by_whom}{read_from}{produced_into}".encode()
+
+
+def _checked(value: bytes | None) -> bytes:
+    """Return a trail if an entry can be added to it, or raise WireFormatError; entries are not decoded."""
+    if (
+        value is not None
+        and len(value) <= _MAX_TRAIL_BYTES
+        and value.isascii()
+        and (value.startswith(_BEGINNINGS) or value == _START)
+    ):
+        return value
+    raise WireFormatError(_why_not(value))
+
+
+def _is_completable(value: bytes) -> bool:
+    """Return whether the latest entry says that the record was read, but not yet that it was produced."""
+    latest = value.rfind(b",")
+    return value.find(b";from=", latest) > 0 > value.find(b";into=", latest)
+
+
+def shortened(value: bytes, max_entries: int, max_bytes: int) -> bytes:
+    """Drop as few entries as possible from the second on, and count them; the first and the latest stay."""
+    start, first, *others = value.split(b",")
+    left_out = _left_out(start)
+    dropped = max(0, len(others) + 1 - max_entries)
+    size = len(first) + 1 + sum(len(entry) + 1 for entry in others[dropped:])
+    while len(_encode_start(left_out + dropped)) + size > max_bytes and dropped < len(others) - 1:
+        size -= len(others[dropped]) + 1
+        dropped += 1
+    short = b",".join((_encode_start(left_out + dropped), first, *others[dropped:]))
+    if len(short) > max_bytes:
+        message = f"{TRAIL_HEADER}: an entry that is longer than {MAX_ENTRY_BYTES} bytes"
+        raise WireFormatError(message)
+    return short
+
+
+def _left_out(start: bytes) -> int:
+    found = _start.fullmatch(start)
+    left_out = int(found[1] or 0) if found else _MAX_LEFT_OUT + 1
+    if left_out > _MAX_LEFT_OUT:
+        message = f'{TRAIL_HEADER}: expected "1" or "1;left=" and 1 to {_MAX_LEFT_OUT} first'
+        raise WireFormatError(message)
+    return left_out
+
+
+def _encode_start(left_out: int) -> bytes:
+    return b"%b;left=%d" % (_START, min(left_out, _MAX_LEFT_OUT)) if left_out else _START
+
+
+def _decode_entry(entry: bytes, index: int) -> TrailEntry:
+    found = _entry.fullmatch(entry)
+    try:
+        if found is None or int(found[1]) not in _TIMES:
+            raise ValueError  # noqa: TRY301 - told in one place
+        _, by_whom, *places = found.groups()
+        texts = [_unquoted(by_whom, _PLAIN + "/"), *map(_decode_part, places)]
+        if _NO_PLACE in (places[:2], places[2:]):
+            raise ValueError  # noqa: TRY301
+    except ValueError:
+        message = (
+            f"{TRAIL_HEADER}: entry {index} is malformed, expected at=, by=, from= and into= with texts in "
+            f"their one spelling (spec/trail.md)"
+        )
+        raise WireFormatError(message) from None
+    return TrailEntry(
+        when_ms=int(found[1]),
+        by_whom=texts[0],
+        read_from_cluster=texts[1],
+        read_from_topic=texts[2],
+        produced_into_cluster=texts[3],
+        produced_into_topic=texts[4],
+    )
+
+
+def _encode_place(label: str, cluster: str | None, topic: str | None) -> str:
+    if cluster is None and topic is None:
+        return ""
+    return f"{label}{_encode_part(cluster)}/{_encode_part(topic)}"
+
+
+def _encode_part(text: str | None) -> str:
+    return _UNKNOWN if text is None else _quoted(text, _PLAIN)
+
+
+def _quoted(text: str, plain: str) -> str:
+    """Percent-encode a text; it is cut after the last whole character that fits."""
+    quoted = quote(text, plain, errors="replace")
+    while len(quoted) > _MAX_TEXT_BYTES:
+        text = text[: min(len(text) - 1, _MAX_TEXT_BYTES)]
+        quoted = quote(text, plain, errors="replace")
+    return quoted
+
+
+def _decode_part(part: bytes | None) -> str | None:
+    return None if part == b"?" else _unquoted(part, _PLAIN)
+
+
+def _unquoted(quoted: bytes | None, plain: str) -> str | None:
+    """Decode a text; ValueError if it is not UTF-8, too long, or not in its one spelling."""
+    if quoted is None:
+        return None
+    text = unquote_to_bytes(quoted).decode() if b"%" in quoted else quoted.decode()
+    if len(quoted) > _MAX_TEXT_BYTES or (b"%" in quoted and quote(text, plain).encode() != quoted):
+        raise ValueError
+    return text
+
+
+def _why_not(value: bytes | None) -> str:
+    if value is None:
+        return f"{TRAIL_HEADER}: null"
+    if len(value) > _MAX_TRAIL_BYTES:
+        return f"{TRAIL_HEADER}: {len(value)} bytes, expected at most {_MAX_TRAIL_BYTES}"
+    if value.isascii():
+        return f"{TRAIL_HEADER}: another version, expected {_VERSION}"
+    return f"{TRAIL_HEADER}: bytes that are not ASCII; texts are percent-encoded"

@@ -1,4 +1,4 @@
-"""A paper trail as a timeline for people: who did what, where and when, and what is missing between."""
+"""A paper trail as a timeline for people: each entry with its service, time and topics, and the gaps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from headerware.interceptors.trail_entries import TrailEntry, TrailReading
+    from headerware.interceptors.trail import TrailEntry, TrailReading
 
-Place = tuple[str | None, str | None]
+ClusterAndTopic = tuple[str | None, str | None]
 """A cluster and a topic; None is unknown."""
 
 
@@ -21,9 +21,9 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
         kind: ``produced``, ``read``, ``forwarded`` (read and produced), ``gap`` (something happened that
             left no entry) or ``left_out`` (entries that the trail's bounds dropped).
         text: what happened, with nothing in it that a terminal would act on.
-        by_whom: the service, where the step is an entry that names one.
-        when_ms: when, in milliseconds since the epoch, where the step is an entry.
-        after_ms: how long after the entry before it; negative where two clocks disagree.
+        by_whom: the service, if the step is an entry that names one.
+        when_ms: when, in milliseconds since the epoch, if the step is an entry.
+        after_ms: how long after the entry before it, in milliseconds; negative if two clocks disagree.
     """
 
     kind: Literal["produced", "read", "forwarded", "gap", "left_out"]
@@ -33,19 +33,19 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
     after_ms: int | None = None
 
     def __str__(self) -> str:
-        """Write the step on one line."""
+        """Return the step as one line."""
         if self.when_ms is None:
             return f"  ({self.text})"
         after = "" if self.after_ms is None else f"  {duration_text(self.after_ms)}"
         return f"{time_text(self.when_ms)}{after}  {self.by_whom or 'someone'} {self.text}"
 
 
-def timeline(trail: TrailReading, *, found_in: Place | None = None) -> list[TimelineStep]:
-    """Tell a trail as steps, oldest first; ``str`` of a step is a line.
+def timeline(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) -> list[TimelineStep]:
+    """Return a trail as steps, oldest first; ``str`` of a step is a line of text.
 
     Args:
-        trail: what :func:`read_trail` gave.
-        found_in: the cluster and topic in which the record was found, to tell a gap at the end.
+        trail: what :func:`read_trail` returned.
+        found_in: the cluster and topic in which the record was found, to show a gap at the end.
     """
     steps: list[TimelineStep] = []
     before: TrailEntry | None = None
@@ -64,7 +64,7 @@ def timeline(trail: TrailReading, *, found_in: Place | None = None) -> list[Time
 
 
 def time_text(when_ms: int) -> str:
-    """Write a time as ISO 8601 in UTC, or as a number where no calendar reaches."""
+    """Return a time as ISO 8601 in UTC, or as a number if no calendar has it."""
     try:
         moment = datetime.fromtimestamp(when_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -73,7 +73,7 @@ def time_text(when_ms: int) -> str:
 
 
 def duration_text(after_ms: int) -> str:
-    """Write a duration with its sign, in the largest unit that it fills."""
+    """Return a duration with its sign, in the largest unit that it fills."""
     if after_ms < 0:
         return f"-{duration_text(-after_ms)[1:]} (the clocks disagree)"
     for unit, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
@@ -110,14 +110,14 @@ def _gap(before: TrailEntry, entry: TrailEntry) -> list[TimelineStep]:
     return [] if _same(came_to, read) else [_copied(came_to, read)]
 
 
-def _gap_at_end(last: TrailEntry, found_in: Place) -> list[TimelineStep]:
+def _gap_at_end(last: TrailEntry, found_in: ClusterAndTopic) -> list[TimelineStep]:
     came_to = _produced(last)
     if came_to == _NOWHERE:
         return [] if _same(_read(last), found_in) else [_missing(f"produced into {_shown(found_in)}")]
     return [] if _same(came_to, found_in) else [_copied(came_to, found_in)]
 
 
-def _copied(came_from: Place, came_to: Place) -> TimelineStep:
+def _copied(came_from: ClusterAndTopic, came_to: ClusterAndTopic) -> TimelineStep:
     what = f"from {_shown(came_from)} to {_shown(came_to)}: copied by something that leaves no entry"
     return TimelineStep(kind="gap", text=what)
 
@@ -131,26 +131,26 @@ def _left_out(count: int) -> TimelineStep:
     return TimelineStep(kind="left_out", text=f"{entries} left out to keep the trail short")
 
 
-_NOWHERE: Place = (None, None)
+_NOWHERE: ClusterAndTopic = (None, None)
 
 
-def _read(entry: TrailEntry) -> Place:
+def _read(entry: TrailEntry) -> ClusterAndTopic:
     return (entry.read_from_cluster, entry.read_from_topic)
 
 
-def _produced(entry: TrailEntry) -> Place:
+def _produced(entry: TrailEntry) -> ClusterAndTopic:
     return (entry.produced_into_cluster, entry.produced_into_topic)
 
 
-def _same(one: Place, other: Place) -> bool:
-    """Return whether two places may be the same: what is unknown is no evidence against it."""
+def _same(one: ClusterAndTopic, other: ClusterAndTopic) -> bool:
+    """Return whether two may be the same: a part that is not known may be anything."""
     return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
 
 
-def _shown(place: Place) -> str:
-    return "/".join("?" if part is None else _printable(part) for part in place)
+def _shown(cluster_and_topic: ClusterAndTopic) -> str:
+    return "/".join("?" if part is None else _printable(part) for part in cluster_and_topic)
 
 
 def _printable(text: str) -> str:
-    """Escape what a terminal might act on: these texts come from whoever wrote the record."""
+    """Escape what a terminal might act on: whoever wrote the record chose these texts."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from headerware.connect.converters.headers_codec import from_connect, to_connect
-from headerware.connect.converters.selection import header_converter_from
+from headerware.connect.converters.catalogue import header_converter_from
+from headerware.connect.converters.wire_headers import from_connect, to_connect
 from headerware.connect.data.schema import Schema, SchemaAndValue
 from headerware.connect.data.struct import Struct, plain
 from headerware.connect.errors import ConnectError
@@ -35,14 +35,14 @@ _HEADS: Final = ("transforms.", "predicates.")
 _ENV: Final = "${env:"
 _HIDDEN: Final = "[hidden]"
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")
-"""What a worker of Kafka Connect puts something else in the place of, such as a secret from a file."""
+"""A reference that a worker of Kafka Connect resolves, such as to a secret in a file."""
 _Part = tuple[Schema | None, Any]
 
 
 def _read_lines(text: str) -> dict[str, Any]:
-    """Read a connector's text, and only then fill in what its lines of transforms refer to."""
+    """Read a connector's text, and only then resolve the references in its lines of transforms."""
     written = parse_connector(text)
-    # What others of a connector refer to need not be there.
+    # The references in other lines of a connector need not be known.
     referring = {key: value for key, value in written.items() if key.startswith(_HEADS) and _ENV in value}
     filled = {key: with_environment(value, path=key) for key, value in referring.items()}
     _require_resolved(written | {key: value.replace(_ENV, "") for key, value in referring.items()})
@@ -50,26 +50,26 @@ def _read_lines(text: str) -> dict[str, Any]:
 
 
 class Transforms(Interceptor, frozen=True, kw_only=True):
-    """Put records through a connector's transforms, before a serializer or after a deserializer.
+    """Apply a connector's transforms to records, before a serializer or after a deserializer.
 
-    Keys and values have a schema where they are a :class:`~headerware.connect.data.Struct` or a
-    :class:`~headerware.connect.data.SchemaAndValue`; others are schemaless. Headers are decoded by the header
-    converter when a transform looks at them; those that nobody touches stay byte for byte.
+    Keys and values have a schema if they are a :class:`~headerware.connect.data.Struct` or a
+    :class:`~headerware.connect.data.SchemaAndValue`; others are schemaless. The header converter decodes a
+    header when a transform reads it; headers that no transform reads keep their bytes.
 
     Args:
         config: the connector's own lines: a mapping, or text as in a ``.properties`` file or a connector's
             JSON. ``transforms``, ``transforms.<alias>.*``, ``predicates``, ``predicates.<alias>.*`` and
-            ``header.converter`` count; what else a connector has is passed over.
-        file: a file with such text, in place of ``config``; ``${env:NAME}`` in it is filled in when the chain
+            ``header.converter`` are used; a connector's other lines are ignored.
+        file: a file with such text, in place of ``config``; ``${env:NAME}`` in it is resolved when the chain
             is opened.
         mode: ``strict`` refuses what is ambiguous, ``kafka_4_3`` does what Kafka Connect 4.3 does.
-        on: where they are applied: on ``send``, on ``consume``, or on ``both``.
-        plain: give plain Python values to what comes next: dicts for structs, and no schemas.
+        on: when they are applied: on ``send``, on ``consume``, or on ``both``.
+        plain: whether to pass on plain Python values: dicts for structs, and no schemas.
 
     Raises:
-        ConfigError: the lines cannot work, and which of them.
+        ConfigError: a line cannot work; ``path`` is its key.
 
-    A record that a transform drops counts as dropped. Safe for use by several threads at once where the
+    A record that a transform drops counts as dropped. Safe for use by several threads at once if the
     transforms are; ours are.
     """
 
@@ -113,7 +113,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=place) from error
 
     def shown(self, option: str, written: Any) -> Any:
-        """Return an option as it may be printed: of the lines, passwords are hidden."""
+        """Return an option as it may be printed, with passwords in the lines hidden."""
         if option != "config" or written is None:
             return written
         given = parse_connector(written) if isinstance(written, str) else written
@@ -122,11 +122,11 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         return {key: _HIDDEN if key in secret else value for key, value in given.items()}
 
     def __repr__(self) -> str:
-        """Show none of the lines, for there may be passwords in them."""
+        """Show none of the lines, because there may be passwords in them."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._printed())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show as little where rich prints it, or a traceback's locals."""
+        """Show as little when rich prints it, or the locals of a traceback."""
         return self._printed()
 
     def _printed(self) -> list[tuple[str, Any]]:
@@ -220,10 +220,10 @@ class _TransformsStep:
         )
 
     def _given(self, schema: Schema | None, value: Any, came: Any) -> Any:
-        """Return what the next one gets: a struct as it is, another value beside the schema that it has."""
+        """Return a key or value for the next interceptor: a struct, or another value with its schema."""
         if self._plain:
             return plain(value)
-        # Not the record is asked whether it is the same: a transform may change the one that it was given.
+        # Compare with what came, not with the given record: a transform may have changed that in place.
         old_schema, old_value = _with_schema(came)
         if value is old_value and schema is old_schema:
             return came
@@ -237,7 +237,7 @@ def _as_it_is(record: Record) -> Record:
 
 
 def _with_schema(given: Any) -> _Part:
-    """Return the schema and the value of a key or value; a plain one has no schema."""
+    """Return the schema and the value of a key or value; plain values have no schema."""
     if isinstance(given, Struct):
         return given.schema, given
     if isinstance(given, SchemaAndValue):
@@ -254,7 +254,7 @@ def _refusal(error: ConnectError) -> TransformError:
 
 
 def _require_resolved(lines: Mapping[str, Any]) -> None:
-    """Refuse references that nobody resolves here: one would pass for a secret that everybody knows."""
+    """Refuse references that are not resolved here: one would be used as a secret that everybody knows."""
     for key, value in lines.items():
         found = _REFERENCE.search(value) if key.startswith(_HEADS) and isinstance(value, str) else None
         if found is not None:

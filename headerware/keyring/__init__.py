@@ -1,4 +1,4 @@
-"""Keys that sign and verify: keyring files, their rotation and their revocation."""
+"""Keyrings: keys that sign and verify, their files, their rotation and their revocation."""
 
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
 from headerware.keyring.keyring import (

@@ -1,4 +1,4 @@
-"""A keyring file: read with care for whose it is and who else can reach it, and followed while it changes."""
+"""Read a keyring file, with checks of its owner and mode, and follow it while it changes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _log = logging.getLogger("headerware.keyring")
 
 MAX_BYTES: Final = 4 << 20
 MAX_STALE_MS: Final = 300_000
-"""Longer than a file takes to be swapped on any machine (a mounted secret two minutes), and short enough
-for a revocation that came with a mistake in it."""
+"""Longer than it takes to replace a file (two minutes for a mounted secret), and short enough for a
+revocation that came with a mistake in it."""
 _EXTRA_LOOK_MS: Final = 100
 _EXTRA_LOOKS: Final = 10
 FORBIDDEN: Final[dict[Permissions, int]] = {"owner": 0o077, "kubernetes": 0o037}
-"""By policy: the bits that a file with secrets must not have. Kubernetes may let the group read."""
+"""The bits of the mode that a file with secrets must not have; Kubernetes may let the group read."""
 _FORBIDDEN_PUBLIC: Final = 0o022
-"""Everyone may read public halves, but who can write the file decides which keys are trusted."""
+"""Everyone may read public halves, but whoever can write the file decides which keys are trusted."""
 _ADVICE: Final[dict[Permissions, str]] = {"owner": "600", "kubernetes": "440"}
 _ADVICE_PUBLIC: Final = "644"
 
@@ -34,16 +34,16 @@ _Stamp = tuple[int, int, int, int, int, int]
 
 
 def read_keyring(path: str | os.PathLike[str], *, permissions: Permissions = "owner") -> Keyring:
-    """Read a keyring file once, as those do who administer it.
+    """Read a keyring file once, to administer it.
 
     Args:
-        path: the file, of this user or of root; root reads everybody's.
-        permissions: ``owner`` wants a plain file that nobody but its owner can read when it holds
-            secrets; ``kubernetes`` also takes symbolic links and files that the group can read, as
-            mounted secrets are. A file of public halves only may be read by everyone.
+        path: the file, which must belong to this user or to root; root may read everybody's.
+        permissions: ``owner`` takes a file with secrets only if it is a plain file that nobody but its owner
+            can read; ``kubernetes`` also takes symbolic links and files that the group can read, as mounted
+            secrets are. A file with nothing but public halves may be readable by everyone.
 
     Raises:
-        KeyringError: a file that is missing, open to others, another user's, or no keyring.
+        KeyringError: the file is missing, open to others, another user's, or not a keyring.
     """
     return _read(os.fspath(path), permissions, any_owner=os.geteuid() == 0)[0]
 
@@ -51,19 +51,19 @@ def read_keyring(path: str | os.PathLike[str], *, permissions: Permissions = "ow
 class KeyringFile:
     """Follow a keyring file, so that rotation needs no restart.
 
-    Safe for use by several threads. When a reload fails, the last good keyring goes on for a while, and the
-    log says so; after that there is no keyring until the file is good again.
+    When a reload fails, the last good keyring is used for a while, and the log says so; after that there is
+    no keyring until the file is good again. Safe for use by several threads at once.
 
     Args:
         path: the file, of this process's user or of root.
         permissions: as in :func:`read_keyring`.
         refresh_ms: how often to look for changes, in milliseconds of the caller's clock.
-        max_stale_ms: how long the last good keyring may be used after it was last seen to be good, in
+        max_stale_ms: how long the last good keyring may be used after the file was last good, in
             milliseconds.
-        now_ms: the caller's clock at this moment.
+        now_ms: the caller's clock now, in milliseconds.
 
     Raises:
-        KeyringError: a file that is missing, open to others, another user's, or no keyring.
+        KeyringError: the file is missing, open to others, another user's, or not a keyring.
     """
 
     __slots__ = (
@@ -107,17 +107,17 @@ class KeyringFile:
         self._extra_ms = now_ms - _EXTRA_LOOKS * _EXTRA_LOOK_MS
 
     def current(self, now_ms: int) -> Keyring:
-        """Return the keyring as it stands; the same object as long as the file did not change.
+        """Return the present keyring; it is the same object as long as the file has not changed.
 
         Args:
-            now_ms: the caller's clock, in milliseconds. One that runs backwards causes a look, too.
+            now_ms: the caller's clock, in milliseconds. If it runs backwards the file is looked at, too.
 
         Raises:
             KeyringError: the file has been bad for too long.
         """
         if not self._checked_ms <= now_ms < self._due_ms and not self._lock.locked():
-            # Whoever finds it locked goes on with what is there: another thread is looking. And "with", for
-            # an interrupt between an acquire and its try would leave it locked, and the keyring old for ever.
+            # If it is locked, another thread is looking at the file. It is "with" rather than acquire and
+            # try, for an interrupt between the two would leave it locked, and the keyring old for ever.
             with self._lock:
                 if not self._checked_ms <= now_ms < self._due_ms:
                     self._look(now_ms)
@@ -128,8 +128,8 @@ class KeyringFile:
     def find(self, key_id: str, version: int, now_ms: int) -> Key:
         """Return one version of a key; before an unknown one is refused, the file is looked at once more.
 
-        Such looks are bounded in all, for a sender can name any number of keys that there are not: ten at
-        once, and ten a second.
+        Such looks are bounded, ten at once and ten a second, for a sender can name any number of keys that do
+        not exist.
 
         Args:
             key_id: the key's name.
@@ -137,7 +137,7 @@ class KeyringFile:
             now_ms: the caller's clock, in milliseconds.
 
         Raises:
-            KeyringError: no such key or version, or the file has been bad for too long.
+            KeyringError: there is no such key or version, or the file has been bad for too long.
         """
         try:
             return self.current(now_ms).verifying_key(key_id, version)
@@ -148,7 +148,7 @@ class KeyringFile:
 
     @property
     def failure(self) -> str | None:
-        """Why the file cannot be used just now, so that the keys in it are not known; None if it can."""
+        """Why the file cannot be used now, so that its keys are not known; None if it can."""
         return self._failure
 
     def _looked_again(self, now_ms: int) -> bool:
@@ -180,7 +180,7 @@ class KeyringFile:
                 self._good_ms = now_ms
             else:
                 self.failures += 1
-        # What was read and found bad is not read again until it has changed; what could not be read is.
+        # A file that was read and is bad is not read again until it changes; one that cannot be read is.
         self._stamp = stamp
 
     def _note_failure(self, text: str) -> None:
@@ -217,7 +217,7 @@ def _read(path: str, permissions: Permissions, *, any_owner: bool = False) -> tu
 
 
 def _contents(path: str) -> tuple[bytes, os.stat_result, bool]:
-    """Read a file, and tell whether its name is a link."""
+    """Return the content and status of a file, and whether its name is a link."""
     try:
         return *read_plain(path, MAX_BYTES, follow=False), False
     except OSError as error:
@@ -243,8 +243,8 @@ def _check_permissions(
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
-    # The mode and the times of both changes count, so that a file that was opened to others, or given to
-    # another user, is noticed while it is followed.
+    # With the mode and both times of change, so that a file that is opened to others or given to another user
+    # is noticed while it is followed.
     return (
         status.st_dev,
         status.st_ino,

@@ -1,8 +1,8 @@
 """The keyring: named keys in versions, as a value that never changes.
 
-A key's id is a name that lives on through rotation: its newest version signs, older ones still verify,
-revoked ones do not, save for what stood in a partition before the offset from which they are revoked.
-The file's layout is in spec/keyring.md. What is shown of a key never holds its material.
+A key's id is a name that stays the same through rotation: its newest version signs, older ones still verify,
+revoked ones do not, except for records before the offset from which they are revoked. The file's layout is in
+spec/keyring.md. The ``repr`` of a key does not show its material.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VERSION: Final = 2
 HMAC_SECRET_MIN_BYTES: Final = 32
 HMAC_SECRET_MAX_BYTES: Final = 1024
 SECRET_MIN_DISTINCT: Final = 8
-"""Of 32 random bytes that many differ; what has fewer is a placeholder."""
+"""Of 32 random bytes at least so many differ; a secret with fewer is a placeholder."""
 ED25519_BYTES: Final = 32
 KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
@@ -58,12 +58,12 @@ def key_id_problem(key_id: str) -> str | None:
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Hold one version of a key.
+    """One version of a key.
 
     Args:
         id: the key's name, 1 to 255 bytes of printable text.
         version: 1 to 65535; rotation counts it up.
-        algorithm: what it signs with; a record never chooses it.
+        algorithm: the algorithm that it signs with; a record never chooses it.
         status: ``active`` signs and verifies, ``retired`` verifies, ``revoked`` does neither.
         created: when this version was made.
         rotated: when the next version took over, or None.
@@ -76,7 +76,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         reason: why it was revoked, for people.
         topics: globs of the topics that it may sign for, as interceptors take them (``orders.*``,
             ``!orders.test``); empty is every topic.
-        use: what it is for; a key without ``sign`` neither signs nor verifies records.
+        use: its purposes; a key without ``sign`` neither signs nor verifies records.
         not_before: the first moment at which it may sign, or None.
         not_after: the last moment at which it may sign, or None.
 
@@ -127,16 +127,17 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return limit is not None and offset is not None and offset < limit
 
     def refusal(self, topic: str, at_ms: int, now_ms: int | None = None) -> str | None:
-        """Return why the key may not vouch for a record, or None if it may.
+        """Return why the key may not sign a record, or None if it may.
 
-        A signer writes its own times: who has the key can state any moment between ``not_before`` and
-        ``not_after``, also after the key has expired. So a reader passes its own clock, before which no
-        key is early, and bounds the age of signatures; a lost key is revoked.
+        The time of signing is the signer's word: whoever has the key can state any moment between
+        ``not_before`` and ``not_after``, even after the key has expired. So a reader also passes its own
+        clock, by which the key must be valid already, and bounds the age of signatures. A lost key must be
+        revoked.
 
         Args:
             topic: the topic that the record is signed for.
             at_ms: the time of signing that the record states, in milliseconds since the epoch.
-            now_ms: the reader's own clock, likewise; None to go by ``at_ms`` alone, as a signer does.
+            now_ms: the reader's own clock, likewise; None compares with ``at_ms`` alone, as a signer does.
         """
         if "sign" not in self.use:
             return _other_use(self)
@@ -153,7 +154,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return None
 
     def __repr__(self) -> str:
-        """Show everything but the material."""
+        """Return a text without the material."""
         return (
             f"Key(id={self.id!r}, version={self.version}, algorithm={self.algorithm!r}, "
             f"status={self.status!r})"
@@ -161,7 +162,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 
 class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """Hold the keys of one file.
+    """The keys of one file.
 
     Args:
         keys: the keys, in the file's order.
@@ -173,7 +174,7 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keys: tuple[Key, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a keyring in which a name could mean two keys."""
+        """Refuse a keyring in which a name stands for two keys."""
         seen: set[tuple[str, int]] = set()
         active: set[str] = set()
         for key in self.keys:
@@ -186,11 +187,11 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 active.add(key.id)
 
     def signing_key(self, key_id: str) -> Key:
-        """Return the version that signs now; :meth:`Key.refusal` says for which topics and when.
+        """Return the version that signs; :meth:`Key.refusal` says for which topics and when.
 
         Raises:
-            KeyringError: no such key, none of its versions active, only its public half here, or a key
-                that is for something else.
+            KeyringError: there is no such key, none of its versions is active, only its public half is
+                here, or it is for another purpose.
         """
         versions = self.versions(key_id)
         active = next((key for key in versions if key.status == "active"), None)
@@ -207,12 +208,12 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return active
 
     def verifying_key(self, key_id: str, version: int) -> Key:
-        """Return one version of a key, whatever its status: :meth:`Key.verifies_at` tells where it counts.
+        """Return one version of a key, whatever its status; :meth:`Key.verifies_at` says for which records.
 
         Raises:
             KeyringError: no such key or version.
         """
-        key = self._by_place.get((key_id, version))
+        key = self._by_id_and_version.get((key_id, version))
         if key is None:
             raise KeyringError(f"there is no version {version} of a key {key_id!r} in the keyring")
         return key
@@ -234,7 +235,7 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return any(key.is_secret for key in self.keys)
 
     @cached_property
-    def _by_place(self) -> dict[tuple[str, int], Key]:
+    def _by_id_and_version(self) -> dict[tuple[str, int], Key]:
         return {(key.id, key.version): key for key in self.keys}
 
     def _names(self) -> str:
@@ -247,28 +248,28 @@ def decode_keyring(text: bytes, *, source: str = "keyring") -> Keyring:
 
     Args:
         text: the JSON.
-        source: what to call it in errors, such as its path.
+        source: its name in errors, such as its path.
 
     Raises:
-        KeyringError: JSON that is broken or describes no keyring.
+        KeyringError: it is not JSON, or not a keyring.
     """
     try:
         _require_version(msgspec.json.decode(text, type=_Head))
         return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        # A value that is quoted may be a secret in the wrong place, and the cause quotes it, too.
+        # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
         problem = _QUOTED_FIELD.sub("", _QUOTED_VALUE.sub("", str(error)))
         raise KeyringError(f"{source} is no keyring: {problem}") from None
 
 
 def encode_keyring(keyring: Keyring) -> bytes:
-    """Write a keyring as JSON for people and machines to read."""
+    """Return a keyring as JSON, indented for people."""
     fields: Mapping[str, object] = {"format": FORMAT, "version": VERSION, "keys": keyring.keys}
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 
 
 class _Head(msgspec.Struct):
-    """What every version's layout has, so that another one is told rather than misread."""
+    """The fields of every version's layout, so that another version is refused for what it is."""
 
     format: Any
     version: Any
@@ -371,5 +372,5 @@ _SMALL_ORDER: Final = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
 
 
 def _is_of_small_order(public: bytes) -> bool:
-    # The sign of x is left out, and y taken modulo p, so that no other way of writing such a point passes.
+    # The sign of x is left out and y is taken modulo p, so that no other encoding of such a point passes.
     return (int.from_bytes(public, "little") & (2**255 - 1)) % _P in _SMALL_ORDER

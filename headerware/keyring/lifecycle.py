@@ -1,6 +1,6 @@
-"""What happens to keys in their lives: made, rotated, revoked, published.
+"""Make, rotate, revoke and publish keys.
 
-Each step takes a keyring and gives a new one; nothing here reads or writes files.
+Each function takes a keyring and returns a new one; files are read and written elsewhere.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def with_new_key(
         key_id: the key's name.
         algorithm: ``hmac-sha256`` or ``ed25519``.
         topics: globs of the topics that it may sign for; empty is every topic.
-        use: what it is for.
+        use: its purposes.
         not_before: the first moment at which it may sign, with a time zone, or None.
         not_after: the last moment at which it may sign, with a time zone, or None.
         now: when it is made, with a time zone; None is now.
 
     Raises:
-        KeyringError: a key of this name is there already, or the name or a limit cannot be one.
+        KeyringError: there is a key of this name already, or the name or a limit is not valid.
     """
     if any(key.id == key_id for key in keyring.keys):
         raise KeyringError(f"there is a key {key_id!r} already: rotate it for a new version")
@@ -75,7 +75,7 @@ def with_rotation(
     not_after: datetime | None = None,
     now: datetime | None = None,
 ) -> Keyring:
-    """Let a new version of a key sign from now on; the old one still verifies.
+    """Add a new version of a key, which signs from now on; the old version still verifies.
 
     The new version has the topics and the use of the one before.
 
@@ -87,7 +87,7 @@ def with_rotation(
         now: when it happens, with a time zone; None is now.
 
     Raises:
-        KeyringError: no such key, its versions are used up, or the new one could never sign.
+        KeyringError: there is no such key, its versions are used up, or the new one could never sign.
     """
     at = now or datetime.now(UTC)
     newest = keyring.versions(key_id)[-1]
@@ -125,15 +125,15 @@ def with_revocation(
     reason: str | None = None,
     now: datetime | None = None,
 ) -> Keyring:
-    """Trust a key no more.
+    """Revoke a key, or one version of it.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
         version: the version; None is all of them.
         revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still
-            verify. Offsets and not times, for a signer writes his own times. It replaces what an earlier
-            revocation said; None leaves that.
+            verify. These are offsets, not times, for a signer writes its own times. They replace those of
+            an earlier revocation; None keeps them.
         reason: why, for people.
         now: when it happens, with a time zone; None is now.
 
@@ -161,10 +161,10 @@ def with_revocation(
 
 
 def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
-    """Return a keyring that everyone may read, and the keys that had to stay behind.
+    """Return a keyring of public halves that everyone may read, and the keys that it leaves out.
 
-    It holds the public halves of Ed25519 keys, with their status. HMAC keys have no public half: whoever
-    can verify with one can sign with it.
+    It has the public halves of Ed25519 keys, with their status. HMAC keys have no public half: whoever can
+    verify with one can sign with it.
     """
     public = tuple(_public_key(key) for key in keyring.keys if key.algorithm == "ed25519")
     left_out = tuple(key for key in keyring.keys if key.algorithm != "ed25519")

@@ -1,15 +1,15 @@
-"""Writing keyring files: whole or not at all, and one writer after the other."""
+"""Edit keyring files: one writer after the other, and each writes the whole file or nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.atomic_files import replace_file
 from headerware.core.errors import KeyringError
 from headerware.keyring.file import FORBIDDEN, Permissions, read_keyring
 from headerware.keyring.keyring import Keyring, encode_keyring
@@ -28,23 +28,24 @@ def edit_keyring(
     permissions: Permissions = "owner",
     create: bool = False,
 ) -> Keyring:
-    """Change a keyring file under its lock, and give the new keyring.
+    """Change a keyring file under its lock, and return the new keyring.
 
-    Writers wait for each other at a lock file beside it, so that none undoes another's change. The new
-    file takes the old one's place at once, with its owner and mode; a reader sees one or the other.
+    Writers wait for each other at a lock file beside it, so that none undoes another's change. The new file
+    replaces the old one in one step, with its owner and mode; a reader sees one or the other.
 
     Args:
         path: the file.
-        change: gives the new keyring from the present one.
+        change: returns the new keyring for the present one, such as
+            :func:`headerware.keyring.with_rotation`.
         permissions: who may read the file, as in :func:`headerware.keyring.read_keyring`.
-        create: begin with an empty keyring where there is no file.
+        create: begin with an empty keyring if there is no file.
 
     Raises:
         KeyringError: a file that cannot be read or written, or whatever ``change`` raises.
     """
     target = Path(os.fspath(path))
     with _write_errors(target):
-        # A link's target is what changes, or else the link would be replaced by a file.
+        # The target of a link is changed, or else the link would be replaced by a file.
         target = target.resolve() if permissions == "kubernetes" else target
         with _locked(target):
             fresh = create and not target.exists() and not target.is_symlink()
@@ -58,8 +59,8 @@ def write_public_keyring(path: str | os.PathLike[str], keyring: Keyring) -> None
     """Write a keyring of public halves, readable by everyone.
 
     Args:
-        path: the file; an older public keyring there is replaced.
-        keyring: what to write.
+        path: the file; an older public keyring is replaced.
+        keyring: the keyring to write.
 
     Raises:
         KeyringError: the keyring holds secrets, the file there does, or it cannot be written.
@@ -95,19 +96,12 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _replace(target: Path, keyring: Keyring, permissions: Permissions) -> None:
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _SECRET_MODE)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(encode_keyring(keyring))
-            _keep_owner(file.fileno(), target)
-            os.fchmod(file.fileno(), _mode(target, keyring, permissions))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    replace_file(
+        target,
+        encode_keyring(keyring),
+        mode=_mode(target, keyring, permissions),
+        prepare=lambda descriptor: _keep_owner(descriptor, target),
+    )
 
 
 def _mode(target: Path, keyring: Keyring, permissions: Permissions) -> int:
@@ -125,11 +119,3 @@ def _keep_owner(descriptor: int, target: Path) -> None:
     wanted, found = target.stat(), os.fstat(descriptor)
     if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
         os.fchown(descriptor, wanted.st_uid, wanted.st_gid)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The registry of integer header ids, not a schema registry: blocks, owners, entries, rules, stores."""
+"""The registry of integer header ids, which is not a schema registry: blocks, entries, rules, stores."""
 
 from headerware.core.lazy import refuse_link
 from headerware.registry.differences import Difference, diff

@@ -1,6 +1,6 @@
-"""What lies between two states of a registry: which changes, and what no change could have done.
+"""The differences between two states of a registry: changes, and what no change could have done.
 
-Made for reviews: the state before is what was released, the state after what somebody proposes.
+This is for reviews: the state before was released, the state after is proposed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Difference(msgspec.Struct, frozen=True):
     message: str
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Describe it in one line."""
         return f"{self.kind}: {self.about}: {self.message}"
 
 
@@ -57,14 +57,15 @@ def diff(before: Registry, after: Registry) -> list[Difference]:
         found += [Difference("forbidden", problem.about, problem.message) for problem in against]
         if not against:
             state = state.apply(change)
-            found.append(_told(change, state))
+            found.append(_described(change, state))
     return sorted(found, key=lambda difference: difference.kind != "forbidden")
 
 
 def changes(before: Registry, after: Registry) -> list[Change]:
     """Return the changes that make one state of the other, in an order in which they can be applied.
 
-    Each is made by whoever may make it. What was removed or rewritten is no change, and is not among them.
+    The author of each is one who may make it. What was removed or rewritten is no change, and is not
+    included.
     """
     new_blocks = [block for block in after.blocks if before.block(block.network) is None]
     return [
@@ -132,7 +133,7 @@ def _rewritten(
         yield Difference("reworded", about, f"now described as {new.description!r}")
 
 
-def _told(change: Change, after: Registry) -> Difference:
+def _described(change: Change, after: Registry) -> Difference:
     match change:
         case Allocate(block):
             return Difference("allocated", str(block.network), f"to {block.owner}, by {change.by}")

@@ -16,17 +16,17 @@ _MAX_SHOWN: Final = 1000
 _INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""What Python calls printable, and nobody sees: Unicode's default ignorables, and the blank of Braille."""
+"""Invisible characters that Python calls printable: default ignorables, and the blank of Braille."""
 _LIKE_AN_ID: Final = re.compile(r"[0-9]+(\.[0-9]+){3}")
 
 
 def look(name: str) -> str:
-    """Return what a name has in common with all that differ from it by case or Unicode form only."""
+    """Return the form that names have in common which differ by case or Unicode form only."""
     return normalize("NFKC", normalize("NFKC", name).casefold())
 
 
 def name_problem(name: str) -> str | None:
-    """Say why a header's name cannot be registered, or give None for one that can."""
+    """Return why a header's name cannot be registered, or None if it can."""
     if look(name).startswith(MARKER):
         return f"a name does not begin with {MARKER}, which marks compact keys"
     if _LIKE_AN_ID.fullmatch(look(name)):
@@ -35,7 +35,7 @@ def name_problem(name: str) -> str | None:
 
 
 def line_problem(text: str, most: int, what: str) -> str | None:
-    """Say why a text is no line that people can read, or give None for one that is.
+    """Return why a text is not one readable line, or None if it is.
 
     Args:
         text: the text.
@@ -53,6 +53,6 @@ def line_problem(text: str, most: int, what: str) -> str | None:
 
 
 def printable(text: str) -> str:
-    """Return a text that a terminal can be shown, of what may have come from anywhere: escaped, and cut."""
+    """Return an untrusted text as a terminal can show it: escaped, and cut."""
     shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
     return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."

@@ -1,4 +1,4 @@
-"""Names of ids and ids of names, as plain look-ups for what handles every record."""
+"""Names of ids and ids of names, as plain look-ups, and which registry a process or a chain has them from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """What ids are called, and which names have ids.
+    """The names of ids, and the ids of names.
 
     What comes with Headerware is always among them. A retired entry can be read, but not written: its id
     has a name, its name has no id.
@@ -29,7 +29,7 @@ class Names:
         self._names: Final = {int(entry.id): entry.name for entry in entries}
         self._ids: Final = {name: int(entry.id) for name, entry in written.items()}
         self.foreign: Final = frozenset(name for name, entry in written.items() if entry.foreign)
-        """Names of other people's, who look for them: they have ids, which are used only on demand."""
+        """Names that other software defines and looks for: their ids are used only on demand."""
 
     def id_of(self, name: str) -> int | None:
         """Return the id to write for a name, or None for a name that has none or whose id is retired."""
@@ -49,8 +49,8 @@ def _built_in_names() -> Names:
 
 
 def default_names() -> Names:
-    """Return the names that this process goes by: those of the built-in registry, unless told otherwise."""
-    # Nothing is set here: another thread may say meanwhile which registry it is to be.
+    """Return the names that this process uses: the built-in registry's, unless another is in use."""
+    # Nothing is set here: another thread may choose the registry meanwhile.
     return _built_in_names() if _default is None else _default
 
 
@@ -60,7 +60,7 @@ def default_name_of(header_id: int) -> str | None:
 
 
 def use_registry(registry: Registry | None) -> Names:
-    """Make a registry the one that this process goes by, for all its threads, and give its names.
+    """Make a registry the one that this process goes by, for all its threads, and return its names.
 
     Args:
         registry: where ids are registered; None for the built-in one alone.
@@ -71,7 +71,7 @@ def use_registry(registry: Registry | None) -> Names:
 
 
 class NamesSource:
-    """Give the names of a registry as it stands now.
+    """Has the names of a registry as it stands now.
 
     Args:
         location: as :func:`headerware.registry.stores.open_store` takes it. A topic is followed until

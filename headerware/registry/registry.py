@@ -73,7 +73,7 @@ class Problem(msgspec.Struct, frozen=True):
     where: str = ""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Describe it in one line."""
         where = f"{self.where}: " if self.where else ""
         return f"{where}{self.about}: {self.message}"
 
@@ -167,7 +167,7 @@ class Registry:
             change: what is to change, and who does it.
 
         Raises:
-            RegistryError: a rule speaks against it; the message says which, and who was first.
+            RegistryError: a rule refuses it; the message says which, and what was there first.
         """
         against = refusals(change, self)
         if against:
@@ -304,7 +304,7 @@ def _built_in_tables() -> _BuiltInTables:
 
 
 def _gives_way(ours: Entry, entry: Entry) -> bool:
-    """Return whether a name of others that came with Headerware is left to an entry that had it first.
+    """Return whether a foreign name that came with Headerware is left to an entry that had it first.
 
     A newer Headerware may know more names than the one with which a registry was begun, and must not take
     a name away there.
@@ -313,7 +313,7 @@ def _gives_way(ours: Entry, entry: Entry) -> bool:
 
 
 def problems(registry: Registry) -> list[Problem]:
-    """Check a whole registry, and give all that is wrong with it."""
+    """Check a whole registry, and return all problems."""
     found = line_problem(registry.registrar, MAX_OWNER_CHARACTERS, "the registrar's name")
     return [
         *([Problem("registrar", "owner", found)] if found else []),
@@ -444,7 +444,7 @@ def _name(entry: Entry, _: Registry) -> str | None:
 
 def _name_is_free(entry: Entry, registry: Registry) -> str | None:
     if _is_ours(entry.id):
-        return None  # what has a name of Headerware's is told of it
+        return None  # the problem is reported for the entry that has taken the name
     for other in (registry.named_like(entry.name), _built_in_looks().get(look(entry.name))):
         if other is None or other is entry or _gives_way(other, entry):
             continue
@@ -465,7 +465,7 @@ def _retired(entry: Entry, _: Registry) -> str | None:
 
 
 def _retired_problem(retired: str, entry: Entry) -> str | None:
-    """Say why an entry cannot be retired on a day, or give None for a day on which it can."""
+    """Return why an entry cannot be retired on a day, or None if it can."""
     problem = _day_problem(retired, "retired")
     if problem is None and retired < entry.since:
         return f"retired is {retired}, before its registration on {entry.since}"
@@ -498,7 +498,7 @@ def _is_private(header_id: int) -> bool:
 
 
 def _whose(entry: Entry) -> str:
-    """Say who has an entry, since when, and until when he used it."""
+    """Say whose an entry is, since when, and when it was retired."""
     ended = "" if entry.retired is None else f", retired since {entry.retired}"
     return f"{entry.owner}'s since {entry.since}{ended}"
 
@@ -513,8 +513,8 @@ def _built_in_looks() -> dict[str, Entry]:
     return {look(entry.name): entry for entry in _built_in_tables().entries}
 
 
-# What a registry refuses as a change. Whoever makes a change is believed to be who they say: who may write to
-# a store is for the store to control.
+# What a registry refuses as a change. The author of a change is taken at their word: the store, not the
+# registry, controls who may write to it.
 
 
 def _allocates_its_own(change: Allocate, registry: Registry) -> str | None:
@@ -588,7 +588,7 @@ _RETIRE_RULES: Final[_Rules[Retire]] = (("by", _retires_its_own), ("retired", _r
 
 
 def refusals(change: Change, registry: Registry) -> list[Problem]:
-    """Check a change against the registry that it is meant for, and give all that speaks against it."""
+    """Check a change against the registry that it is meant for, and return all problems."""
     match change:
         case Allocate():
             rules = _broken(_ALLOCATE_RULES, change, registry, change.block.network)

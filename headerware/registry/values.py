@@ -54,8 +54,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
         description: what the header says, in one line.
         since: the day of its registration, such as ``2026-01-31``, in UTC.
         retired: the day from which nobody writes it any more; it can be read for ever.
-        foreign: the name is other people's, who look for it by that name, so it is only compacted
-            where that is asked for.
+        foreign: other software defines the name and looks for it, so it is only compacted on demand.
 
     Raises:
         HeaderError: the id is no header id.
@@ -71,7 +70,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     foreign: bool = False
 
     def __post_init__(self) -> None:
-        """Read the id where it was given as text or as a plain number."""
+        """Convert an id that was given as text or as a plain number."""
         if type(self.id) is not HeaderId:
             force_setattr(self, "id", HeaderId(self.id))
 
@@ -95,7 +94,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     since: str
 
     def __post_init__(self) -> None:
-        """Read the network where it was given as text."""
+        """Convert a network that was given as text."""
         if type(self.network) is not IPv4Network:
             force_setattr(self, "network", IPv4Network(self.network))
 
@@ -146,7 +145,7 @@ class Retire(msgspec.Struct, frozen=True, tag_field="change", tag="retire", forb
     by: str
 
     def __post_init__(self) -> None:
-        """Read the id where it was given as text or as a plain number."""
+        """Convert an id that was given as text or as a plain number."""
         if type(self.id) is not HeaderId:
             force_setattr(self, "id", HeaderId(self.id))
 

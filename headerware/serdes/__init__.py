@@ -10,21 +10,20 @@ if TYPE_CHECKING:
     from headerware.serdes.avro.serde import Avro
     from headerware.serdes.cloudevents.event import CloudEvent
     from headerware.serdes.cloudevents.serde import CloudEvents
-    from headerware.serdes.confluent.adapters import (
-        ConfluentDeserializer,
-        ConfluentSerializer,
-        from_confluent,
-    )
+    from headerware.serdes.confluent.adapters import ConfluentDeserializer, ConfluentSerializer
+    from headerware.serdes.confluent.functions import from_confluent
     from headerware.serdes.confluent.serde import ConfluentAvro, ConfluentJson, ConfluentProtobuf
-    from headerware.serdes.connect.serde import Connect
-    from headerware.serdes.content.types import ContentType, parse_content_type
-    from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Text
+    from headerware.serdes.connect import Connect
+    from headerware.serdes.content_types import ContentType, parse_content_type
+    from headerware.serdes.formats.cbor import Cbor
+    from headerware.serdes.formats.msgpack import MessagePack
+    from headerware.serdes.formats.plain import Bytes, Json, Text
     from headerware.serdes.formats.primitives import Double, Float, Integer, Long, Short, String, Uuid
     from headerware.serdes.formats.protobuf import Protobuf
-    from headerware.serdes.polyglot.serde import Polyglot
+    from headerware.serdes.polyglot import Polyglot
     from headerware.serdes.serde import Deserializer, Serde, SerdeContext, Serializer
     from headerware.serdes.stores.folder import FolderSchemas
-    from headerware.serdes.stores.registry import RegistrySchemas
+    from headerware.serdes.stores.schema_registry import RegistrySchemas
     from headerware.serdes.stores.topic import TopicSchemas
 
 __all__ = [
@@ -64,9 +63,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Avro": "avro",
+    "Avro": "avro.serde",
     "Bytes": "formats.plain",
-    "Cbor": "formats.plain",
+    "Cbor": "formats.cbor",
     "CloudEvent": "cloudevents.event",
     "CloudEvents": "cloudevents.serde",
     "ConfluentAvro": "confluent.serde",
@@ -74,8 +73,8 @@ _HOMES: Final = {
     "ConfluentJson": "confluent.serde",
     "ConfluentProtobuf": "confluent.serde",
     "ConfluentSerializer": "confluent.adapters",
-    "Connect": "connect.serde",
-    "ContentType": "content.types",
+    "Connect": "connect",
+    "ContentType": "content_types",
     "Deserializer": "serde",
     "Double": "formats.primitives",
     "Float": "formats.primitives",
@@ -83,10 +82,10 @@ _HOMES: Final = {
     "Integer": "formats.primitives",
     "Json": "formats.plain",
     "Long": "formats.primitives",
-    "MessagePack": "formats.plain",
-    "Polyglot": "polyglot.serde",
+    "MessagePack": "formats.msgpack",
+    "Polyglot": "polyglot",
     "Protobuf": "formats.protobuf",
-    "RegistrySchemas": "stores.registry",
+    "RegistrySchemas": "stores.schema_registry",
     "Serde": "serde",
     "SerdeContext": "serde",
     "Serializer": "serde",
@@ -95,8 +94,8 @@ _HOMES: Final = {
     "Text": "formats.plain",
     "TopicSchemas": "stores.topic",
     "Uuid": "formats.primitives",
-    "from_confluent": "confluent.adapters",
-    "parse_content_type": "content.types",
+    "from_confluent": "confluent.functions",
+    "parse_content_type": "content_types",
 }
 
 _load: Final = lazy(__name__, _HOMES)

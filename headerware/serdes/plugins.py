@@ -17,19 +17,19 @@ serde_type: Final[Catalogue[Serde]] = Catalogue(
     {
         "avro": "headerware.serdes.avro.serde:Avro",
         "bytes": "headerware.serdes.formats.plain:Bytes",
-        "cbor": "headerware.serdes.formats.plain:Cbor",
+        "cbor": "headerware.serdes.formats.cbor:Cbor",
         "cloudevents": "headerware.serdes.cloudevents.serde:CloudEvents",
         "confluent-avro": "headerware.serdes.confluent.serde:ConfluentAvro",
         "confluent-json": "headerware.serdes.confluent.serde:ConfluentJson",
         "confluent-protobuf": "headerware.serdes.confluent.serde:ConfluentProtobuf",
-        "connect": "headerware.serdes.connect.serde:Connect",
+        "connect": "headerware.serdes.connect:Connect",
         "double": "headerware.serdes.formats.primitives:Double",
         "float": "headerware.serdes.formats.primitives:Float",
         "integer": "headerware.serdes.formats.primitives:Integer",
         "json": "headerware.serdes.formats.plain:Json",
         "long": "headerware.serdes.formats.primitives:Long",
-        "msgpack": "headerware.serdes.formats.plain:MessagePack",
-        "polyglot": "headerware.serdes.polyglot.serde:Polyglot",
+        "msgpack": "headerware.serdes.formats.msgpack:MessagePack",
+        "polyglot": "headerware.serdes.polyglot:Polyglot",
         "protobuf": "headerware.serdes.formats.protobuf:Protobuf",
         "short": "headerware.serdes.formats.primitives:Short",
         "string": "headerware.serdes.formats.primitives:String",
@@ -64,8 +64,8 @@ def first_unsignable(serdes: Iterable[Any]) -> str | None:
     return next((why for serde in serdes if (why := getattr(serde, "unsignable", None))), None)
 
 
-def opened(serde: Any, context: SerdeContext, *, path: str = "") -> Any:
-    """Give the object with the functions: of a :class:`Serde`, of an object that has them, or of a callable.
+def open_serde(serde: Any, context: SerdeContext, *, path: str = "") -> Any:
+    """Return the object with the functions of a :class:`Serde`, of an object that has them, or of a callable.
 
     A callable is taken as confluent-kafka's: ``serializer(obj, ctx)`` on send, ``deserializer(data, ctx)``
     on consume.
@@ -78,6 +78,6 @@ def opened(serde: Any, context: SerdeContext, *, path: str = "") -> Any:
     if isinstance(found, Serializer | Deserializer):
         require_arguments(found, _CALLED, path=path)
         return found
-    from headerware.serdes.confluent.adapters import from_confluent  # noqa: PLC0415 - it imports confluent_kafka
+    from headerware.serdes.confluent.functions import from_confluent  # noqa: PLC0415 - it imports confluent_kafka
 
     return from_confluent(found, context)

@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import SerdeError
-from headerware.serdes.stores.store import DIGEST_BYTES, Fingerprint
+from headerware.serdes.avro.schema import DIGEST_BYTES, Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

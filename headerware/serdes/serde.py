@@ -97,7 +97,7 @@ class Serde(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed; None where it can."""
+        """Why it cannot be used where records are signed, or None if it can."""
         return None
 
     def open(self, context: SerdeContext) -> Any:  # noqa: ARG002 - a stateless serde needs no context

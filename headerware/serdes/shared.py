@@ -1,4 +1,4 @@
-"""What is opened once for equal settings, however many serdes of a process use it."""
+"""Things that are opened once for equal settings, and closed with their last user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Thing = TypeVar("Thing")
 
 
 class _Use(Generic[Thing]):
-    """Something opened, by which settings, and how many use it."""
+    """An open thing, its settings, and the number of its users."""
 
     __slots__ = ("settings", "thing", "users")
 
@@ -37,8 +37,8 @@ class Shared(Generic[Thing]):
         self._uses: Final[list[_Use[Thing]]] = []
         self._lock: Final = threading.RLock()
 
-    def join(self, settings: Any, opens: Callable[[], Thing]) -> Thing:
-        """Give the thing of some settings, opened where nobody has; it is one use, which `leave` gives up."""
+    def acquire(self, settings: Any, opens: Callable[[], Thing]) -> Thing:
+        """Return the thing of some settings, opened if nobody has; `release` gives it up again."""
         with self._lock:
             while True:
                 alike = (use for use in tuple(self._uses) if self._is_same(use.settings, settings))
@@ -47,11 +47,11 @@ class Shared(Generic[Thing]):
                     use = _Use(settings, opens())
                     self._uses.append(use)
                 use.users += 1
-                if any(known is use for known in self._uses):  # its last user may have left meanwhile
+                if any(known is use for known in self._uses):  # its last user may have released it meanwhile
                     return use.thing
 
-    def leave(self, thing: Thing) -> bool:
-        """Give up one use, and tell whether it was the last, so that the thing is the caller's to close."""
+    def release(self, thing: Thing) -> bool:
+        """Give up one use; return True if it was the last, so that the caller is to close the thing."""
         with self._lock:
             use = next((use for use in self._uses if use.thing is thing), None)
             if use is None:

@@ -1,7 +1,7 @@
-"""Asking the cluster: Kafka's own AdminClient in the driver's JVM.
+"""Ask the cluster through Kafka's own AdminClient in the driver's JVM.
 
 It comes with the connector's jars and takes Spark's ``kafka.*`` options as they are, so that security
-settings need no translation into another client's words. Each topic, partition and group costs a few calls
+settings need no translation for another client. Each topic, partition and group costs a few calls
 from Python into the JVM, of about 0.2 ms each.
 """
 
@@ -25,7 +25,7 @@ _LONGEST_REQUEST_MS = 30_000  # Kafka's own default
 
 
 class AdminError(HeaderwareError):
-    """A question that the cluster did not answer, in time or at all.
+    """A request that the cluster did not answer, in time or at all.
 
     ``cause`` is the class of Java's exception, such as ``UnknownTopicOrPartitionException``.
     """
@@ -41,7 +41,7 @@ class KafkaAdmin:
     Args:
         spark: the session in whose driver it runs.
         options: of Spark's Kafka source or sink; those that begin with ``kafka.`` count.
-        timeout_s: how long one question may take, in seconds, unless the options say it.
+        timeout_s: how long one request may take, in seconds, unless the options set it.
 
     Raises:
         AdminError: Kafka refuses the options.
@@ -90,7 +90,7 @@ class KafkaAdmin:
         return sorted(str(group.groupId()) for group in found)
 
     def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
-        """Return what a group has committed: by topic and partition, the next offset that it will read.
+        """Return the committed offsets of a group: by topic and partition, the next offset that it reads.
 
         A group that does not exist has committed nothing.
 
@@ -101,8 +101,8 @@ class KafkaAdmin:
             f"the offsets of group {group}",
             lambda: self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata(),
         )
-        offsets = {(str(place.topic()), int(place.partition())): found[place] for place in found}
-        return {place: int(offset.offset()) for place, offset in offsets.items() if offset is not None}
+        offsets = {(str(each.topic()), int(each.partition())): found[each] for each in found}
+        return {key: int(offset.offset()) for key, offset in offsets.items() if offset is not None}
 
     def begin_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Return the first offset that each partition still has.
@@ -137,16 +137,16 @@ class KafkaAdmin:
         return self._jvm.org.apache.kafka
 
     def _offsets(self, topics: Iterable[str], when: Any) -> dict[tuple[str, int], int]:
-        place = self._kafka.common.TopicPartition
+        topic_partition = self._kafka.common.TopicPartition
         counts = self.partition_counts(topics)
         asked = {(topic, number): when for topic, count in counts.items() for number in range(count)}
-        places = self._map({place(*key): spec for key, spec in asked.items()})
-        found = self._ask("the partitions' offsets", lambda: self._admin.listOffsets(places).all())
+        specs = self._map({topic_partition(*key): spec for key, spec in asked.items()})
+        found = self._ask("the partitions' offsets", lambda: self._admin.listOffsets(specs).all())
         return {(str(key.topic()), int(key.partition())): int(found[key].offset()) for key in found}
 
     def _ask(self, what: str, question: Any) -> Any:
         unit = self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS
-        # The client's own timeout comes first, and says more; this one is for a client that hangs.
+        # The client's own timeout comes first and says more; this one is for a client that hangs.
         problem = f"it did not tell {what} within {self._timeout_ms} ms"
         return self._guarded(problem, lambda: question().get(self._timeout_ms + 5_000, unit))
 
@@ -179,7 +179,7 @@ def admin_settings(options: Mapping[str, Any], timeout_ms: int) -> dict[str, str
 
     Args:
         options: of Spark's Kafka source or sink.
-        timeout_ms: how long one question may take, unless the options say it.
+        timeout_ms: how long one request may take, unless the options set it.
 
     Raises:
         ConfigError: ``kafka.bootstrap.servers`` is missing, or a timeout is no number.

@@ -1,9 +1,9 @@
-"""A chain on its way to the executors: as it was configured, or as its options; never as an open thing.
+"""What the driver sends to the executors: a chain as it was configured, never an open one, and the task.
 
-What stands in a file or a mapping goes as it is written, so that ``${env:NAME}`` is filled in where the
-chain is opened, and keys stay where their paths lead. A :class:`Chain` goes with the options that it has,
-whatever they were made from. Files named by paths that an executor does not have are looked for, by name,
-among those that Spark shipped to it (``--files``).
+A file or a mapping goes as it is written, so that ``${env:NAME}`` is filled in where the chain is opened, and
+keys stay where their paths lead. A :class:`Chain` goes with the options that it has, whatever they were made
+from. An executor looks for a file that it does not have under its path among the files of that name that
+Spark shipped to it (``--files``).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 ChainLike = Chain | Mapping[str, Any] | str | os.PathLike[str]
 """A chain made in code, a flat configuration as it stands in a client's own, or a path to TOML."""
 Failures = Literal["fail", "route"]
-"""What a row does that a chain refuses: fail the job, or go on in the column ``failure``."""
+"""What happens to a row that a chain refuses: it fails the job, or goes on with a column ``failure``."""
 
 
 class ChainSource(msgspec.Struct, frozen=True):
-    """What a chain is made of, to be made again elsewhere.
+    """What a chain is made from, to make it again elsewhere.
 
     Args:
-        chain: the chain itself, where it was made in code.
-        config: the flat configuration, where it was given so.
-        path: the TOML file, where that was given.
+        chain: the chain itself, if it was made in code.
+        config: the flat configuration, if one was given.
+        path: the TOML file, if one was given.
         files: the text of each TOML file that was read, by its path.
-        is_disabled: whether only the steps that serialize are left of it.
+        is_disabled: whether only the steps that serialize remain.
     """
 
     chain: Chain | None = None
@@ -62,10 +62,10 @@ class ChainSource(msgspec.Struct, frozen=True):
         """Make the chain.
 
         Args:
-            found: gives the path to use for a file that an option names.
+            found: returns the path to use for a file that an option names.
 
         Raises:
-            ConfigError: what is wrong with it here, such as a variable that this environment has not.
+            ConfigError: the chain is wrong here, such as for a variable that this environment does not have.
         """
         chain = what_is_left(self._made()) if self.is_disabled else self._made()
         if found is None:
@@ -76,7 +76,7 @@ class ChainSource(msgspec.Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """Tell one configuration from another, in 16 hexadecimal digits that give nothing of it away."""
+        """16 hexadecimal digits that tell configurations apart and reveal nothing of them."""
         if self.chain is not None:
             parts = [
                 repr(step) if isinstance(step, msgspec.Struct) else type(step).__qualname__
@@ -84,7 +84,7 @@ class ChainSource(msgspec.Struct, frozen=True):
             ]
         else:
             parts = [json.dumps([self.config, self.files], sort_keys=True, default=repr)]
-        # Where an object lies in memory says nothing of what it is.
+        # An object's address in memory is not part of the configuration.
         text = _ADDRESS.sub("", "\n".join([*parts, *(["disabled"] if self.is_disabled else [])]))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -103,21 +103,21 @@ class ChainSource(msgspec.Struct, frozen=True):
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One direction of a chain over the rows of a frame.
+    """What a task does: one side of a chain over the rows of a frame; pickled once and sent with each task.
 
     Args:
         source: the chain.
-        side: which half of it is used.
-        job: what the trail calls the work, before the number of the batch.
-        failures: what a refused row does.
-        schema: the schema of the frame that goes on, as Spark's JSON.
+        side: which half of the chain is used.
+        job: the name of the job in trails, before the number of the batch.
+        failures: what happens to a refused row.
+        schema: the schema of the resulting frame, as Spark's JSON.
         typed: the parts (key, value) whose columns hold objects.
-        cluster_id: the cluster that is read from or written to, where it is known.
+        cluster_id: the cluster that is read from or written to, if it is known.
         group_id: the consumer group that dead letters name, if any.
-        max_message_bytes: the largest message that the sink takes, or None where it is unknown.
-        scope: what makes the identities of rows unique to a query or job; None where rows get none.
-        dead_letter_topic: where dead letters go, unless their step says another; ``{topic}`` is the row's.
-        dead_letter_headers: whose names the reason gets, unless the step says others.
+        max_message_bytes: the largest message that the sink takes; None if it is unknown.
+        scope: the query or job within which identities of rows differ; None if rows get none.
+        dead_letter_topic: the topic of dead letters, unless their step has another; ``{topic}`` is the row's.
+        dead_letter_headers: whose header names tell the reason, unless the step has others.
     """
 
     source: ChainSource
@@ -139,10 +139,10 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
-    """Load a chain as far as it can be checked here, and give what is to be shipped, beside it.
+    """Load and check a chain; return its source, which is to be shipped, and the chain.
 
     Raises:
-        ConfigError: it is none of the forms that a chain has, or is wrong.
+        ConfigError: the chain is wrong, or has none of the forms of a chain.
     """
     if not is_disabled():
         source, loaded = _read(chain)
@@ -153,12 +153,12 @@ def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
     except ConfigError as error:
         _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
         return ChainSource(chain=Chain()), Chain()
-    # What is left goes as it was written, too: loaded, it would hold what its environment filled in.
+    # The source stays as it was written: a loaded chain would hold what the environment filled in.
     return msgspec.structs.replace(source, is_disabled=True), what_is_left(loaded)
 
 
 def _require_importable(chain: Iterable[object]) -> None:
-    """Refuse what is pickled by value and does not survive it: options whose class no executor can import."""
+    """Raise ConfigError for a step whose options' class no executor can import, and so cannot unpickle."""
     for step in chain:
         for kind in type(step).__mro__ if isinstance(step, msgspec.Struct) else ():
             local = kind.__module__ == "__main__" or "<locals>" in kind.__qualname__
@@ -194,11 +194,7 @@ def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:
 
 
 def require_typed(chain: Chain, types: Collection[str]) -> None:
-    """Refuse types without a step that gives objects, and steps that need objects without types.
-
-    Raises:
-        ConfigError: which, and what to do.
-    """
+    """Raise ConfigError for types without a ``serialize`` step, and for steps on objects without types."""
     serializes = has_step(chain, Place.SERIALIZE)
     if types and not serializes:
         raise ConfigError(

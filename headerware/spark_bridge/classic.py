@@ -1,7 +1,7 @@
-"""Refusing Spark Connect, whose frames have no JVM beside them and whose server runs no code of ours.
+"""Refuse Spark Connect, whose frames have no JVM beside them and whose server runs none of our code.
 
 The bridge reads the commit ledger, Kafka's offsets and the stream's progress in the driver's JVM, and starts
-Python workers that its own driver configures. None of it goes through Connect.
+Python workers that its own driver configures. None of this goes through Connect.
 """
 
 from __future__ import annotations
@@ -22,24 +22,13 @@ _CONNECT = "pyspark.sql.connect."
 
 
 def require_classic(of_spark: object) -> None:
-    """Refuse a session, frame, reader or anything else of Spark Connect's.
-
-    Args:
-        of_spark: what the user gave: a SparkSession, a DataFrame, a reader or a writer.
-
-    Raises:
-        ConfigError: it is Spark Connect's.
-    """
+    """Raise ConfigError for a session, frame, reader or writer of Spark Connect."""
     if any(kind.__module__.startswith(_CONNECT) for kind in type(of_spark).__mro__):
         raise ConfigError(_SENTENCE)
 
 
 def refuse_remote(settings: Mapping[str, str]) -> None:
-    """Refuse a builder, by its settings and the environment, whose session would be Spark Connect's.
-
-    Raises:
-        ConfigError: it would be.
-    """
+    """Raise ConfigError if a builder's settings or the environment ask for Spark Connect."""
     remote = "spark.remote" in settings or bool(os.environ.get("SPARK_REMOTE"))
     mode = settings.get("spark.api.mode") or os.environ.get("SPARK_API_MODE", "")
     if remote or mode.lower() == "connect" or "SPARK_CONNECT_MODE_ENABLED" in os.environ:

@@ -1,7 +1,7 @@
 """The jars of Spark's Kafka connector: from a folder, or by Spark's own resolver before the session starts.
 
-The connector does not come with pyspark. A session that cannot resolve it ends in the JVM's death, so it is
-resolved here first, once: by the spark-submit that would start the session, with all its settings.
+The connector does not come with pyspark. If a session cannot resolve it, its JVM dies. So it is resolved here
+first, once, by the spark-submit that would start the session, with all its settings.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NEEDED = (
     "kafka-clients",
     "commons-pool2",
 )
-# A class with a main that every Spark has, prints a line and needs no cluster: it runs once all is resolved.
+# A main class that every Spark has; it prints a line and needs no cluster, and runs once all is resolved.
 _PRINTS_AND_ENDS = "org.apache.hadoop.util.VersionInfo"
 # A repository's address may have a user and a password.
 _CREDENTIALS = re.compile(r"//[^/\s@]+@")
 _RESOLVE_SECONDS = 600
-# What the resolver heeds: where to look, and the proxies of Java's own.
+# The resolver's settings: where to look, and Java's proxies.
 _RESOLVING = ("spark.jars", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _TAIL_LINES = 12
 
@@ -43,7 +43,7 @@ def package(version: str) -> str:
 
 
 def advice(version: str) -> str:
-    """Say what to do where the connector cannot be had."""
+    """Return what to do if the connector is missing."""
     return (
         f"Either let Spark reach Maven Central or a mirror of it (spark.jars.ivySettings, "
         f"spark.jars.repositories), or name a folder with the jars of {', '.join(_NEEDED)}: "
@@ -53,14 +53,10 @@ def advice(version: str) -> str:
 
 
 def jars_in(folder: Path, version: str) -> list[Path]:
-    """Return the jars that the connector needs, from a folder that may hold others too.
-
-    Args:
-        folder: where they are, named as Maven or as Ivy names them.
-        version: the version of Spark.
+    """Return the jars that the connector needs, from a folder with names as Maven or Ivy gives them.
 
     Raises:
-        MissingPartError: one is missing, there twice, or the connector is another Spark's.
+        MissingPartError: one is missing, there twice, or for another version of Spark.
     """
     found = {name: sorted(folder.glob(f"*{name}-[0-9]*.jar")) for name in _NEEDED}
     problems = [
@@ -79,20 +75,20 @@ def jars_in(folder: Path, version: str) -> list[Path]:
 
 
 def comes_with_spark(spark_home: Path) -> bool:
-    """Say whether this Spark's own jars include the connector, as some distributions' do."""
+    """Return whether this Spark's own jars include the connector, as in some distributions."""
     return any((spark_home / "jars").glob(f"*{CONNECTOR}_{_SCALA}-[0-9]*.jar"))
 
 
 def resolve(settings: Mapping[str, str], version: str, spark_home: Path) -> None:
-    """Have Spark resolve ``spark.jars.packages``, unless its cache has them.
+    """Let Spark resolve ``spark.jars.packages``, unless its cache has them.
 
     Args:
-        settings: the session's, with the packages, and whatever says where to find them.
+        settings: the session's settings, with the packages and where to find them.
         version: the version of Spark.
-        spark_home: the Spark that is to start.
+        spark_home: the Spark that will start.
 
     Raises:
-        MissingPartError: it cannot; the message has the end of what the resolver said.
+        MissingPartError: it cannot; the message has the end of the resolver's output.
     """
     wanted = settings["spark.jars.packages"].split(",")
     if all(_is_cached(coordinates, settings) for coordinates in wanted):
@@ -117,7 +113,7 @@ def _series(version: str) -> tuple[int, ...]:
 
 
 def _is_cached(coordinates: str, settings: Mapping[str, str]) -> bool:
-    """Look for what Ivy leaves after a resolution that went well: the jar cached, and handed out."""
+    """Return whether Ivy resolved a package before: its jar is in the cache and in the folder of jars."""
     group, _, rest = coordinates.partition(":")
     name, _, version = rest.partition(":")
     ivy = _ivy_folder(settings)
@@ -131,11 +127,11 @@ def _ivy_folder(settings: Mapping[str, str]) -> Path:
 
 
 def _run_resolver(settings: Mapping[str, str], spark_home: Path) -> str:
-    """Run Spark's resolver; give nothing if it went well, else the end of what it said."""
+    """Run Spark's resolver; return an empty text on success, else the end of its output."""
     confs = [part for key in settings if key.startswith(_RESOLVING) for part in _conf(key, settings[key])]
     command = [str(spark_home / "bin" / "spark-submit"), *confs, "--master", "local[1]"]
     try:
-        done = subprocess.run(  # noqa: S603 - the Spark that is to be started anyhow
+        done = subprocess.run(  # noqa: S603 - the Spark that will start anyway
             [*command, "--class", _PRINTS_AND_ENDS, "spark-internal"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

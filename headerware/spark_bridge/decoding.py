@@ -59,32 +59,30 @@ def decode(
     dead_letter_topic: str = "{topic}.dead-letter",
     dead_letter_headers: Literal["connect", "spring"] = "connect",
 ) -> DataFrame:
-    """Take a frame that was read from Kafka through a chain, as a consumer takes its records.
+    """Decode a frame that was read from Kafka through a chain, as a consumer decodes its records.
 
-    All columns stay, in their order, and rows keep those that the user added; only key, value and headers
-    change. A message in slices is one row, at the place of its last slice.
+    All columns stay, in their order, including those that the user added; only key, value and headers change.
+    A message in slices becomes one row, at the position of its last slice.
 
     Args:
-        frame: what ``format("kafka")`` gives with ``includeHeaders``, a batch or a stream: topic, value and
-            headers, and whatever else there is.
-        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file. Secrets that
-            ``${env:NAME}`` stands for are filled in on the executors where it is one of the latter two; a
-            Chain takes its options along as they are.
-        value: the type of the column ``value`` where the chain deserializes: a Spark type, such as
-            :func:`avro_type` gives, or its DDL. Without one, steps that serialize are left out.
-        key: the same of the column ``key``.
-        failures: what becomes of a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
-            column ``failure``, null for good rows, and keeps the row as it came:
-            see :func:`split_failures`.
-        incomplete: what becomes of messages in slices whose last slice lies behind the end of a batch
-            frame: they fail, or are left to a later read.
-        job: what trails call this work; Spark's application name where it is None.
+        frame: what ``format("kafka")`` returns with ``includeHeaders``, a batch or a stream: topic, value and
+            headers, and any other columns.
+        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file. The executors fill in
+            ``${env:NAME}`` in a configuration or file; a Chain is sent with its options as they are.
+        value: the type of the column ``value``, if the chain deserializes it: a Spark type, such as
+            :func:`avro_type` returns, or its DDL. Without a type, steps that serialize are left out.
+        key: the type of the column ``key``, likewise.
+        failures: what happens to a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
+            column ``failure``, null for good rows, and keeps the row as it came: see :func:`split_failures`.
+        incomplete: what happens to messages in slices that continue after the end of a batch frame: they
+            fail, or are left to a later read.
+        job: the name of this job in trails; None takes Spark's application name.
         cluster_id: the id of the cluster that was read from, for signatures; None leaves it open.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose names the reason gets, Connect's or Spring's.
+        dead_letter_headers: whose header names tell the reason, Connect's or Spring's.
 
     Raises:
-        ConfigError: the chain, or a column that is missing or of a wrong type, before anything runs.
+        ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
     """
     source, loaded = chain_source(chain)
     plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
@@ -97,36 +95,36 @@ def decode(
         dead_letter_headers=dead_letter_headers,
     )
     if not plan.reassembles:
-        return plan.deduplicated(plan.alone(frame, spec))
+        return plan.deduplicated(plan.decoded(frame, spec).frame)
     may_be_slice = slice_condition()
-    alone = plan.alone(frame.where(~may_be_slice), spec)
+    alone = plan.decoded(frame.where(~may_be_slice), spec).frame
     whole = plan.reassembled(frame.where(may_be_slice), spec, ReassemblyOptions(incomplete=incomplete))
     return plan.deduplicated(alone.unionByName(whole))
 
 
 class Decoded(NamedTuple):
-    """A frame of decoded rows that has not been computed."""
+    """A frame of decoded rows that is not computed yet."""
 
     frame: DataFrame
     read: DataFrame
-    """The rows that it is decoded from."""
+    """The frame that it is decoded from."""
     arguments: tuple[Any, ...]
-    """The arguments of ``decode_rows``."""
+    """The arguments of ``decode_rows`` on the executors."""
 
 
 class DecodePlan:
-    """What a frame and a chain come to: the schema that goes on, and which stages it takes.
+    """How to decode a frame with a chain: the resulting schema, and which stages are needed.
 
     Args:
         frame: the frame, for its schema and session.
         source: the chain, to be shipped.
         chain: the chain, loaded.
         value: the type of the column ``value``, or None for bytes.
-        key: the same of ``key``.
-        failures: what becomes of refused rows.
+        key: the type of the column ``key``, or None for bytes.
+        failures: what happens to refused rows.
 
     Raises:
-        ConfigError: what cannot work.
+        ConfigError: the chain, a column or a type does not fit.
     """
 
     def __init__(
@@ -159,16 +157,12 @@ class DecodePlan:
         self.schema: Final[StructType] = with_columns(frame.schema, **types, **added)
 
     def require_standalone_rows(self) -> None:
-        """Refuse a stream whose rows need others.
-
-        Raises:
-            ConfigError: which step it is, and what to use instead.
-        """
+        """Raise ConfigError for a stream whose rows need the rows of other micro-batches."""
         if self.reassembles or self.dedups:
             raise ConfigError(_IN_STREAMS.format(step=self._step), path="chain")
 
     def task_spec(self, *, job: str | None, **settings: Any) -> TaskSpec:
-        """Return what the executors are told."""
+        """Return the specification of the executors' tasks."""
         name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
         return TaskSpec(
             source=self._source,
@@ -180,23 +174,17 @@ class DecodePlan:
             **settings,
         )
 
-    def alone(
+    def decoded(
         self, frame: DataFrame, spec: TaskSpec, accumulator: bytes | None = None, *, reassembles: bool = False
-    ) -> DataFrame:
+    ) -> Decoded:
         """Decode rows that stand alone.
 
         Args:
             frame: the rows.
-            spec: what the executors are told; its schema is what they give.
+            spec: what the executors do; the result has its schema.
             accumulator: a pickled accumulator for their counts, or None.
-            reassembles: whether slices go on as they came, with their status.
+            reassembles: whether to keep slices as they came, with their status.
         """
-        return self.lazily_alone(frame, spec, accumulator, reassembles=reassembles).frame
-
-    def lazily_alone(
-        self, frame: DataFrame, spec: TaskSpec, accumulator: bytes | None = None, *, reassembles: bool = False
-    ) -> Decoded:
-        """Return what :meth:`alone` returns, and what it was made from."""
         arguments = (spec, accumulator, reassembles)
         mapped = shipped(f"{_EXECUTORS}decoding:decode_rows", *arguments)
         return Decoded(frame.mapInArrow(mapped, struct_from_json(spec.schema)), frame, arguments)
@@ -210,15 +198,15 @@ class DecodePlan:
         *,
         tasks: int | None = None,
     ) -> DataFrame:
-        """Put messages together from rows that are slices.
+        """Reassemble messages from slices.
 
         Args:
             frame: the slices.
-            spec: what the executors are told; its schema is what they give.
-            options: what holds for this batch.
+            spec: what the executors do; the result has its schema.
+            options: how to reassemble the messages of this batch.
             accumulator: a pickled accumulator for their counts, or None.
             tasks: the number of tasks that the slices are shuffled into; 0 if the slices of each Kafka
-                partition are in one task already. None if it is unknown: adaptive execution chooses it.
+                partition are in one task already. None lets adaptive execution choose it.
         """
         mapped = shipped(f"{_EXECUTORS}reassembly:reassemble", spec, accumulator, options)
         if tasks is None and not _is_adaptive(frame):  # Spark would start 200 tasks for six slices
@@ -230,20 +218,20 @@ class DecodePlan:
         return in_order.mapInArrow(mapped, struct_from_json(spec.schema))
 
     def deduplicated(self, frame: DataFrame) -> DataFrame:
-        """Keep the first of the rows that have the same identity; rows without one are all kept."""
+        """Keep the first row of each identity, and all rows without one."""
         if not self.dedups or frame.isStreaming:
             return frame
-        place = F.to_json(F.struct("topic", "partition", "offset"))
-        same = Window.partitionBy(F.coalesce(IDENTITY, place.cast("binary")))
+        position = F.to_json(F.struct("topic", "partition", "offset"))
+        same = Window.partitionBy(F.coalesce(IDENTITY, position.cast("binary")))
         first = same.orderBy("topic", "partition", "offset")
         rank = "_hw_rank"
-        # Rows of one place are all kept: a hook may have made several of one record.
+        # All rows of one position stay: a hook may have made several of one record.
         ranked = frame.withColumn(rank, F.rank().over(first))
         return ranked.where(F.col(rank) == 1).drop(rank, IDENTITY)
 
 
 def _is_adaptive(frame: DataFrame) -> bool:
-    """Return whether Spark chooses the number of a shuffle's tasks by their sizes; streams do not have it."""
+    """Return whether Spark chooses the number of a shuffle's tasks itself, which it does not in streams."""
     return frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
 
 

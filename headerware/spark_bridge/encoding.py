@@ -48,8 +48,8 @@ _IN_FULL: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How columns that identify a row are written: nulls, too, and instants to the microsecond, whatever the
-session's time zone. Left to itself Spark writes milliseconds, so that two rows might be taken for one."""
+"""How columns that identify a row are written: with nulls, and with instants to the microsecond in UTC. By
+default Spark writes milliseconds, so that two rows might have one identity."""
 _NO_IDENTITY: Final = (
     "the chain has 'dedup', and the rows no longer say where they were read from (column 'source'); name the "
     "columns that tell one row from every other, the same in a replay: identity=[...]"
@@ -69,31 +69,31 @@ def encode(
     dead_letter_topic: str = "{topic}.dead-letter",
     dead_letter_headers: Literal["connect", "spring"] = "connect",
 ) -> DataFrame:
-    """Take a frame that is to be written to Kafka through a chain, as a producer takes its records.
+    """Encode a frame that is to be written to Kafka through a chain, as a producer encodes its records.
 
     The result has bytes for key and value, headers, and a column ``partition``; further columns are kept. One
-    row may become several (slices), which stand together.
+    row may become several (slices), which stay together.
 
     Args:
-        frame: rows with topic and value, and key, headers, partition or timestamp where there are any. A
-            frame that still has ``offset`` was read from Kafka, so that its ``partition`` is where it was,
-            not where it goes; drop ``offset`` to choose partitions by column.
+        frame: rows with topic and value, and optionally key, headers, partition or timestamp. A frame that
+            still has ``offset`` was read from Kafka, so its ``partition`` is the one it was read from, not
+            the target; drop ``offset`` to choose partitions by column.
         chain: a :class:`Chain`, a flat configuration, or the path of a TOML file, as for :func:`decode`.
-        failures: what becomes of a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
+        failures: what happens to a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
             column ``failure``: see :func:`split_failures`.
-        identity: with ``dedup`` in the chain: the columns that tell a row from every other, and are the
-            same when the work is done again. Rows of a micro-batch need none as long as they keep
-            their column ``source``, nor does a ``dedup`` that has ``id_from`` or ``id_from_key``.
-        job: what trails call this work, and the scope of identities; Spark's application name unless given.
+        identity: with ``dedup`` in the chain: the columns that tell a row from every other and are the same
+            when the job runs again. Rows of a micro-batch need none as long as they keep their column
+            ``source``, nor does a ``dedup`` that has ``id_from`` or ``id_from_key``.
+        job: the name of this job in trails, and the scope of identities; None takes Spark's application name.
         cluster_id: the id of the cluster that is written to, for signatures; None leaves it open.
-        partition_counts: how many partitions topics have. A message in slices whose key does not decide
+        partition_counts: the number of partitions by topic. A message in slices whose key does not decide
             its partition gets partition 0 of a topic that is not listed.
         max_message_bytes: the largest message that the producer takes, for ``slice``.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose names the reason gets, Connect's or Spring's.
+        dead_letter_headers: whose header names tell the reason, Connect's or Spring's.
 
     Raises:
-        ConfigError: the chain, or a column that is missing or of a wrong type, before anything runs.
+        ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
     """
     source, loaded = chain_source(chain)
     plan = EncodePlan(frame, source, loaded, failures=failures, identity=identity)
@@ -110,18 +110,18 @@ def encode(
 
 
 class EncodePlan:
-    """What a frame and a chain come to.
+    """How to encode a frame with a chain.
 
     Args:
         frame: the frame.
         source: the chain, to be shipped.
         chain: the chain, loaded.
-        failures: what becomes of refused rows.
+        failures: what happens to refused rows.
         identity: the columns that identify a row, or None.
-        occasion: what sets the identities of one batch apart from those of another, or None.
+        occasion: what distinguishes the identities of one batch from those of another, or None.
 
     Raises:
-        ConfigError: what cannot work.
+        ConfigError: the chain or a column does not fit.
     """
 
     def __init__(
@@ -137,14 +137,14 @@ class EncodePlan:
         require_classic(frame)
         self._source = source
         self._failures = failures
-        self._names_rows = _names_rows(chain, identity)
-        self._typed = _typed(frame, chain)
+        self._needs_identities = _needs_identities(chain, identity)
+        self._typed = _typed_parts(frame, chain)
         check_written(frame, typed=self._typed)
         require_free(frame, {"failure", DIGEST})
         require_mappable(frame)
         self._frame = frame
-        if self._names_rows:
-            self._frame = _identified(frame, identity, occasion)
+        if self._needs_identities:
+            self._frame = _with_digest(frame, identity, occasion)
         if "offset" in frame.columns or "partition" not in frame.columns:
             self._frame = self._frame.withColumn("partition", F.lit(None).cast("int"))
         columns: dict[str, DataType] = {"key": BinaryType(), "value": BinaryType(), "headers": HEADERS}
@@ -154,13 +154,13 @@ class EncodePlan:
         self.schema: Final[StructType] = with_columns(StructType(kept), **columns, **added)
 
     def task_spec(self, *, job: str | None, scope: str | None = None, **settings: Any) -> TaskSpec:
-        """Return what the executors are told."""
+        """Return the specification of the executors' tasks."""
         name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
         return TaskSpec(
             source=self._source,
             side="producer",
             job=name,
-            scope=(scope or name) if self._names_rows else None,
+            scope=(scope or name) if self._needs_identities else None,
             failures=self._failures,
             typed=self._typed,
             schema=self.schema.json(),
@@ -180,12 +180,12 @@ class EncodePlan:
         """Return the encoded frame.
 
         Args:
-            spec: what the executors are told.
+            spec: what the executors do.
             accumulator: a pickled accumulator for their counts, or None.
             carrier: the trace context of the batch, as headers have it.
-            partition_counts: how many partitions topics have, as far as that is known.
-            decoded: if this frame is just decoded: what it is decoded from, so that one pass does both.
-            topic: the topic that all rows of a decoded frame go to; None if each goes to its own.
+            partition_counts: the number of partitions by topic, as far as it is known.
+            decoded: the source of this frame, if it is only decoded, so that one pass does both.
+            topic: the topic of all rows of a decoded frame; None if each goes to its own.
         """
         arguments = (spec, accumulator, dict(carrier or {}), dict(partition_counts or {}))
         if decoded is None or DIGEST in self._frame.columns:  # SQL makes the digest, in between
@@ -194,8 +194,8 @@ class EncodePlan:
         return decoded.read.mapInArrow(mapped, struct_from_json(spec.schema))
 
 
-def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:
-    """Return the parts that a serializer takes as objects; a part that is bytes already is none."""
+def _typed_parts(frame: DataFrame, chain: Chain) -> frozenset[str]:
+    """Return the parts that a serializer takes as objects, which excludes parts that are bytes."""
     if not any(place_of(step) is Place.SERIALIZE for step in chain):
         return frozenset()
     parts = {
@@ -207,8 +207,8 @@ def _typed(frame: DataFrame, chain: Chain) -> frozenset[str]:
     return frozenset(parts)
 
 
-def _names_rows(chain: Chain, identity: Collection[str] | None) -> bool:
-    """Whether rows are given identities here; ``dedup`` makes them itself where it is told what from."""
+def _needs_identities(chain: Chain, identity: Collection[str] | None) -> bool:
+    """Return whether rows need identities; ``dedup`` with ``id_from`` or ``id_from_key`` makes its own."""
     dedups = [step for step in chain if _dedups(step)]
     own = [getattr(step, "id_from", ()) or getattr(step, "id_from_key", False) for step in dedups]
     return bool(own) and (identity is not None or not all(own))
@@ -218,7 +218,7 @@ def _dedups(step: object) -> bool:
     return place_of(step) is Place.DEDUP
 
 
-def _identified(frame: DataFrame, identity: Collection[str] | None, occasion: str | None) -> DataFrame:
+def _with_digest(frame: DataFrame, identity: Collection[str] | None, occasion: str | None) -> DataFrame:
     """Add the digest of the columns that identify a row."""
     if identity is None:
         if "source" not in frame.columns or not same_type(frame.schema["source"].dataType, SOURCE):

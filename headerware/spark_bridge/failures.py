@@ -1,4 +1,4 @@
-"""Rows that a chain refused, apart from those that it did not."""
+"""Split the rows that a chain refused from the others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 def split_failures(frame: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return the good rows, and the dead letters of the others.
 
-    Both are computed from the frame, so cache it where it is dear. The dead letters are ready to be written
-    to Kafka: topic, key and value as the row came, its headers with the reason behind them. Beside these they
-    have ``step``, ``error`` and ``reason`` as columns.
+    Both are computed from the frame, so cache it if that is expensive. The dead letters are ready to be
+    written to Kafka: topic, key and value as the row came, and its headers followed by the reason. They also
+    have the columns ``step``, ``error`` and ``reason``.
 
     Args:
-        frame: what ``decode`` or ``encode`` gave with ``failures="route"``.
+        frame: the result of ``decode`` or ``encode`` with ``failures="route"``.
 
     Raises:
         ConfigError: the frame has no column ``failure``.
@@ -26,7 +26,7 @@ def split_failures(frame: DataFrame) -> tuple[DataFrame, DataFrame]:
     if "failure" not in frame.columns:
         raise ConfigError('there is none; decode or encode with failures="route"', path="column failure")
     good = frame.where("failure is null").drop("failure")
-    letters = frame.where("failure is not null").select(
+    dead_letters = frame.where("failure is not null").select(
         "failure.topic",
         "failure.key",
         "failure.value",
@@ -35,4 +35,4 @@ def split_failures(frame: DataFrame) -> tuple[DataFrame, DataFrame]:
         "failure.error",
         "failure.reason",
     )
-    return good, letters
+    return good, dead_letters

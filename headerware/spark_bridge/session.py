@@ -1,19 +1,23 @@
-"""Configuring a session: the Kafka connector, the workers' Python, and how large Arrow batches may grow.
+"""Configure a session: the Kafka connector, the workers' Python, and the size of Arrow batches.
 
-What the bridge sets, and never over what is set already:
+``configure`` sets the following, and never changes what is set already:
 
 =================================================  ====================================================
 spark.jars.packages, or spark.jars                 the Kafka connector of the installed pyspark
 PYSPARK_PYTHON (environment)                       spark.pyspark.python, else, for a local master, this
-                                                   Python: pyspark itself would take ``python3``
-spark.sql.execution.arrow.maxBytesPerBatch         64 MiB: Spark 4.0 goes to 256, and each worker holds a
-                                                   batch several times over, as it came, as records, and as
-                                                   it goes; 10,000 slices of 900 KB would fill it
+                                                   Python; pyspark itself would take ``python3``
+spark.sql.execution.arrow.maxBytesPerBatch         64 MiB: Spark 4.0 has 256, and each worker holds a batch
+                                                   several times over: as it came, as records, and as it
+                                                   goes; 10,000 slices of 900 KB would fill its memory
 =================================================  ====================================================
 
 ``maxRecordsPerBatch`` stays Spark's 10,000: large enough for batch hooks, and the bytes are bounded.
-``useLargeVarTypes`` stays off, for a bounded batch does not need it and it changes the types that the user's
-own Arrow functions see.
+``useLargeVarTypes`` stays off: a bounded batch does not need it, and it changes the types that the user's own
+Arrow functions see.
+
+Before the JVM starts, settings come from three places, and Spark prefers the later one:
+``spark-defaults.conf``, the builder, and ``PYSPARK_SUBMIT_ARGS``. A builder cannot change what the last one
+sets.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 _ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024)}
 READING: Final = {"includeHeaders": "true", "kafka.isolation.level": "read_committed"}
-"""How the bridge reads Kafka, unless the user says otherwise."""
+"""The bridge's default options for reading Kafka."""
 SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
 _NO_SPARK = f"expected Spark in SPARK_HOME or in pyspark ({install_command('spark')})"
 _OPTIONS = {
@@ -72,19 +76,19 @@ def configure(
 ) -> SparkSession.Builder:
     """Set what the bridge needs on a session's builder: ``configure(SparkSession.builder).getOrCreate()``.
 
-    Call it last, after the settings of your own, which it never changes. Where a JVM runs already (a session
-    was made before, or spark-submit started this program), only the connector's presence is checked: then it
-    must have come with that session, or by spark-submit's ``--packages``.
+    Call it last, after your own settings, which it never changes. If a JVM runs already (a session was made
+    before, or spark-submit started this program), it only checks that the connector is there: it must have
+    come with that session, or by spark-submit's ``--packages``.
 
     Args:
-        builder: of a classic session, not of Spark Connect.
-        jars: a folder that holds the connector's jars, for those without Maven Central; without it, the
-            folder in the environment variable ``HEADERWARE_SPARK_JARS``, if that is set.
+        builder: the builder of a classic session, not of Spark Connect.
+        jars: a folder with the connector's jars, where Maven Central cannot be reached; if None, the folder
+            in the environment variable ``HEADERWARE_SPARK_JARS``, if that is set.
 
     Raises:
         ConfigError: the builder is Spark Connect's, or ``PYSPARK_SUBMIT_ARGS`` leaves no way to add the
             connector.
-        MissingPartError: no Java, pyarrow or pandas that is fit, or the connector cannot be had.
+        MissingPartError: Java, pyarrow or pandas is missing or does not fit, or the connector is missing.
     """
     check_requirements()
     own = builder_settings(builder)
@@ -109,7 +113,7 @@ def _folder(jars: str | os.PathLike[str] | None) -> Path | None:
 
 
 def _add_connector(builder: SparkSession.Builder, own: Mapping[str, str], folder: Path | None) -> None:
-    """Add the connector in the first way that is open, unless somebody has."""
+    """Add the connector in the first way that is possible, unless it is there already."""
     import pyspark  # noqa: PLC0415 - Spark only where it is used
 
     version, home = pyspark.__version__, spark_home()
@@ -135,20 +139,20 @@ def _check_open(key: str, added: list[str]) -> None:
 def _check_running_connector() -> None:
     from pyspark import SparkContext  # noqa: PLC0415 - Spark only where it is used
 
-    check_connector(SparkContext._jvm)  # noqa: SLF001 - there may be no session yet to ask
+    check_connector(SparkContext._jvm)  # noqa: SLF001 - there may be no session yet
 
 
 def _choose_python(made: Mapping[str, str]) -> None:
-    """Name the workers' Python where pyspark looks for it, which is the environment alone."""
+    """Set the workers' Python in the environment, the only place where pyspark looks for it."""
     local = made.get("spark.master", os.environ.get("MASTER", "local")).startswith("local")
-    # Elsewhere, this machine's path may name nothing.
+    # On other machines this path may not exist.
     chosen = made.get("spark.pyspark.python") or (sys.executable if local else None)
     if chosen:
         os.environ.setdefault("PYSPARK_PYTHON", chosen)
 
 
 def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[str, Any]) -> DataFrame:
-    """Read topics with their headers, and only what was committed.
+    """Read topics with their headers, and only committed records.
 
     Args:
         reader: ``spark.read`` or ``spark.readStream``.
@@ -167,7 +171,7 @@ def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[st
 
 
 def require_connector(spark: SparkSession) -> None:
-    """Check that the session has the Kafka connector; it cannot be added to one that runs.
+    """Check that a session has the Kafka connector, which cannot be added to a running session.
 
     Raises:
         ConfigError: the session is Spark Connect's.
@@ -178,18 +182,11 @@ def require_connector(spark: SparkSession) -> None:
 
 
 def check_connector(jvm: Any) -> None:
-    """Check that a driver's JVM can load the Kafka source.
-
-    Args:
-        jvm: py4j's view of it.
-
-    Raises:
-        MissingPartError: it cannot.
-    """
+    """Raise MissingPartError if the driver's JVM cannot load the Kafka source."""
     import pyspark  # noqa: PLC0415 - Spark only where it is used
     from py4j.java_gateway import JavaClass  # noqa: PLC0415
 
-    # py4j takes a name that the class loader does not know for a package.
+    # py4j takes an unknown class for a package.
     if isinstance(jvm.org.apache.spark.sql.kafka010.KafkaSourceProvider, JavaClass):
         return
     message = (
@@ -200,21 +197,17 @@ def check_connector(jvm: Any) -> None:
 
 
 def builder_settings(builder: SparkSession.Builder) -> dict[str, str]:
-    """Return what the builder's owner has set on it."""
+    """Return the settings of a builder."""
     return {key: str(value) for key, value in builder._options.items()}  # noqa: SLF001 - it has no getter
 
 
 def spark_home() -> Path:
-    """Return the folder of the Spark that pyspark would start: ``SPARK_HOME``, or its own.
-
-    Raises:
-        MissingPartError: there is no Spark in it.
-    """
+    """Return the folder of the Spark that pyspark would start: ``SPARK_HOME``, or its own."""
     from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - Spark only where it is used
 
     try:
         home = Path(_find_spark_home())  # type: ignore[no-untyped-call]
-    except SystemExit as error:  # its way to say that pyspark came without Spark
+    except SystemExit as error:  # raised if pyspark came without Spark
         raise MissingPartError(f"{_NO_SPARK}: pyspark came without one") from error
     if not (home / "bin" / "spark-submit").is_file():
         raise MissingPartError(f"{_NO_SPARK}: no bin/spark-submit in {home}")
@@ -222,7 +215,7 @@ def spark_home() -> Path:
 
 
 def file_settings() -> dict[str, str]:
-    """Return what ``spark-defaults.conf`` sets, of the Spark that pyspark would start."""
+    """Return the settings in ``spark-defaults.conf`` of the Spark that pyspark would start."""
     folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
     file = Path(folder) / "spark-defaults.conf"
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
@@ -231,11 +224,7 @@ def file_settings() -> dict[str, str]:
 
 
 def submit_settings() -> dict[str, str]:
-    """Return what ``PYSPARK_SUBMIT_ARGS`` sets, as spark-submit will read it.
-
-    Raises:
-        ConfigError: it cannot be read as a command line.
-    """
+    """Return the settings in ``PYSPARK_SUBMIT_ARGS``, as spark-submit reads it."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     parser.add_argument("--conf", "-c", action="append", default=[])
     for option, key in _OPTIONS.items():
@@ -251,24 +240,23 @@ def submit_settings() -> dict[str, str]:
 
 
 def running_settings() -> dict[str, str] | None:
-    """Return what is set in the JVM that runs already, or None where none does.
+    """Return the settings of the JVM that runs already, or None if none runs.
 
-    It runs when a session was made before in this process, and under spark-submit, which starts Python from
-    the JVM.
+    One runs if this process made a session before, and under spark-submit, which starts Python from the JVM.
     """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - Spark only where it is used
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # noqa: SLF001 - no getter
         return None
-    SparkContext._ensure_initialized()  # noqa: SLF001 - to connect to spark-submit's JVM; what a session does
+    SparkContext._ensure_initialized()  # noqa: SLF001 - connects to spark-submit's JVM, as a session does
     active = SparkSession.getActiveSession()
     session = {} if active is None else active.conf.getAll
     return {**dict(SparkConf().getAll()), **session}
 
 
 def joined(*lists: str | Iterable[str]) -> str:
-    """Join what Spark keeps as lists with commas, each item once."""
+    """Join lists, which Spark separates by commas, with each item once."""
     items = [item for part in lists for item in (part.split(",") if isinstance(part, str) else part)]
     return ",".join(dict.fromkeys(item.strip() for item in items if item.strip()))
 
@@ -289,21 +277,13 @@ REQUIREMENTS: Final = (
 
 
 def check_requirements() -> None:
-    """Check that pyspark, pyarrow and pandas are here, in versions that work together.
-
-    Raises:
-        MissingPartError: one is missing, too old or too new; the message says which, and what to install.
-    """
+    """Raise MissingPartError unless pyspark, pyarrow and pandas are installed in versions that fit."""
     for requirement in REQUIREMENTS:
         check(requirement)
 
 
 def check(requirement: Requirement) -> None:
-    """Check one package.
-
-    Raises:
-        MissingPartError: it is missing, too old or too new.
-    """
+    """Raise MissingPartError if a package is missing, too old or too new."""
     try:
         found = str(import_module(requirement.name).__version__)
     except (ImportError, AttributeError) as error:  # a folder of that name imports, but has no version
@@ -320,7 +300,7 @@ def check(requirement: Requirement) -> None:
 
 
 def wanted(requirement: Requirement) -> str:
-    """Write the versions that work as pip does: ``pandas>=2.2,<3``."""
+    """Return the versions that fit as pip writes them: ``pandas>=2.2,<3``."""
     oldest = ".".join(map(str, requirement.oldest))
     below = "" if requirement.too_new is None else ",<" + ".".join(map(str, requirement.too_new))
     return f"{requirement.name}>={oldest}{below}"

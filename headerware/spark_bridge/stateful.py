@@ -1,4 +1,18 @@
-"""Decode streams with Spark's own state: slices of one message may come in different micro-batches."""
+"""Decode streams with Spark's own state: the slices of one message may come in different micro-batches.
+
+Three stages follow one another. :func:`decode_to_ipc` decodes the rows that stand alone, where they were
+read, and writes them as Arrow IPC streams, for the operator knows only pandas and nothing of a row must be
+converted. A slice goes on as it came, in a stream of its own. :class:`ReassemblyProcessor` passes finished
+streams on and puts slices together: the slices that wait are in the state of their topic and partition, by
+offset, with the time of the batch that brought them. :func:`ipc_to_rows` turns the streams into columns
+again.
+
+A slice's stream waits in the checkpoint with its schema. Later versions of this code must be able to read it,
+also over frames that have other columns by then.
+
+Spark fixes a batch's time with its offsets and versions the state with the batch, so a replay has the same
+slices, the same clock and the same outcome. A worker process keeps none of them.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +57,16 @@ if TYPE_CHECKING:
     from headerware.core.chain import Chain
 
     Batches = Iterable[pa.RecordBatch]
-    Row = tuple[str, int, int, int, bytes | None]
+    KeyedRow = tuple[str, int, int, int, bytes | None]
 
 
 _STAGES: Final = "headerware.spark_bridge.stateful:"
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
+_MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # The operator's batches are bounded by records alone: this many bytes of finished rows at most.
 _BATCH_BYTES: Final = 256 << 20
-_PACK_BYTES: Final = (16 << 10, 1 << 20)
-
+_STREAM_BYTES: Final = (16 << 10, 1 << 20)
 _NOT_STREAMING: Final = (
     "expected a frame of readStream, found one of read; use decode(), which needs no state"
 )
@@ -70,6 +82,25 @@ _NO_PROTOBUF: Final = (
     "protobuf is missing here, and Spark's transformWithStateInPandas needs it on the driver and on each "
     "executor: pip install 'protobuf>=5.28.3'"
 )
+IPC_ROWS: Final = StructType([StructField("rows", BinaryType())])
+"""What the operator returns: finished rows."""
+KEYED_IPC_ROWS: Final = StructType([
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("status", IntegerType()),
+    StructField("rows", BinaryType()),
+])  # fmt: skip
+"""What the operator takes: streams of finished rows, streams of one slice, and positions without rows."""
+_OFFSET: Final = StructType([StructField("offset", LongType())])
+_KEYED_ARROW: Final = pa.schema([
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("status", pa.int32()),
+    ("rows", pa.binary()),
+])  # fmt: skip
+_STATUS_COLUMNS: Final = frozenset({STATUS, ARRIVED, RAW})
 
 
 def decode_stateful(
@@ -84,38 +115,39 @@ def decode_stateful(
     dead_letter_topic: str = "{topic}.dead-letter",
     dead_letter_headers: Literal["connect", "spring"] = "connect",
 ) -> DataFrame:
-    """Take a stream through a chain that puts messages together, as :func:`decode` takes a batch frame.
+    """Decode a stream through a chain that reassembles messages, as :func:`decode` does for a batch frame.
 
-    Slices whose message is not whole yet wait in the query's state, as they came on the wire; a message is
-    one row, once, at the place of its last slice, in the batch that brought that one. Partitions never mix.
-    The bounds of ``slice`` hold for each partition. What waits too long is given up: by offsets in a batch
-    that has rows of the partition, by time also in one that has none. The rows of a batch come in no order.
+    The slices of an incomplete message wait in the query's state, as they came on the wire. A message becomes
+    one row, once, at the offset of its last slice, in the batch that brought that slice. Partitions never
+    mix. The bounds of ``slice`` hold for each partition. A message that waits too long is given up: by
+    offsets in a batch that has rows of its partition, by time also in a batch that has none. The rows of a
+    batch come in no particular order.
 
     The state is keyed by topic and partition, so a stream may read one cluster only. The query's output mode
-    is append. Spark 4.0 goes on making empty batches for a query like this, also under
-    ``trigger(availableNow=True)``, which so never ends; set
-    ``spark.sql.streaming.noDataMicroBatches.enabled`` to false for it, and what waits expires in the next
-    batch that has any rows. All slices of a partition in a batch are in memory at once, and at most 2 GiB of
-    them in ``spark.sql.execution.arrow.maxRecordsPerBatch``: read less at a time by
-    ``maxOffsetsPerTrigger``, or set that to 2,000 where slices have 900 KB.
+    is append. Spark 4.0 keeps making empty batches for such a query, so one with
+    ``trigger(availableNow=True)`` never ends; set ``spark.sql.streaming.noDataMicroBatches.enabled`` to false
+    for it, and messages expire in the next batch that has rows. All slices of a partition in a batch are in
+    memory at once, and at most 2 GiB of them in ``spark.sql.execution.arrow.maxRecordsPerBatch`` records:
+    read less at a time by ``maxOffsetsPerTrigger``, or set the number of records to 2,000 for slices of 900
+    KB.
 
     Args:
         frame: what ``readStream.format("kafka")`` gives with ``includeHeaders``.
         chain: a :class:`Chain`, a flat configuration, or the path of a TOML file. It may be another when the
             query is started again: slices that waited go through the new one.
-        value: the type of the column ``value`` where the chain deserializes; see :func:`decode`.
-        key: the same of the column ``key``.
-        failures: what becomes of a row that the chain refuses, and of each slice of a message that is given
+        value: the type of the column ``value``, if the chain deserializes it; see :func:`decode`.
+        key: the type of the column ``key``, likewise.
+        failures: what happens to a row that the chain refuses, and to each slice of a message that is given
             up: ``fail`` fails the query, ``route`` adds a column ``failure``: see :func:`split_failures`.
-        job: what trails call this work; Spark's application name where it is None.
+        job: the name of this job in trails; None takes Spark's application name.
         cluster_id: the id of the cluster that is read from, for signatures; None leaves it open.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose names the reason gets, Connect's or Spring's.
+        dead_letter_headers: whose header names tell the reason, Connect's or Spring's.
 
     Raises:
-        ConfigError: the frame is no stream; the chain has no ``slice``, or ``dedup``; the state store is not
-            RocksDB; or a column is missing or of a wrong type; before anything runs.
-        MissingPartError: the driver has no protobuf. An executor that has none fails its task, and says so.
+        ConfigError: before anything runs: the frame is no stream; the chain has no ``slice``, or has
+            ``dedup``; the state store is not RocksDB; or a column is missing or of a wrong type.
+        MissingPartError: the driver has no protobuf. An executor without protobuf fails its task and says so.
     """
     source, loaded = chain_source(chain)
     plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
@@ -127,11 +159,11 @@ def decode_stateful(
         dead_letter_headers=dead_letter_headers,
     ).replace(schema=with_status(plan.schema, typed=bool(plan.typed)).json())
     spark = frame.sparkSession
-    packs = frame.mapInArrow(shipped(f"{_STAGES}pack", spec, _pack_bytes(spark)), PLACED_PACKS)
-    gluing = Reassembly(_pickled(spec), _expire_ms(loaded))
-    by_partition = packs.groupBy("topic", "partition")
-    whole = by_partition.transformWithStateInPandas(gluing, PACKS, "Append", "ProcessingTime")
-    return whole.mapInArrow(shipped(f"{_STAGES}unpack"), plan.schema)
+    streams = frame.mapInArrow(shipped(f"{_STAGES}decode_to_ipc", spec, _stream_bytes(spark)), KEYED_IPC_ROWS)
+    task = ReassemblyProcessor(_pickled(spec), _expire_ms(loaded))
+    by_partition = streams.groupBy("topic", "partition")
+    reassembled = by_partition.transformWithStateInPandas(task, IPC_ROWS, "Append", "ProcessingTime")
+    return reassembled.mapInArrow(shipped(f"{_STAGES}ipc_to_rows"), plan.schema)
 
 
 def _require_state(frame: DataFrame, plan: DecodePlan) -> None:
@@ -154,15 +186,15 @@ def _require_state(frame: DataFrame, plan: DecodePlan) -> None:
         raise MissingPartError(_NO_PROTOBUF) from error
 
 
-def _pack_bytes(spark: SparkSession) -> int:
-    """Return a size for packs of finished rows, so that a batch of the operator stays in bounds."""
-    least, most = _PACK_BYTES
-    records = int(spark.conf.get(_RECORDS) or 0)
+def _stream_bytes(spark: SparkSession) -> int:
+    """Return the size of a stream of finished rows that keeps the operator's batches in bounds."""
+    least, most = _STREAM_BYTES
+    records = int(spark.conf.get(_MAX_RECORDS) or 0)
     return min(max(_BATCH_BYTES // records, least), most) if records > 0 else least
 
 
 def _expire_ms(chain: Chain) -> int | None:
-    """Return how long messages wait, where the step that gathers them says it as ``slice`` does."""
+    """Return how long messages wait, if the step that reassembles them says it, as ``slice`` does."""
     waits = [getattr(step, "expire_ms", None) for step in chain if place_of(step) is Place.SLICE]
     return min((wait for wait in waits if wait is not None), default=None)
 
@@ -172,57 +204,32 @@ def _pickled(spec: Any) -> bytes:
     return pickled
 
 
-PACKS: Final = StructType([StructField("rows", BinaryType())])
-"""What the operator gives: finished rows, packed."""
-PLACED_PACKS: Final = StructType([
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("status", IntegerType()),
-    StructField("rows", BinaryType()),
-])  # fmt: skip
-"""What it takes: packs of finished rows, slices (one a pack), and positions, which have no rows."""
-
-_OFFSET: Final = StructType([StructField("offset", LongType())])
-_PLACED: Final = pa.schema([
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("status", pa.int32()),
-    ("rows", pa.binary()),
-])  # fmt: skip
-_INNER: Final = frozenset({STATUS, ARRIVED, RAW})
-
-
-def pack(spec: bytes, limit_bytes: bytes) -> Callable[[Batches], Iterator[Any]]:
-    """Begin a task that decodes rows and packs them.
+def decode_to_ipc(spec: bytes, limit_bytes: bytes) -> Callable[[Batches], Iterator[Any]]:
+    """Begin a task that decodes rows and writes them as streams.
 
     Args:
         spec: a pickled :class:`TaskSpec`.
-        limit_bytes: a pickled int: about how large a pack of finished rows is.
-
-    Raises:
-        ModuleNotFoundError: a package is not here that Spark's operator needs.
+        limit_bytes: a pickled int: the approximate size of a stream of finished rows.
     """
     _require_protobuf()
     chain = open_chain(spec)
-    decoding = DecodeTask(chain, TaskCounter(chain.session, None), reassembles=True)
+    task = DecodeTask(chain, TaskCounter(chain.session, None), reassembles=True)
     limit: int = pickle.loads(limit_bytes)  # noqa: S301 - Spark's own channel
-    return lambda batches: (_packs(batch, limit) for batch in decoding(batches))
+    return lambda batches: (_keyed(batch, limit) for batch in task(batches))
 
 
-def unpack() -> Callable[[Batches], Iterator[Any]]:
-    """Begin a task that gives rows back as columns."""
-    return _unpacked
+def ipc_to_rows() -> Callable[[Batches], Iterator[Any]]:
+    """Begin a task that turns streams into columns again."""
+    return _rows_of_streams
 
 
-class Reassembly(StatefulProcessor):
-    """What Spark calls with the packs of each topic and partition, and when a message has waited too long.
+class ReassemblyProcessor(StatefulProcessor):
+    """Spark's operator: called with the streams of each topic and partition, and when a message expires.
 
     Args:
-        spec: a pickled :class:`TaskSpec`; what is given has its schema, without the columns for statuses.
-        expire_ms: how long an incomplete message waits for its next slice, in milliseconds; None where the
-            chain does not say, and then only a later batch with rows of the partition looks for it.
+        spec: a pickled :class:`TaskSpec`; rows leave with its schema, without the columns for statuses.
+        expire_ms: how long an incomplete message waits for its next slice, in milliseconds; if None, only a
+            later batch with rows of the partition gives it up.
     """
 
     def __init__(self, spec: bytes, expire_ms: int | None) -> None:
@@ -230,9 +237,9 @@ class Reassembly(StatefulProcessor):
         self._expire_ms: Final = expire_ms
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Take the state, which also happens on the driver; the chain is not opened for it."""
+        """Take the state. Spark calls this on the driver too, so the chain is not opened here."""
         self._handle = handle
-        self._waiting: MapState = handle.getMapState("waiting", _OFFSET, PACKS)
+        self._waiting: MapState = handle.getMapState("waiting", _OFFSET, IPC_ROWS)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -240,7 +247,7 @@ class Reassembly(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: TimerValues,  # noqa: N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
-        """Pass finished packs on, and put slices together with those that wait."""
+        """Pass finished streams on, and reassemble slices with those that wait."""
         arrived: dict[int, bytes] = {}
         reached = -1
         for frame in rows:
@@ -248,7 +255,7 @@ class Reassembly(StatefulProcessor):
             if len(finished):
                 yield finished.reset_index(drop=True)
             slices = frame.loc[frame["status"] == Status.SLICE]
-            # All of them, for the rows of a group come in no order.
+            # All are collected first, because the rows of a group come in no order.
             arrived.update(zip(slices["offset"].tolist(), slices["rows"], strict=True))
             positions = frame.loc[frame["status"] == Status.POSITION, "offset"].tolist()
             reached = max(reached, *positions)
@@ -261,7 +268,7 @@ class Reassembly(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803 - Spark's name
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
-        """Give up what has waited too long in a partition from which nothing came."""
+        """Give up messages that expired in a partition without new rows."""
         fired_ms = expiredTimerInfo.getExpiryTimeInMs()
         yield from self._reassembled(key, {}, -1, timerValues.getCurrentProcessingTimeInMs(), fired_ms)
 
@@ -277,29 +284,29 @@ class Reassembly(StatefulProcessor):
             return
         chain = open_chain(self._spec)
         options = ReassemblyOptions(batch_ms=now_ms, incomplete="carry")
-        gluing = ReassembleTask(chain, TaskCounter(chain.session, None), options)
+        task = ReassembleTask(chain, TaskCounter(chain.session, None), options)
         position = Record(str(key[0]), partition=int(key[1]), offset=reached)
-        before = waiting.keys() - arrived.keys()  # a topic that was made anew begins at 0 again
+        before = waiting.keys() - arrived.keys()  # a topic that was created again starts at 0
         gone = set(waiting)
         due = []
-        for batch in gluing(_in_order({**waiting, **arrived}, position, chain.spec.schema)):
-            offsets = _kept(batch)
+        for batch in task(_in_order({**waiting, **arrived}, position, chain.spec.schema)):
+            offsets = _waiting_offsets(batch)
             for row, offset in offsets.items():
                 gone.discard(offset)
                 due.append(next(iter(column(batch.slice(row, 1), ARRIVED))))
                 if offset not in before:
-                    self._waiting.updateValue((offset,), (packed(batch.slice(row, 1)),))
+                    self._waiting.updateValue((offset,), (_to_ipc(batch.slice(row, 1)),))
             finished = _finished(batch, [row for row in range(batch.num_rows) if row not in offsets])
             if finished.num_rows:
-                yield pd.DataFrame({"rows": [packed(finished)]})
+                yield pd.DataFrame({"rows": [_to_ipc(finished)]})
         for offset in gone:
             self._waiting.removeKey((offset,))
         self._set_timer(due, now_ms, fired_ms)
 
     def _set_timer(self, arrived_ms: list[int], now_ms: int, fired_ms: int) -> None:
-        """Have one timer, for the first slice that may have waited too long; none where none waits.
+        """Set one timer, for the slice that expires first, or none if no slice waits.
 
-        It may ring early, when a later slice of the same message has come since; the next one is set then.
+        It may fire early, if a later slice of the same message has come since; then the next timer is set.
         """
         if self._expire_ms is None:
             return
@@ -319,113 +326,103 @@ def _require_protobuf() -> None:
         raise ModuleNotFoundError("Spark's stateful operator needs it", name="protobuf") from error
 
 
-def _packs(batch: pa.RecordBatch, limit_bytes: int) -> pa.RecordBatch:
-    """Pack a batch of decoded rows, slices and positions."""
-    placed: list[Row] = []
+def _keyed(batch: pa.RecordBatch, limit_bytes: int) -> pa.RecordBatch:
+    """Write a batch of decoded rows as streams with their keys."""
+    keyed: list[KeyedRow] = []
     finished: list[int] = []
-    places = [column(batch, name) for name in ("topic", "partition", "offset", STATUS)]
-    for row, (topic, partition, offset, status) in enumerate(zip(*places, strict=True)):
+    key_columns = [column(batch, name) for name in ("topic", "partition", "offset", STATUS)]
+    for row, (topic, partition, offset, status) in enumerate(zip(*key_columns, strict=True)):
         if status not in {Status.SLICE, Status.POSITION}:
             finished.append(row)
             continue
-        rows = packed(batch.slice(row, 1)) if status == Status.SLICE else None
-        placed.append((topic, partition, offset, status, rows))
-    placed += (_placed(piece) for piece in pieces(_finished(batch, finished), limit_bytes))
-    columns = list(zip(*placed, strict=True))
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _PLACED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_PLACED)
+        rows = _to_ipc(batch.slice(row, 1)) if status == Status.SLICE else None
+        keyed.append((topic, partition, offset, status, rows))
+    keyed += (_keyed_row(piece) for piece in _split(_finished(batch, finished), limit_bytes))
+    columns = list(zip(*keyed, strict=True))
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _KEYED_ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_KEYED_ARROW)
 
 
-def _placed(batch: pa.RecordBatch) -> Row:
-    """Pack finished rows. They pass the operator untouched, so that its key may be that of any of them."""
+def _keyed_row(batch: pa.RecordBatch) -> KeyedRow:
+    """Return a stream of finished rows. The operator only passes it on, so the key of any row will do."""
     (topic,) = column(batch.slice(0, 1), "topic")
     (partition,) = column(batch.slice(0, 1), "partition")
-    return (topic or "", -1 if partition is None else partition, -1, int(Status.DONE), packed(batch))
+    return (topic or "", -1 if partition is None else partition, -1, int(Status.DONE), _to_ipc(batch))
 
 
 def _finished(batch: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
-    """Return those rows of a batch that go on, without the columns for statuses."""
-    chosen = batch.select([name for name in batch.schema.names if name not in _INNER])
+    """Return some rows of a batch, without the columns for statuses."""
+    chosen = batch.select([name for name in batch.schema.names if name not in _STATUS_COLUMNS])
     return chosen if len(rows) == batch.num_rows else chosen.take(pa.array(rows, pa.int64()))
 
 
-def _kept(batch: pa.RecordBatch) -> dict[int, int]:
-    """Return the offsets of the rows that are to wait, by row."""
+def _waiting_offsets(batch: pa.RecordBatch) -> dict[int, int]:
+    """Return the offsets of the rows that must wait, by row."""
     states = zip(column(batch, STATUS), column(batch, "offset"), strict=True)
     return {row: offset for row, (status, offset) in enumerate(states) if status == Status.SLICE}
 
 
-def _in_order(packs: dict[int, bytes], position: Record, schema: str) -> Iterator[pa.RecordBatch]:
-    """Return slices by offset, and then how far their partition was read, unless nothing was."""
-    yield from joined((packs.pop(offset) for offset in sorted(packs)), FLUSH_BYTES)
+def _in_order(streams: dict[int, bytes], position: Record, schema: str) -> Iterator[pa.RecordBatch]:
+    """Return slices by offset, then the position up to which their partition was read, if any."""
+    yield from _merged((streams.pop(offset) for offset in sorted(streams)), FLUSH_BYTES)
     if position.offset is not None and position.offset >= 0:
         yield position_rows(arrow_schema(schema), [position], {STATUS: Status.POSITION})
 
 
-def _unpacked(batches: Batches) -> Iterator[pa.RecordBatch]:
+def _rows_of_streams(batches: Batches) -> Iterator[pa.RecordBatch]:
     schema = None
     for batch in batches:
-        for found in joined((rows.as_buffer() for rows in batch.column("rows")), FLUSH_BYTES):
+        for found in _merged((rows.as_buffer() for rows in batch.column("rows")), FLUSH_BYTES):
             # Spark writes a task's batches as one stream, whose schema is that of the first.
             schema = found.schema if schema is None else schema
-            yield alike(found, schema)
+            yield _cast(found, schema)
 
 
-def packed(batch: pa.RecordBatch) -> bytes:
-    """Return rows as a pack."""
+def _to_ipc(batch: pa.RecordBatch) -> bytes:
+    """Write rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    pack: bytes = sink.getvalue().to_pybytes()
-    return pack
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
-def unpacked(pack: bytes | pa.Buffer) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a pack."""
-    with pa.ipc.open_stream(pack) as reader:
+def _from_ipc(stream: bytes | pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """Read the rows of an Arrow IPC stream."""
+    with pa.ipc.open_stream(stream) as reader:
         yield from reader
 
 
-def joined(packs: Iterable[bytes | pa.Buffer], limit_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Return the rows of packs in few batches, of about a size; packs of other schemas begin others.
-
-    Args:
-        packs: the packs, taken one at a time.
-        limit_bytes: the size, in bytes.
-    """
+def _merged(streams: Iterable[bytes | pa.Buffer], limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Return the rows of streams in batches of about ``limit_bytes``; a new schema begins a new batch."""
     group: list[pa.RecordBatch] = []
     size_bytes = 0
-    for batch in chain.from_iterable(map(unpacked, packs)):
+    for batch in chain.from_iterable(map(_from_ipc, streams)):
         if group and (size_bytes > limit_bytes or not batch.schema.equals(group[0].schema)):
-            yield from _one(group)
+            yield from _combined(group)
             group, size_bytes = [], 0
         group.append(batch)
         size_bytes += batch.nbytes
     if group:
-        yield from _one(group)
+        yield from _combined(group)
 
 
-def pieces(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into pieces of about a size; a row is never cut.
+def _combined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    joint: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joint
 
-    Args:
-        batch: the rows.
-        limit_bytes: the size, in bytes.
-    """
+
+def _split(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Split a batch into batches of about ``limit_bytes``, between rows."""
     rows = batch.num_rows
     step = max(1, rows * limit_bytes // max(1, batch.nbytes))
     for begin in range(0, rows, step):
         yield batch.slice(begin, step)
 
 
-def alike(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with just the types of a schema, such as lists whose items may be null."""
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Cast columns to the exact types of a schema, such as lists whose items may be null."""
     if batch.schema.equals(schema):
         return batch
     columns = [batch.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    joint: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joint

@@ -35,10 +35,10 @@ class TableRecord(NamedTuple):
 
 
 class Rows:
-    """Fold records, each taken in once and in the order of their offsets, into rows.
+    """Build rows from records, each taken in once and in the order of their offsets.
 
-    A subclass may fold them into something else besides, as the registry's ledger does; it is filled anew
-    whenever the topic is read again from its beginning. The table calls it under a lock of its own.
+    A subclass may build something else besides, as the registry's ledger does; it is filled anew whenever the
+    topic is read again from its beginning. The table calls it under a lock of its own.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Rows:
         self._records: dict[bytes, TableRecord] = {}
 
     def apply(self, record: TableRecord) -> bool:
-        """Take in the next record, and tell whether a row has changed."""
+        """Take in the next record, and return whether a row has changed."""
         if record.key is None:
             return False
         before = self._records.pop(record.key, None)
@@ -60,7 +60,7 @@ class Rows:
             self.apply(record)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return a row's value, or None where there is no such row."""
+        """Return a row's value, or None if there is no such row."""
         record = self._records.get(key)
         return None if record is None else record.value
 
@@ -97,15 +97,15 @@ class TableState(Generic[AnyRows]):
         self.position: int = -1
         """Where reading goes on; -1 before it has begun."""
         self.complete_ms: int | None = None
-        """When the rows were last known to be all there are, in ms since the epoch; None for never."""
+        """When the rows were last known to be complete, in ms since the epoch; None for never."""
         self.changed: bool = False
         """Whether rows have changed since this was last set to false."""
         self._make_rows = make_rows
         self._coming: AnyRows | None = make_rows()
         self._goal: int | None = None
         self._listeners: list[Listener] = []
-        self._untold: deque[tuple[bytes, bytes | None]] = deque()
-        self._telling = Lock()
+        self._unreported: deque[tuple[bytes, bytes | None]] = deque()
+        self._notifying = Lock()
 
     def restore(self, records: Iterable[TableRecord], complete_ms: int) -> None:
         """Serve the rows of a snapshot until the topic is read."""
@@ -116,8 +116,8 @@ class TableState(Generic[AnyRows]):
         """Begin to read the topic anew; until that is done, the rows are not whole.
 
         Args:
-            goal: the offset at which it ends now, or None where that is not known as yet: then nothing that
-                is taken in counts, and this is to be called again.
+            goal: the offset at which it ends now, or None if that is not known yet: then no record that is
+                taken in counts, and this is to be called again.
         """
         with self.moved:
             self._coming, self._goal, self.position = self._make_rows(), goal, -1
@@ -153,7 +153,7 @@ class TableState(Generic[AnyRows]):
             return self._coming is None and self.position >= end
 
     def confirm(self) -> None:
-        """Note that the rows are all there are at this moment."""
+        """Record that the rows are complete at this moment."""
         with self.moved:
             self.complete_ms = _now_ms()
 
@@ -162,20 +162,20 @@ class TableState(Generic[AnyRows]):
         with self.moved:
             self._listeners.append(listener)
 
-    def tell(self) -> None:
-        """Tell the listeners what has changed: in order, one thread at a time, and without a lock held.
+    def notify(self) -> None:
+        """Call the listeners for what has changed: in order, one thread at a time, and without a lock held.
 
-        A listener may use the table: what that brings is told when the listener is done.
+        A listener may use the table; changes that this brings are reported when the listener is done.
         """
         # Checked again after the lock is given back: another thread may have found it taken just then.
-        while self._untold and self._telling.acquire(blocking=False):
+        while self._unreported and self._notifying.acquire(blocking=False):
             try:
-                while self._untold:
-                    self._tell(*self._untold.popleft())
+                while self._unreported:
+                    self._notify(*self._unreported.popleft())
             finally:
-                self._telling.release()
+                self._notifying.release()
 
-    def _tell(self, key: bytes, value: bytes | None) -> None:
+    def _notify(self, key: bytes, value: bytes | None) -> None:
         with self.moved:
             listeners = tuple(self._listeners)
         for listener in listeners:
@@ -193,7 +193,7 @@ class TableState(Generic[AnyRows]):
     def _note(self, key: bytes, value: bytes | None) -> None:
         self.changed = True
         if self._listeners:
-            self._untold.append((key, value))
+            self._unreported.append((key, value))
 
 
 def _now_ms() -> int:

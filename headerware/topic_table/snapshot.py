@@ -45,7 +45,7 @@ _DIGEST_BYTES: Final = 32
 _MAX_BYTES: Final = 1 << 30
 _CHANGED_S: Final = 30.0
 _UNCHANGED_S: Final = 3600.0
-"""So that a table whose process is killed does not look older than it is."""
+"""A table whose process is killed must not look older than it is."""
 
 
 class Snapshot(NamedTuple):
@@ -93,10 +93,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def read_snapshot(path: str | os.PathLike[str], topic: str) -> Snapshot | None:
-    """Read a topic's snapshot file; None where there is none that can be used.
+    """Read a topic's snapshot file; return None if there is none that can be used.
 
-    A file that cannot be read, is corrupt, belongs to another topic, or that others can write is reported as
-    a warning.
+    A file is ignored with a warning if it cannot be read, is corrupt, belongs to another topic, or can be
+    written by others.
     """
     try:
         snapshot = decode_snapshot(_own(path))
@@ -120,7 +120,7 @@ def _own(path: str | os.PathLike[str]) -> bytes:
 
 
 def write_snapshot(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Write a snapshot file, readable by its owner: whole or not at all, whoever else writes it.
+    """Write a snapshot file, readable by its owner: whole or not at all, even if others write it too.
 
     Raises:
         OSError: it cannot be written.

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 TIMEOUT_S: Final = 10.0
-"""How long the brokers are waited for, unless the caller says."""
+"""How long to wait for the brokers by default."""
 _SLICE_S: Final = 0.1
 _BEGIN_S: Final = 3.0
 _PROBE_S: Final = 3.0
 _RETRY_S: Final = 1.0
 _READ_ANEW_MS: Final = 12 * 3_600_000
-"""Brokers keep a tombstone for a day (delete.retention.ms); who was away for longer may never see it."""
+"""Brokers keep a tombstone for a day (delete.retention.ms); a table that was away longer may miss it."""
 
 _log = logging.getLogger("headerware.topic_table")
 
@@ -84,21 +84,21 @@ class TopicTable(Generic[AnyRows]):
 
     @property
     def stale(self) -> datetime | None:
-        """When the rows were last known to be all there are, or None where they were at the last look.
+        """When the rows were last known to be complete, or None if they were at the last check.
 
-        1970 stands for never. While the table is followed, a look is taken every few seconds.
+        1970 stands for never. While the table is followed, it checks every few seconds.
         """
         if self._failure is None:
             return None
         return datetime.fromtimestamp((self._state.complete_ms or 0) / 1000, UTC)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return a row's value as far as the table has read, or None where there is no such row."""
+        """Return a row's value as far as the table has read, or None if there is no such row."""
         with self.rows() as rows:
             return rows.get(key)
 
     def items(self) -> list[tuple[bytes, bytes]]:
-        """Give the keys and values as far as the table has read, in the order in which they were written."""
+        """Return the keys and values as far as the table has read, in the order of writing."""
         with self.rows() as rows:
             found = rows.records()
         return [(key, value) for _, key, value in found if key is not None and value is not None]
@@ -116,7 +116,8 @@ class TopicTable(Generic[AnyRows]):
             timeout_s: how long to wait, in seconds.
 
         Returns:
-            whether it came so far; if not, the table goes on with the rows that it has, which are `stale`.
+            whether it reached that end; if not, the table goes on with the rows that it has, which are
+            `stale`.
 
         Raises:
             UnreachableError: the brokers did not answer in time, and there are no rows to go on with.
@@ -225,14 +226,14 @@ class _Pump:
         self._topic = topic
         self._began_ms = 0.0
         self._moving = Lock()
-        """Held by whoever moves records; others may ask meanwhile where the topic ends."""
+        """Held by the thread that moves records; others may ask meanwhile where the topic ends."""
         self._starting = Lock()
         self._thread: Thread | None = None
         self._stop = Event()
         self._closed = False
 
     def begin(self, deadline: float) -> None:
-        """See to it that the topic is being read.
+        """Begin to read the topic, unless it is being read.
 
         Raises:
             UnreachableError: not by the deadline.
@@ -265,10 +266,10 @@ class _Pump:
         return end
 
     def require_reaches(self, position: int, end: int) -> None:
-        """See to it that the topic is read anew where it ends before what was read already.
+        """Read the topic anew if it ends before what was read already.
 
         Args:
-            position: how far it had been read when the end was asked for.
+            position: how far the topic had been read when its end was requested.
             end: where it ended then, or the offset that a record got.
         """
         if end < position:
@@ -293,7 +294,7 @@ class _Pump:
             else:
                 with self._turn(deadline):
                     self._move(deadline)
-        self._state.tell()
+        self._state.notify()
 
     def follow(self, look: Callable[[float], object], failed: Callable[[RegistryError], None]) -> None:
         """Start the thread that follows; nothing if it runs.
@@ -342,7 +343,7 @@ class _Pump:
             try:
                 with self._turn(deadline):
                     self._move(deadline)
-                self._state.tell()
+                self._state.notify()
                 if self._state.is_whole and time.monotonic() >= look_at:
                     look(_PROBE_S)
                     look_at = time.monotonic() + _PROBE_S
@@ -358,7 +359,7 @@ class _Pump:
         return self._thread is not None and self._thread is not current_thread()
 
     def _wait(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Wait for what the thread that follows brings."""
+        """Wait for the thread that follows to make a condition true."""
         with self._state.moved:
             return self._state.moved.wait_for(
                 lambda: condition() or self._stop.is_set(), seconds_left(deadline)
@@ -390,7 +391,7 @@ class _Pump:
 
     def _read_anew(self, reason: str) -> None:
         _log.warning("topic %s is read from its beginning again: %s", self._topic, reason)
-        # Now, and not when reading begins: whoever waits must not take the rows of before for those of now.
+        # Now, and not when reading begins: a waiting thread must not take the old rows for the new ones.
         self._state.begin(None)
 
     def _is_begun(self) -> bool:

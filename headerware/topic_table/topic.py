@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headerware.topic_table")
 
 _MIN_TIMEOUT_S: Final = 0.05
-"""Admin requests refuse a timeout of nothing."""
+"""Admin requests refuse a timeout of 0."""
 _GROUP: Final = "headerware-table"
-"""librdkafka wants one; nothing joins it, and nothing is committed."""
+"""librdkafka requires a group; no consumer joins it, and nothing is committed."""
 _READING: Final = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
@@ -30,7 +30,7 @@ _READING: Final = {
     "allow.auto.create.topics": False,
 }
 _QUIET: Final = {"log_level": 0}
-"""Brokers that are away are told of once, by the table, and not by a line at each attempt."""
+"""The table reports brokers that are away once; librdkafka would log a line at each attempt."""
 _WRITING: Final = {"enable.idempotence": True, "acks": "all", "linger.ms": 0}
 _OF_PRODUCERS: Final = (
     "acks",
@@ -82,11 +82,11 @@ class UnreachableError(RegistryError):
 
 
 class Batch(NamedTuple):
-    """What one poll has brought.
+    """What one poll returned.
 
     Attributes:
         records: the next records, in the order of offsets.
-        position: where reading goes on: all that stood before it has been given.
+        position: where reading goes on; all records before it have been returned.
         lost: whether the position is no longer in the topic, so that it must be read again.
     """
 
@@ -126,7 +126,7 @@ class TopicReader:
         self._checked = False
 
     def begin(self, deadline: float) -> int:
-        """Check the topic, go to its beginning, and give the offset at which it ends now.
+        """Check the topic, go to its beginning, and return the offset at which it ends now.
 
         Args:
             deadline: when to give up, by the monotonic clock, in seconds.
@@ -233,7 +233,7 @@ class TopicReader:
         return code in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 
     def _partitions(self, deadline: float) -> int | None:
-        """Count the topic's partitions; None where there is no such topic."""
+        """Return the number of partitions of the topic, or None if there is no such topic."""
         with self._errors():
             metadata = self._consumer.list_topics(self._topic, timeout=seconds_left(deadline))
         found = metadata.topics[self._topic]
@@ -289,7 +289,7 @@ class TopicWriter:
         self._producer: Producer | None = None
 
     def put(self, key: bytes, value: bytes | None, deadline: float) -> int:
-        """Write one record, once, and give its offset.
+        """Write one record, once, and return its offset.
 
         Args:
             key: its key.
@@ -366,7 +366,7 @@ def seconds_left(deadline: float) -> float:
 
 
 def _failure_of(what: str, error: KafkaError) -> RegistryError:
-    """Say what an error of librdkafka's means: it is refused for good, or the brokers are out of reach."""
+    """Return the error for one of librdkafka's: refused for good, or the brokers are out of reach."""
     refused = (
         error.TOPIC_AUTHORIZATION_FAILED,
         error.GROUP_AUTHORIZATION_FAILED,
@@ -437,7 +437,7 @@ def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) 
     try:
         asked = admin.describe_configs([resource], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))
         found = asked[resource].result()
-    except KafkaException as error:  # who may read need not be allowed to ask
+    except KafkaException as error:  # reading may be allowed where asking is not
         _log.debug("topic %s: its cleanup.policy is not known: %s", topic, error)
         return
     policy, retention = found["cleanup.policy"].value, found["retention.ms"].value
@@ -453,5 +453,5 @@ def _admin(conf: Mapping[str, Any]) -> Any:
 
 
 def _without(conf: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:
-    """Leave out what begins so: librdkafka warns of properties that a client does not use."""
+    """Leave out properties by their prefixes: librdkafka warns of those that a client does not use."""
     return {name: value for name, value in conf.items() if not name.startswith(prefixes)}

@@ -17,7 +17,7 @@ from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Block, Entry, Register
 from headerware.registry.stores.topic import TopicStore
-from headerware.serdes.stores.store import Fingerprint, Schema
+from headerware.serdes.avro.schema import Fingerprint, Schema
 from headerware.serdes.stores.topic import TopicSchemaStore
 from headerware.topic_table import TopicTable
 from headerware.topic_table.rows import Rows

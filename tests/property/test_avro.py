@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from headerware.core.errors import SerdeError
 from headerware.core.headers import EMPTY, Headers
-from headerware.serdes.avro.limits import Limits
+from headerware.serdes.avro.limits import Limits, walk_payload
 from headerware.serdes.avro.schema import AvroSchema, BadSchemaError
 from headerware.serdes.avro.serde import Avro
-from headerware.serdes.avro.walk import walk_payload
 from headerware.serdes.schema_header import decode_mark
 from headerware.serdes.serde import SerdeContext
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headerware import Headers, SerdeError
 from headerware.serdes import Polyglot, SerdeContext
-from headerware.serdes.content.types import FORMATS, parse_content_type
+from headerware.serdes.content_types import FORMATS, parse_content_type
 
 TOKEN = st.text("abcXYZ019!#$%&'*+-.^_`|~", min_size=1, max_size=12)
 QUOTABLE = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20)

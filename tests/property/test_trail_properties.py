@@ -9,9 +9,9 @@ from headerware.core.context import Context
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors.trail import Trail
-from headerware.interceptors.trail_entries import (
+from headerware.interceptors.trail import (
     TRAIL_HEADER,
+    Trail,
     TrailEntry,
     TrailReading,
     decode_trail,

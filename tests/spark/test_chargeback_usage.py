@@ -11,7 +11,7 @@ import pytest
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.interceptors import Compact, Slice, Trail
 from headerware.interceptors.slice.header import HEADER, SliceHeader
-from headerware.interceptors.trail_entries import TrailEntry, TrailReading, encode_trail
+from headerware.interceptors.trail import TrailEntry, TrailReading, encode_trail
 from headerware.ops.chargeback import Covered, GroupOffset, Usage, charge, load_prices, record_bytes
 from headerware.registry.names import default_names
 from headerware.registry.wire.codec import HeaderIdCodec

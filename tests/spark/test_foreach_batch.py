@@ -17,7 +17,7 @@ from headerware import Chain, Headers, Record
 from headerware.core.errors import SignatureError
 from headerware.interceptors import Compress, Dedup, Sign, Slice, Trace, Trail
 from headerware.interceptors.slice.header import SliceHeader
-from headerware.interceptors.trail_entries import read_trail
+from headerware.interceptors.trail import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge import kafka_sink

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from headerware import Chain, Record
 from headerware.core.errors import ConfigError
 from headerware.interceptors import Dedup, Serialize, Slice, Trail
-from headerware.interceptors.trail_entries import read_trail
+from headerware.interceptors.trail import read_trail
 from headerware.serdes import Avro, FolderSchemas
 from headerware.spark_bridge import avro_type, foreach_batch, kafka_sink, writer_sink
 

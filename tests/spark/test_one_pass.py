@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from headerware import Chain, Record
 from headerware.core.headers import Headers
 from headerware.interceptors import Dedup, Trail
-from headerware.interceptors.trail_entries import read_trail
+from headerware.interceptors.trail import read_trail
 from headerware.spark_bridge import kafka_sink
 
 if TYPE_CHECKING:

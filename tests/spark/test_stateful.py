@@ -23,7 +23,14 @@ from headerware.spark_bridge import decode, kafka_source
 from headerware.spark_bridge.chain_source import chain_source
 from headerware.spark_bridge.decoding import DecodePlan
 from headerware.spark_bridge.frames.schema import Status, with_status
-from headerware.spark_bridge.stateful import decode_stateful, joined, pack, packed, pieces, unpacked
+from headerware.spark_bridge.stateful import (
+    _from_ipc,
+    _merged,
+    _split,
+    _to_ipc,
+    decode_stateful,
+    decode_to_ipc,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -359,10 +366,10 @@ class TestChecks:
         first = cut(os.urandom(2_000))[0]
         headers = [{"key": name, "value": value} for name, value in first.headers]
         row = {"topic": "orders", "value": first.value, "headers": headers}
-        begun = pack(pickle.dumps(spec), pickle.dumps(16_384))
+        begun = decode_to_ipc(pickle.dumps(spec), pickle.dumps(16_384))
         ((placed,),) = [batch.to_pylist() for batch in begun([pa.RecordBatch.from_pylist([row], WIRE)])]
         assert (placed["topic"], placed["partition"], placed["status"]) == ("orders", -1, Status.DONE)
-        (found,) = next(unpacked(placed["rows"])).to_pylist()
+        (found,) = next(_from_ipc(placed["rows"])).to_pylist()
         assert "without its partition and offset" in found["failure"]["reason"]
 
     def test_decode_names_this_form_for_streams_with_slices(self, frame: DataFrame) -> None:
@@ -373,23 +380,23 @@ class TestChecks:
 class TestPacks:
     def test_rows_come_back_as_they_were(self) -> None:
         batch = pa.RecordBatch.from_pylist([{"score": float("nan"), "count": None, "value": b""}])
-        (found,) = unpacked(packed(batch.slice(0, 1)))
+        (found,) = _from_ipc(_to_ipc(batch.slice(0, 1)))
         assert repr(found.to_pylist()) == repr(batch.to_pylist())
         assert found.schema == batch.schema
 
     def test_packs_of_one_schema_are_joined_up_to_a_size(self) -> None:
         small = [pa.RecordBatch.from_pylist([{"value": bytes(100), "at": at}]) for at in range(5)]
         other = pa.RecordBatch.from_pylist([{"value": b""}])
-        found = list(joined(map(packed, [*small, other]), 250))
+        found = list(_merged(map(_to_ipc, [*small, other]), 250))
         assert [each.num_rows for each in found] == [3, 2, 1]
         assert [row["at"] for each in found[:2] for row in each.to_pylist()] == [0, 1, 2, 3, 4]
 
     def test_a_piece_of_a_large_batch_takes_no_more_than_its_rows(self) -> None:
         batch = pa.RecordBatch.from_pylist([{"value": bytes(1_000)} for _ in range(100)])
-        found = list(pieces(batch, 10_000))
+        found = list(_split(batch, 10_000))
         assert sum(each.num_rows for each in found) == 100
-        assert max(len(packed(each)) for each in found) < 12_000
+        assert max(len(_to_ipc(each)) for each in found) < 12_000
 
     def test_a_row_above_the_limit_is_a_piece(self) -> None:
         batch = pa.RecordBatch.from_pylist([{"value": bytes(1_000)}, {"value": b""}])
-        assert [each.num_rows for each in pieces(batch, 1)] == [1, 1]
+        assert [each.num_rows for each in _split(batch, 1)] == [1, 1]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headerware.connect.config import REQUIRED, ConfigKey, Configured
+from headerware.connect.converters.base import TYPE_KEY
 from headerware.connect.converters.catalogue import header_converter_type
-from headerware.connect.converters.dual import TYPE_KEY
 from headerware.connect.predicates.catalogue import predicate_type
 from headerware.connect.transforms.catalogue import transform_type
 from headerware.testing import EmbeddedCluster

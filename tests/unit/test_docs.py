@@ -22,6 +22,7 @@ from headerware import Context, Interceptor, load_chain
 from headerware.cli import main
 from headerware.core import plugins
 from headerware.core.plugins import interceptor_type
+from headerware.interceptors import built_in
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.stores.store import Store, store_type
 from headerware.testing import EmbeddedCluster
@@ -173,7 +174,7 @@ class TestConfigurations:
         (information / "METADATA").write_text(
             "Metadata-Version: 2.1\nName: headerware-stamp\nVersion: 0.1.0\n"
         )
-        (information / "entry_points.txt").write_text(f"[{plugins.GROUP}]\nstamp = headerware_stamp:Stamp\n")
+        (information / "entry_points.txt").write_text(f"[{built_in.GROUP}]\nstamp = headerware_stamp:Stamp\n")
         monkeypatch.syspath_prepend(tmp_path / "site")
         monkeypatch.syspath_prepend(TEMPLATE / "src")
         plugins._entry_points.cache_clear()

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from headerware.core.context import Context
 from headerware.core.errors import SignatureError
 from headerware.core.headers import Headers
-from headerware.core.record import Record
-from headerware.core.verified import Verified
+from headerware.core.record import Record, Verified
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import Key, Keyring, KeyringFile, encode_keyring
 

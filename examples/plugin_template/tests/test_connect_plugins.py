@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 from headerware_stamp import InTopics, Truncate
 
-from headerware.connect import (
-    ConnectConfigError,
-    ConnectDataError,
-    Pipeline,
-    SchemaBuilder,
-    SourceRecord,
-    Struct,
-)
-from headerware.connect.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA
+from headerware.connect import ConnectConfigError, ConnectDataError, Pipeline, SourceRecord
+from headerware.connect.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 
 COMMENT = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("text", OPTIONAL_STRING_SCHEMA).build()
 LINES = {

@@ -1,19 +1,31 @@
-"""What converters are: between Connect's values and bytes, for keys and values, and for headers (KIP-145)."""
+"""The base classes of converters, between values and bytes: of keys and values, and of headers (KIP-145)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
-from headerware.connect.config import Configured
+from headerware.connect.config import ConfigDef, ConfigKey, Configured, one_of
 from headerware.connect.data.schema import Schema, SchemaAndValue
+from headerware.connect.modes import STRICT, Mode
+
+TYPE_KEY: Final = "converter.type"
+TYPE: Final = ConfigKey(
+    name=TYPE_KEY,
+    type="STRING",
+    importance="LOW",
+    doc="What the converter is for: keys, values or headers.",
+    check=one_of("key", "value", "header"),
+)
+"""The key that all these converters have; nothing depends on its value."""
 
 
 class Converter(Configured, ABC):
-    """Turn keys or values into bytes, and back.
+    """Convert keys or values to bytes and back.
 
-    A converter of your own extends this, and is named by an entry point of the group
-    ``headerware.converters``. It must be safe for use by several threads at once.
+    A converter of your own extends this class, and has an entry point in the group ``headerware.converters``.
+    It must be safe for use by several threads at once.
     """
 
     @abstractmethod
@@ -22,7 +34,7 @@ class Converter(Configured, ABC):
 
         Args:
             topic: the record's topic.
-            schema: what the value is; None for a schemaless one.
+            schema: the schema of the value; None for a schemaless value.
             value: the value.
 
         Raises:
@@ -31,7 +43,7 @@ class Converter(Configured, ABC):
 
     @abstractmethod
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the value of bytes, with its schema where it has one.
+        """Return the value of bytes, with its schema if it has one.
 
         Raises:
             ConnectError: the bytes cannot be read.
@@ -39,7 +51,7 @@ class Converter(Configured, ABC):
 
 
 class HeaderConverter(Configured, ABC):
-    """Turn header values into bytes, and back; several of our classes are a :class:`Converter`, too."""
+    """Convert header values to bytes and back; most of our classes are a :class:`Converter`, too."""
 
     @abstractmethod
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
@@ -48,7 +60,7 @@ class HeaderConverter(Configured, ABC):
         Args:
             topic: the record's topic.
             key: the header's name.
-            schema: what the value is; None for a schemaless one.
+            schema: the schema of the value; None for a schemaless value.
             value: the value.
 
         Raises:
@@ -62,3 +74,28 @@ class HeaderConverter(Configured, ABC):
         Raises:
             ConnectError: the bytes cannot be read.
         """
+
+
+class DualConverter(Converter, HeaderConverter):
+    """The base class of converters that treat headers as they treat keys and values.
+
+    Args:
+        config: the keys that :meth:`config` describes; ``converter.type`` may be left out.
+        mode: ``strict`` or ``kafka_4_3``.
+
+    Raises:
+        ConnectConfigError: a key is unknown, or has a value that it cannot have.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = ConfigDef(TYPE)
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__({TYPE_KEY: "value", **(config or {})}, mode=mode)
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the name makes no difference
+        """Return the bytes of a header's value, like those of a record's value."""
+        return self.from_connect_data(topic, schema, value)
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the name makes no difference
+        """Return the value of a header's bytes, like that of a record's value."""
+        return self.to_connect_data(topic, data)

@@ -1,6 +1,6 @@
-"""Character sets by the names that Java has for them, and text as Java reads and writes it.
+"""Character sets by Java's names, and text as Java reads and writes it.
 
-Java puts U+FFFD in place of what it cannot read, and a question mark in place of what it cannot write.
+Java reads U+FFFD for bytes that are malformed, and writes a question mark for characters that a set lacks.
 """
 
 from __future__ import annotations
@@ -13,41 +13,28 @@ from headerware.connect.errors import ConnectDataError, ConversionError
 
 
 class Charset:
-    """A character set.
-
-    Args:
-        name: Java's name for it.
-        codec: Python's name for it.
-    """
+    """A character set: Java's name for it, and Python's."""
 
     def __init__(self, name: str, codec: str) -> None:
         self.name: Final[str] = name
         self.codec: Final[str] = codec
 
     def encode(self, text: str) -> bytes:
-        """Return the bytes of text.
-
-        Raises:
-            ConnectDataError: the character set does not have all of it.
-        """
+        """Return the bytes of text; refuse characters that the character set does not have."""
         try:
             return self._encoded(text, "strict")
         except UnicodeEncodeError:
             raise ConnectDataError(f"the text holds characters that {self.name} does not have") from None
 
     def decode(self, data: bytes) -> str:
-        """Return the text of bytes.
-
-        Raises:
-            ConnectDataError: they are no text in this character set.
-        """
+        """Return the text of bytes; refuse malformed bytes."""
         try:
             return self._decoded(data, "strict")
         except UnicodeDecodeError:
             raise ConnectDataError(f"the {len(data)} bytes are no text in {self.name}") from None
 
     def encode_as_java(self, text: str) -> bytes:
-        """Return the bytes of text, with something in place of what the character set does not have."""
+        """Return the bytes of text, with replacements for characters that the character set does not have."""
         try:
             return self._encoded(text, "strict")
         except UnicodeEncodeError:
@@ -55,7 +42,7 @@ class Charset:
             return self._encoded(_SURROGATE.sub("\ufffd", text) if unicode else text, "replace")
 
     def decode_as_java(self, data: bytes) -> str:
-        """Return the text of bytes, with U+FFFD in place of what is none."""
+        """Return the text of bytes, with U+FFFD for malformed ones."""
         if self.codec == "utf-8":
             return utf_8_as_java(data)
         return self._decoded(data, "utf-16" if self.codec.startswith("utf-16") else "replace")
@@ -68,7 +55,7 @@ class Charset:
 
 
 class _MarkedUtf16(Charset):
-    """UTF-16 with a mark, and big-endian where there is none."""
+    """UTF-16 with a byte-order mark, big-endian by default."""
 
     def _encoded(self, text: str, errors: str) -> bytes:
         return codecs.BOM_UTF16_BE + text.encode("utf-16-be", errors) if text else b""
@@ -80,32 +67,28 @@ class _MarkedUtf16(Charset):
 
 
 def _decoded(data: bytes, codec: str, errors: str) -> str:
-    return utf_16_as_java(data, codec) if errors == "utf-16" else data.decode(codec, errors)
+    return _utf_16_as_java(data, codec) if errors == "utf-16" else data.decode(codec, errors)
 
 
-def utf_16_as_java(data: bytes, codec: str) -> str:
-    """Return the text of UTF-16 without a mark, with U+FFFD in place of what is none."""
+def _utf_16_as_java(data: bytes, codec: str) -> str:
+    """Return the text of UTF-16 without a mark, with U+FFFD for malformed bytes."""
     whole = len(data) // 2 * 2
     text = data[:whole].decode(codec, "surrogatepass") + ("\ufffd" if len(data) > whole else "")
-    # Java takes the first half of a pair, and what follows in place of the second, for one error.
+    # Java counts the first half of a pair, with what follows instead of the second, as one error.
     return _UTF_16_ERROR.sub(lambda found: "\ufffd\ufffd" if found[1] else "\ufffd", text)
 
 
 def utf_8_as_java(data: bytes) -> str:
-    """Return the text of UTF-8, with U+FFFD in place of what is none."""
+    """Return the text of UTF-8, with U+FFFD for malformed bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:
-        # Java takes the three bytes of a surrogate for one error, Python for three.
+        # Java counts the three bytes of a surrogate as one error, Python as three.
         return _UTF_8_SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
 
 def charset_of(name: str) -> Charset:
-    """Find a character set by one of Java's names for it, in any case.
-
-    Raises:
-        ConversionError: there is none of this name.
-    """
+    """Return the character set of one of Java's names, in any case."""
     codec = _CODECS.get(name.lower())
     if codec is None:
         raise ConversionError(f"there is no character set {name!r}; there are: {', '.join(_NAMES)}")
@@ -142,7 +125,7 @@ _NAMES: Final = {
     "GB18030": ("gb18030", "gb18030-2022"),
     "Big5": ("big5", "csbig5"),
 }
-"""Python's name for each, and Java's other ones."""
+"""By Java's name, Python's name and Java's other names for each."""
 _CODECS: Final = {
     alias: codec for name, (codec, *aliases) in _NAMES.items() for alias in (name.lower(), *aliases)
 }

@@ -1,4 +1,4 @@
-"""SimpleHeaderConverter, Connect's default: header values as text, with types found in the text (KIP-145)."""
+"""SimpleHeaderConverter, Connect's default: header values as text, whose types are inferred (KIP-145)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from headerware.connect.values.parse import parse_nested
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """Write header values as text, and find out what they are when they are read.
+    """Write header values as text, and infer their types when they are read.
 
-    See :func:`~headerware.connect.values.parse_string` for what is found. The ``strict`` mode takes bytes
-    that are no UTF-8 for bytes, and does not write bytes, which would come back as text. It reads arrays,
-    maps and structs whose parts have no type in common as plain lists and dicts, without a schema.
+    See :func:`~headerware.connect.values.parse_string` for the types. The ``strict`` mode reads bytes that
+    are not UTF-8 as bytes, and does not write bytes, which would be read back as text. It reads arrays, maps
+    and structs whose parts have no common type as plain lists and dicts, without a schema.
     """
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
         """Return the text of a header's value, in UTF-8.
 
         Raises:
-            ConnectDataError: the value has no text or, in the strict mode, is bytes.
+            ConnectDataError: the value has no text or, in the strict mode, has bytes in it.
         """
         del topic, key
         if value is None:
@@ -47,7 +47,7 @@ class SimpleHeaderConverter(HeaderConverter):
             return text.encode("utf-8", "replace")
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """Return what a header's text stands for; bytes that cannot be read stay bytes."""
+        """Return the value of a header's text; bytes that cannot be read stay bytes."""
         del topic, key
         if data is None:
             return NULL

@@ -7,8 +7,8 @@ from decimal import Decimal as DecimalNumber
 from typing import Any, ClassVar, Final
 
 from headerware.connect.config import ConfigDef, ConfigKey
+from headerware.connect.converters.base import TYPE, DualConverter
 from headerware.connect.converters.charsets import charset_of
-from headerware.connect.converters.dual import TYPE, DualConverter
 from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema, SchemaAndValue
 from headerware.connect.errors import ConnectConfigError, ConnectDataError, ConversionError
 from headerware.connect.modes import STRICT, Mode
@@ -16,14 +16,14 @@ from headerware.connect.values import java_text
 
 _ENCODING: Final = "converter.encoding"
 _CLEAR: Final = (str, bool, int, float, DecimalNumber)
-"""The classes whose text in Java says no more and no less than the value."""
+"""The classes whose text in Java has all of the value and nothing else."""
 
 
 class StringConverter(DualConverter):
-    """Convert text; what is none becomes the text that Java has for it.
+    """Convert text; other values are written as the text that Java has for them.
 
-    The ``strict`` mode writes text, numbers and booleans alone, for Java's text of other values cannot be
-    read again, and refuses what the character set does not have, and bytes that are no text.
+    The ``strict`` mode writes only text, numbers and booleans, because Java's text of other values cannot be
+    read back. It refuses characters that the character set does not have, and bytes that are not text.
 
     Args:
         config: ``converter.encoding``, the character set.
@@ -76,7 +76,7 @@ class StringConverter(DualConverter):
         """Return the text of bytes, with the schema of optional text.
 
         Raises:
-            ConnectDataError: in the strict mode, the bytes are no text in the character set.
+            ConnectDataError: in the strict mode, the bytes are not text in the character set.
         """
         if data is None:
             return SchemaAndValue(OPTIONAL_STRING_SCHEMA, None)

@@ -5,13 +5,13 @@
     offset         int or null               all_headers   map of names to lists of all their values
     timestamp      int or null, milliseconds since the epoch
 
-The language has no loops but those over the values that it is given, no files, no network, and no way to the
-host's code; the library stops an expression after a fixed number of steps, and its regular expressions (RE2)
-take linear time. What an expression may build out of a record, and go through, is worked out before it is
-evaluated, and refused where it is too much (:mod:`.growth`).
+The language has loops only over the values that it is given, and no access to files, the network or the
+host's code. The library stops an expression after a fixed number of steps, and its regular expressions (RE2)
+take linear time. Before an expression is evaluated, :mod:`.analysis` computes how much of the record it may
+build and read; too much is refused.
 
-Records are evaluated one by one, for that is the fastest way: a list of them, handed over as one value, costs
-five times as much a record, and one that fails would take the others along.
+Records are evaluated one by one, because that is fastest: a list of them as one value costs five times as
+much per record, and one failure would fail all.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.expressions.growth import Growth
-from headerware.connect.expressions.mentions import Tree, mentions
-from headerware.connect.expressions.values import Reader, checked_text, given_back
+from headerware.connect.expressions.analysis import SizeLimits, Tree, field_references
+from headerware.connect.expressions.values import Reader, as_record_value, checked_text
 from headerware.core.extras import install_command
 
 if TYPE_CHECKING:
@@ -50,11 +49,11 @@ VARIABLES: Final[dict[str, str]] = {
     "headers": "map<string, dyn>",
     "all_headers": "map<string, list<dyn>>",
 }
-"""The variables that there are, and their types in the language."""
+"""The variables of all expressions, with their types in the language."""
 
 
 class Result(Enum):
-    """What an expression is to give, by the names of the language's types."""
+    """The type that an expression has to return, by its name in the language."""
 
     BOOLEAN = "BOOL"
     STRING = "STRING"
@@ -62,7 +61,7 @@ class Result(Enum):
 
 
 class AbsentValueError(ConnectDataError):
-    """An expression reads what a record does not have, or what is null there."""
+    """An expression reads something that a record does not have, or that is null there."""
 
 
 class CompiledExpression:
@@ -70,12 +69,11 @@ class CompiledExpression:
 
     Args:
         text: the expression.
-        result: what it is to give.
+        result: the type that it has to return.
         path: the configuration's key, for errors.
 
     Raises:
-        ConnectConfigError: the text is no expression, gives something else for certain, or the library is
-            missing.
+        ConnectConfigError: the text is no expression, always returns another type, or the library is missing.
 
     Safe for use by several threads.
     """
@@ -87,7 +85,7 @@ class CompiledExpression:
         except (RuntimeError, TypeError) as error:
             raise ConnectConfigError(f"expected an expression: {_first_line(error)}", path=path) from error
         self.result_type: Final[str] = self._program.return_type().name()
-        """The type that it gives, by its name in the language; ``DYN`` where that depends on the record."""
+        """The type that it returns, by its name in the language; ``DYN`` if that depends on the record."""
         if result is not Result.ANY and self.result_type not in {result.value, Result.ANY.value}:
             raise ConnectConfigError(
                 f"expected an expression that gives {result.value}, this one gives {self.result_type}",
@@ -95,8 +93,8 @@ class CompiledExpression:
             )
         self._result: Final = result
         serialized = self._program.serialize()
-        self._tree: Final = mentions(serialized, VARIABLES)
-        self._growth: Final = Growth(serialized)
+        self._tree: Final = field_references(serialized, VARIABLES)
+        self._limits: Final = SizeLimits(serialized)
         if any("\0" in name for name in _names(self._tree)):
             raise ConnectConfigError("expressions take no texts with a zero character in them", path=path)
         self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
@@ -108,11 +106,11 @@ class CompiledExpression:
             record: the record.
 
         Raises:
-            AbsentValueError: it reads what the record does not have, or what is null there.
-            ConnectDataError: it cannot be evaluated on this record, or gives something else than it should.
+            AbsentValueError: it reads something that the record does not have, or that is null there.
+            ConnectDataError: it cannot be evaluated on this record, or returns another type than it should.
         """
         given = {name: read(record) for name, read in self._reads}
-        if not self._growth.is_bounded and (problem := self._growth.refusal(given)):
+        if not self._limits.is_bounded and (problem := self._limits.refusal(given)):
             raise ConnectDataError(f"{self._path} {problem}")
         try:
             found = self._program.eval(data=given)
@@ -129,10 +127,10 @@ class CompiledExpression:
             raise ConnectDataError(
                 f"{self._path} is to give {self._result.value}, on this record it gives {name}"
             )
-        return value if name in _SINGLE else given_back(value)
+        return value if name in _SINGLE else as_record_value(value)
 
     def _failure(self, reason: Any, given: dict[str, Any]) -> ConnectDataError:
-        # The library's own words may quote the record; so they are only looked at.
+        # The library's message may quote the record, so that it cannot be part of ours.
         text = str(reason)
         missing = sorted(_missing(self._tree, given, ""))
         if missing and any(sign in text for sign in _ABSENCE):
@@ -158,7 +156,7 @@ _PROBLEMS: Final = (
     ("budget", "it takes more steps than are allowed"),
     ("construction from null", "a text is no Unicode"),
 )
-"""What the library's words mean."""
+"""What the library's messages mean."""
 
 
 def _names(tree: Tree) -> Iterator[str]:
@@ -171,17 +169,17 @@ def _missing(tree: Tree, given: dict[str, Any], path: str) -> list[str]:
     """Return the paths of a tree that are missing or null."""
     found = []
     for name, inner in tree.items():
-        place = f"{path}{name}"
+        field = f"{path}{name}"
         value = given.get(name)
         if value is None:
-            found.append(place)
+            found.append(field)
         elif inner and isinstance(value, dict):
-            found += _missing(inner, value, f"{place}.")
+            found += _missing(inner, value, f"{field}.")
     return found
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what is wrong with an expression's text, and at which line and column."""
+    """Return what is wrong with an expression's text, with the line and column."""
     return _NOISE.sub("", str(error)).partition("\n")[0]
 
 
@@ -261,4 +259,4 @@ _READERS: Final[dict[str, Callable[[Tree | None], Callable[[Any], Any]]]] = {
     "headers": _headers,
     "all_headers": _all_headers,
 }
-"""Makes what reads each variable of a record, given what of it is read."""
+"""For each variable, makes the function that reads it of a record, given what the expression reads of it."""

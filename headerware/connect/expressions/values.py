@@ -1,10 +1,10 @@
-"""Give an expression a record's values as the language has them.
+"""Convert a record's values to the values of the expression language.
 
     null, boolean, bytes           themselves
     string                         itself; refused with a zero character in it
     int8 to int64                  int
     float32, float64               double
-    Decimal                        int of 64 bits where it is one, else double; refused where digits get lost
+    Decimal                        int of 64 bits if it is one, else double; refused if digits would be lost
     Date, Time, Timestamp          string as in RFC 3339, to the millisecond: ``timestamp(value.when)``
     list, map                      list, map
     struct                         map, with defaults; a field that is null is there, with the value null
@@ -23,14 +23,17 @@ from headerware.connect.data.schema import Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.data.times import Instant
 from headerware.connect.errors import ConnectDataError
+from headerware.core.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headerware.connect.expressions.mentions import Tree
+    from headerware.connect.expressions.analysis import Tree
+
+    _Plan = tuple[Schema, Callable[[Struct], dict[str, Any]]]
 
 _DEPTH: Final = 32
-"""How deep a value may nest; the library converts by recursion, without a bound of its own."""
+"""How deep a value may nest; the library converts by recursion, without a limit of its own."""
 _PLANS: Final = 64
 _INT64_BOUND: Final = 1 << 63
 _PLAIN_TYPES: Final = frozenset(
@@ -43,14 +46,11 @@ _PLAIN_TYPES: Final = frozenset(
         Type.BOOLEAN,
     }
 )
-"""The types whose values are what the language has, unless a name makes them something else."""
+"""The types whose values the language takes as they are, unless the schema's name makes them logical."""
 
 
 class Reader:
-    """Convert what an expression reads of a key, a value or a header.
-
-    Args:
-        tree: the names that are read; None for all.
+    """Convert the parts of a key, a value or a header that an expression reads; all if the tree is None.
 
     Safe for use by several threads.
     """
@@ -59,29 +59,27 @@ class Reader:
 
     def __init__(self, tree: Tree | None) -> None:
         self._tree: Final = tree
-        self._plans: dict[int, tuple[Schema, Callable[[Struct], dict[str, Any]]]] = {}
+        # The schemas are kept alive, because their plans are found by identity.
+        self._plans: Final[BoundedCache[int, _Plan]] = BoundedCache(_PLANS)
 
     def __call__(self, value: Any) -> Any:
-        """Return the value as the language has it.
-
-        Raises:
-            ConnectDataError: the language has nothing for it.
-        """
+        """Return the value as the language has it."""
         if type(value) is Struct and self._tree is not None:
-            planned = self._plans.get(id(value.schema))
-            return (planned[1] if planned is not None else self._planned(value.schema))(value)
+            try:
+                plan = self._plans[id(value.schema)][1]
+            except KeyError:
+                plan = self._new_plan(value.schema)
+            return plan(value)
         return _read(value, self._tree, _DEPTH)
 
-    def _planned(self, schema: Schema) -> Callable[[Struct], dict[str, Any]]:
-        if len(self._plans) >= _PLANS:
-            self._plans = {}
+    def _new_plan(self, schema: Schema) -> Callable[[Struct], dict[str, Any]]:
         plan = _struct_plan(schema, self._tree or {})
         self._plans[id(schema)] = (schema, plan)
         return plan
 
 
 def _struct_plan(schema: Schema, tree: Tree) -> Callable[[Struct], dict[str, Any]]:
-    """Compile how to read the structs of a schema; what the schema lacks stays away."""
+    """Make the function that reads the structs of a schema, without the names that the schema lacks."""
     reads = [
         (name, field.index, field.schema.default, _field_reader(field.schema, inner))
         for name, inner in tree.items()
@@ -145,11 +143,7 @@ def _key(value: Any) -> Any:
 
 
 def checked_text(text: str) -> str:
-    """Return a text, which the library would cut off at a zero character: two texts could become one.
-
-    Raises:
-        ConnectDataError: there is one in it.
-    """
+    """Return a text; refuse zero characters, at which the library would truncate it."""
     if "\0" in text:
         raise ConnectDataError("expressions take no texts with a zero character in them")
     return text
@@ -173,7 +167,7 @@ def _float(value: float, _depth: int) -> float:
 def _decimal(value: Decimal, _depth: int) -> int | float:
     if not value.is_finite():
         raise ConnectDataError("expressions take finite decimals only")
-    # Far exponents first: an integer of so many digits would take long to make.
+    # The exponent first: an integer of very many digits would take long to make.
     if value.adjusted() < _INT64_DIGITS and value == value.to_integral_value():
         whole = int(value)
         if -_INT64_BOUND <= whole < _INT64_BOUND:
@@ -193,7 +187,7 @@ def _time(value: datetime, _depth: int) -> str:
 
 
 def _bytes(value: Any, _depth: int) -> bytearray:
-    # The library cuts immutable bytes off at a zero.
+    # The library truncates immutable bytes at a zero.
     return bytearray(value)
 
 
@@ -202,7 +196,7 @@ def _instant(_value: Any, _depth: int) -> Any:
 
 
 def _unknown(value: Any, depth: int) -> Any:
-    """Convert a value of a subclass; refuse what the language has nothing for."""
+    """Convert a value of a subclass; refuse classes that the language has no type for."""
     for kind, convert in _CONVERTERS.items():
         if isinstance(value, kind):
             return value if convert is None else convert(value, depth)
@@ -231,15 +225,15 @@ _CONVERTERS: Final[dict[type, Callable[[Any, int], Any] | None]] = {
     bytearray: _bytes,
     memoryview: _bytes,
 }
-"""What to do with each class; None where the language has the value as it is."""
+"""The conversion of each class; None if the language takes the value as it is."""
 
 
-def given_back(value: Any) -> Any:
-    """Return what an expression gave as records have it: the library's bytes can be changed."""
+def as_record_value(value: Any) -> Any:
+    """Return an expression's result as a record's value: the library returns bytes as bytearrays."""
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, list):
-        return [given_back(item) for item in value]
+        return [as_record_value(item) for item in value]
     if isinstance(value, dict):
-        return {key: given_back(item) for key, item in value.items()}
+        return {key: as_record_value(item) for key, item in value.items()}
     return value

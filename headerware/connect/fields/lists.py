@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from headerware.connect.config import refuse_quotes
 from headerware.connect.errors import ConnectConfigError
 from headerware.connect.modes import STRICT
-from headerware.connect.quotes import refuse_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

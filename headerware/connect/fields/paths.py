@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headerware.connect.config import refuse_quotes
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ArgumentError, ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import split_escaped, unescaped
 from headerware.connect.fields.structs import altered, require_map, require_struct
 from headerware.connect.modes import STRICT
-from headerware.connect.quotes import refuse_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping

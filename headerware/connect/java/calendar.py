@@ -28,6 +28,8 @@ _DAYS_BEFORE_MONTH: Final = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 3
 _MARCH: Final = 3
 _SUNDAY: Final = 1
 _WEEK: Final = 7
+_MONTH_AND_DAY: Final = frozenset({"month", "day"})
+_INSTEAD_OF_DAY: Final = ("day_of_year", "week_of_year", "week_of_month", "nth_weekday", "weekday")
 
 
 def day_of(year: int, month: int, day: int, *, julian: bool) -> int:
@@ -128,8 +130,9 @@ Sunday, 1; ``era`` is 0 before the year 1; ``zone_ms`` is the offset from UTC.""
 
 def epoch_ms_of(fields: _Fields) -> int:
     """Return the milliseconds since the epoch, of the local time unless the fields have a zone's offset."""
-    days, of_day = divmod(_time_of_day(fields, _order(fields)), DAY_MS)
-    if "week_year" in fields and _order(fields)["week_year"] > _order(fields).get("year", 0):
+    order = _order(fields)
+    days, of_day = divmod(_time_of_day(fields, order), DAY_MS)
+    if "week_year" in fields and order["week_year"] > order.get("year", 0):
         made = _date_of_week(fields, days)
         fields = {name: value for name, value in fields.items() if name not in made} | made
     day = _day(fields, days)
@@ -173,6 +176,8 @@ def _day(fields: _Fields, carried: int) -> int:
 
 def _chosen(order: Mapping[str, int]) -> frozenset[str]:
     """Return the fields that make the day: the combination that was set last."""
+    if order.keys().isdisjoint(_INSTEAD_OF_DAY):
+        return _MONTH_AND_DAY
 
     def latest(*names: str) -> int:
         return max(order[name] for name in names) if all(name in order for name in names) else 0
@@ -190,7 +195,7 @@ def _chosen(order: Mapping[str, int]) -> frozenset[str]:
     weekday = {"weekday"} & set(order)
     after_week_of_year = latest("week_of_year")
     if best == of_month:
-        return frozenset({"month", "day"})
+        return _MONTH_AND_DAY
     by_month = (best == week_of_month and latest("week_of_month") >= after_week_of_year) or (
         best == nth_weekday and latest("nth_weekday") >= after_week_of_year
     )

@@ -24,7 +24,7 @@ class CharSet(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
     def __or__(self, other: CharSet) -> CharSet:
-        return char_set(*self.ranges, *other.ranges)
+        return _char_set(*self.ranges, *other.ranges)
 
     def __invert__(self) -> CharSet:
         edges = [(-1, -1), *self.ranges, (_LAST + 1, _LAST + 1)]
@@ -52,7 +52,7 @@ class CharSet(NamedTuple):
         return f"[{'^' * negated}{''.join(map(_written_range, ranges))}]"
 
 
-def char_set(*ranges: tuple[int, int]) -> CharSet:
+def _char_set(*ranges: tuple[int, int]) -> CharSet:
     """Return the set of these ranges, in any order."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
@@ -65,11 +65,11 @@ def char_set(*ranges: tuple[int, int]) -> CharSet:
 
 def of_text(text: str) -> CharSet:
     """Return the set of a text's characters."""
-    return char_set(*((ord(char), ord(char)) for char in text))
+    return _char_set(*((ord(char), ord(char)) for char in text))
 
 
 def _of_pairs(pairs: str) -> CharSet:
-    return char_set(*((ord(first), ord(last)) for first, last in zip(pairs[::2], pairs[1::2], strict=True)))
+    return _char_set(*((ord(first), ord(last)) for first, last in zip(pairs[::2], pairs[1::2], strict=True)))
 
 
 def _written(code: int) -> str:
@@ -95,8 +95,8 @@ def _any_unicode_case(chars: CharSet) -> CharSet:
     variants = _case_variants()
     if sum(last - first for first, last in chars.ranges) < _SMALL:
         codes = (code for first, last in chars.ranges for code in range(first, last + 1))
-        return char_set(*((other, other) for code in codes for other in variants.get(code, ())))
-    return char_set(
+        return _char_set(*((other, other) for code in codes for other in variants.get(code, ())))
+    return _char_set(
         *(
             (other, other)
             for code, others in variants.items()
@@ -144,7 +144,7 @@ _POSIX: Final[dict[str, CharSet]] = {
     "XDigit": _of_pairs("09afAF"),
     "Space": SPACES,
 }
-_OTHER: Final[dict[str, CharSet]] = {"L1": _of_pairs("\x00\xff"), "all": char_set((0, _LAST))}
+_OTHER: Final[dict[str, CharSet]] = {"L1": _of_pairs("\x00\xff"), "all": _char_set((0, _LAST))}
 _WHITE_SPACE: Final = of_text(" \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | _of_pairs("\t\r\u2000\u200a")
 _BINARY: Final[dict[str, tuple[str, ...]]] = {
     "LETTER": ("L",),
@@ -184,19 +184,19 @@ def _category_set(name: str, *, any_case: bool) -> CharSet | None:
     if any_case and name in _CASED:
         wanted = _CASED
     found = [ranges for each, ranges in _categories().items() if each in wanted or each[0] in wanted]
-    return char_set(*chain.from_iterable(found)) if found else None
+    return _char_set(*chain.from_iterable(found)) if found else None
 
 
 def _binary_set(name: str, *, any_case: bool) -> CharSet | None:
     cased = {"LOWERCASE", "UPPERCASE", "TITLECASE"}
     if any_case and name in cased:
-        return _cased("islower") | _cased("isupper") | char_set(*_categories()["Lt"])
+        return _cased("islower") | _cased("isupper") | _char_set(*_categories()["Lt"])
     if name in {"LOWERCASE", "UPPERCASE"}:
         return _cased(f"is{name[:5].lower()}")
     if name in {"WHITESPACE", "WHITE_SPACE"}:
         return _WHITE_SPACE
     if name == "ASSIGNED":
-        return ~char_set(*_categories()["Cn"])
+        return ~_char_set(*_categories()["Cn"])
     if name in {"JOINCONTROL", "JOIN_CONTROL"}:
         return _of_pairs("\u200c\u200d")
     categories = _BINARY.get(name)
@@ -215,4 +215,4 @@ def _categories() -> dict[str, list[tuple[int, int]]]:
 
 @cache
 def _cased(question: str) -> CharSet:
-    return char_set(*((code, code) for code in range(_LAST_CASED + 1) if getattr(chr(code), question)()))
+    return _char_set(*((code, code) for code in range(_LAST_CASED + 1) if getattr(chr(code), question)()))

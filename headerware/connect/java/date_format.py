@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from headerware.connect.data.times import Instant, from_epoch_ms, to_epoch_ms
 from headerware.connect.errors import ArgumentError, ConnectDataError
@@ -109,38 +109,26 @@ class DateFormat:
         return DateFormat, (self.pattern, self.mode)
 
 
-class _Rule(NamedTuple):
-    """A pattern must not have one of these letters without one of the others; and the reason."""
-
-    letters: frozenset[str]
-    without: frozenset[str]
-    reason: str
-
-    def broken_by(self, letters: frozenset[str]) -> bool:
-        return bool(letters & self.letters) and not letters & self.without
-
-
-def _rule(letters: str, without: str, reason: str) -> _Rule:
-    return _Rule(frozenset(letters), frozenset(without), reason)
-
-
 _MILLISECOND_DIGITS: Final = 3
-_AMBIGUOUS: Final = (
-    _rule("Y", "w", "Y is the year that a week counts for; the year of a date is y"),
-    _rule("w", "Y", "a week in the year goes with Y, the year that it counts for"),
-    _rule("Kh", "a", "the hours K and h go with a, for AM and PM; the hours of the whole day are H"),
-    _rule("d", "MLE", "d is the day in the month, and there is no month, which is M; m is the minute"),
+_Rule = tuple[str, str, str]
+_AMBIGUOUS: Final[tuple[_Rule, ...]] = (
+    ("Y", "w", "Y is the year that a week counts for; the year of a date is y"),
+    ("w", "Y", "a week in the year goes with Y, the year that it counts for"),
+    ("Kh", "a", "the hours K and h go with a, for AM and PM; the hours of the whole day are H"),
+    ("d", "MLE", "d is the day in the month, and there is no month, which is M; m is the minute"),
 )
-_EXCLUSIVE: Final = (
+"""None of these letters may be there without one of the others; and the reason."""
+_EXCLUSIVE: Final[tuple[_Rule, ...]] = (
     ("Y", "yMLdD", "Y is the year that a week counts for; the year of a date is y"),
     ("D", "MLd", "D is the day in the year; the day in the month is d"),
     ("a", "Hk", "a, for AM and PM, goes with the hours K and h"),
 )
+"""The letter may not be there with one of the others; and the reason."""
 
 
 def _refuse_ambiguous(pieces: list[Piece]) -> None:
     letters = frozenset(piece.letter for piece in pieces)
-    reasons = [broken.reason for broken in _AMBIGUOUS if broken.broken_by(letters)]
+    reasons = _broken(_AMBIGUOUS, letters)
     reasons += [reason for one, others, reason in _EXCLUSIVE if one in letters and letters & set(others)]
     if any(piece.letter == "S" and piece.width != _MILLISECOND_DIGITS for piece in pieces):
         reasons.append("S counts milliseconds and is no fraction: there must be three of them")
@@ -158,18 +146,23 @@ _UTC: Final = frozenset({"Z", "UTC", "GMT"})
 _LONG: Final = 4
 
 
-_TO_READ: Final = (
-    _rule("YwWF", "", "weeks are not read"),
-    _rule("ML", "y", "a month without a year says no date"),
-    _rule("d", "ML", "a day without a month says no date"),
-    _rule("DEu", "y", "a day without a year says no date"),
-    _rule("Eu", "dD", "a weekday alone says no date"),
-    _rule("mS", "HkKh", "minutes or milliseconds without an hour say no time"),
-    _rule("s", "m", "seconds without minutes say no time"),
-    _rule("S", "s", "milliseconds without seconds say no time"),
-    _rule("a", "Kh", "AM and PM go with the hours K and h"),
-    _rule("G", "y", "an era without a year says no date"),
+_TO_READ: Final[tuple[_Rule, ...]] = (
+    ("YwWF", "", "weeks are not read"),
+    ("ML", "y", "a month without a year says no date"),
+    ("d", "ML", "a day without a month says no date"),
+    ("DEu", "y", "a day without a year says no date"),
+    ("Eu", "dD", "a weekday alone says no date"),
+    ("mS", "HkKh", "minutes or milliseconds without an hour say no time"),
+    ("s", "m", "seconds without minutes say no time"),
+    ("S", "s", "milliseconds without seconds say no time"),
+    ("a", "Kh", "AM and PM go with the hours K and h"),
+    ("G", "y", "an era without a year says no date"),
 )
+
+
+def _broken(rules: tuple[_Rule, ...], letters: frozenset[str]) -> list[str]:
+    """Return the reasons of the rules that a pattern of these letters breaks."""
+    return [reason for some, others, reason in rules if letters & set(some) and not letters & set(others)]
 
 
 def _unreadable(pieces: Sequence[Piece]) -> str | None:
@@ -187,7 +180,7 @@ def _unreadable(pieces: Sequence[Piece]) -> str | None:
     for piece, following in pairwise(pieces):
         if _varies(piece) and following.letter in _NUMERIC and not _is_name(following):
             return f"nothing shows where {piece.letter * piece.width} ends"
-    return next((broken.reason for broken in _TO_READ if broken.broken_by(letters)), None)
+    return next(iter(_broken(_TO_READ, letters)), None)
 
 
 def _is_name(piece: Piece) -> bool:

@@ -59,10 +59,13 @@ def to_int64(number: float | DecimalNumber) -> int:
         return wrapped_int64(number)
     if isinstance(number, float):
         return saturated(number, _INT64_MAX)
+    power = number.adjusted()
+    if power < _INT64_DIGITS - 1:
+        return int(number) if power >= 0 else 0
     # A power of ten from the 64th on has no bit left among the lowest 64.
-    if number.adjusted() < 0 or _exponent(number) >= 64:
+    if _exponent(number) >= 64:
         return 0
-    return wrapped_int64(int(_lowest_digits(number) if number.adjusted() > _MANY_DIGITS else number))
+    return wrapped_int64(int(_lowest_digits(number) if power > _MANY_DIGITS else number))
 
 
 def to_float64(number: float | DecimalNumber | Fraction) -> float:

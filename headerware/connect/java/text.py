@@ -97,7 +97,7 @@ def integer_text(value: int) -> str:
     return f"{DecimalNumber(int(value)):f}"
 
 
-def decimal_text(value: DecimalNumber) -> str:
+def _decimal_text(value: DecimalNumber) -> str:
     """Write a decimal as ``BigDecimal.toString``, with an exponent where its scale asks for one."""
     return _WRITING.to_sci_string(value or value.copy_abs())
 
@@ -106,7 +106,7 @@ NUMBER_TEXTS: Final[dict[type, Callable[[Any], str]]] = {
     **dict.fromkeys((int, Int8, Int16, Int32, BigInteger), integer_text),
     float: float64_text,
     Float32: float32_text,
-    DecimalNumber: decimal_text,
+    DecimalNumber: _decimal_text,
 }
 """The function that writes a number, by its class."""
 
@@ -117,7 +117,7 @@ def number_text(value: Any) -> str:
     if write is not None:
         return write(value)
     if isinstance(value, DecimalNumber):
-        return decimal_text(value)
+        return _decimal_text(value)
     return integer_text(value) if isinstance(value, int) else float64_text(value)
 
 

@@ -1,4 +1,4 @@
-"""What a predicate is (KIP-585): it says whether a transform applies to a record."""
+"""The base class of predicates, which say whether a transform applies to a record (KIP-585)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headerware.connect.config import Configured
 
 
 class Predicate(Configured, ABC):
-    """Say yes or no to a record.
+    """Decide whether a transform applies to a record.
 
-    A predicate of your own extends this, describes its keys in ``CONFIG``, and is named in configuration by
-    an entry point of the group ``headerware.predicates``. It must be safe for use by several threads at once.
+    A predicate of your own extends this class, describes its keys in ``CONFIG``, and has an entry point in
+    the group ``headerware.predicates``. It must be safe for use by several threads at once.
 
     Args:
-        config: the values of its keys, without the prefix of an alias.
+        config: the values of its keys, without the prefix of the alias.
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:
@@ -24,7 +24,7 @@ class Predicate(Configured, ABC):
 
     @abstractmethod
     def test(self, record: Any) -> bool:
-        """Say whether it holds for a record.
+        """Return whether it holds for a record.
 
         Args:
             record: a :class:`~headerware.connect.records.ConnectRecord`.

@@ -27,7 +27,7 @@ class HasHeaderKey(Predicate):
         self._name: Final[str] = self.options["name"]
 
     def test(self, record: Any) -> bool:
-        """Say whether the record has the header."""
+        """Return whether the record has the header."""
         name = self._name
         for header in record.headers:  # noqa: SIM110 - a loop takes half the time of any()
             if header.key == name:

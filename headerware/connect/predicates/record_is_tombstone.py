@@ -15,5 +15,5 @@ class RecordIsTombstone(Predicate):
     """Hold for records without a value."""
 
     def test(self, record: Any) -> bool:
-        """Say whether the value is null."""
+        """Return whether the value is null."""
         return record.value is None

@@ -33,6 +33,6 @@ class TopicNameMatches(Predicate):
         self._matches: Final = java_pattern(self.options["pattern"], path="pattern").fullmatch
 
     def test(self, record: Any) -> bool:
-        """Say whether the topic's name matches."""
+        """Return whether the topic's name matches."""
         topic = record.topic
         return topic is not None and self._matches(topic) is not None

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from headerware.connect.config import ConfigDef, ConfigKey, one_of
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.config import ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.transforms.renaming import NESTED, Rename
 
 if TYPE_CHECKING:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.expressions import AbsentValueError, CompiledExpression
 from headerware.connect.fields.topics import legal_topic, legal_topic_option, topic_text
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.conditions import MISSING
-from headerware.connect.predicates.packs.reading import FieldReader
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.conditions import MISSING
+from headerware.connect.predicates.field_matches import FieldReader
 from headerware.connect.transforms.base import Transform
 from headerware.core.bounded_cache import BoundedCache
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
@@ -20,7 +20,6 @@ from headerware.connect.fields.rewrites import Edits, check_absent, rewrite
 from headerware.connect.fields.structs import require_map
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import OPERATION
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.expressions import AbsentValueError, CompiledExpression, Result
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.conditions import MISSING
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.conditions import MISSING
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.keys import FILTER_TYPE
 

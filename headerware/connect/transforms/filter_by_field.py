@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import ConfigDef
+from headerware.connect.config import ConfigDef, StrictConfig
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.field_matches import FIELD_KEYS, FieldCondition
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.field_matches import FIELD_KEYS, FieldCondition
 from headerware.connect.transforms.base import PartTransform
 from headerware.connect.transforms.keys import FILTER_TYPE
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import ConfigDef
+from headerware.connect.config import ConfigDef, StrictConfig
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.header_matches import HEADER_KEYS, HeaderCondition
-from headerware.connect.predicates.packs.strict_config import StrictConfig
+from headerware.connect.predicates.header_matches import HEADER_KEYS, HeaderCondition
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.keys import FILTER_TYPE
 

@@ -14,7 +14,7 @@ import hmac
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import ConfigDef, ConfigKey, one_of
+from headerware.connect.config import ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.data.numbers import Int8, Int16, Int32
 from headerware.connect.data.schema import Schema, Type
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
@@ -22,7 +22,6 @@ from headerware.connect.fields.paths import parse_path
 from headerware.connect.fields.rewrites import Change, Edits, rewrite, rewrite_dict
 from headerware.connect.fields.structs import require_map
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, one_of
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.data.schema import Field, Schema, SchemaBuilder, Type
 from headerware.connect.data.struct import Struct, conformed, plain
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.fields.lists import items
 from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import OPERATION, PRIMITIVES
 

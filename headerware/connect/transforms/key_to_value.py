@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey
+from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.numbers import Float32, Int8, Int16, Int32
 from headerware.connect.data.schema import (
     OPTIONAL_BOOLEAN_SCHEMA,
@@ -32,7 +32,6 @@ from headerware.connect.fields.lists import items
 from headerware.connect.fields.paths import ABSENT, FieldPath, missing_field, parse_path
 from headerware.connect.fields.structs import altered, require_map, require_struct
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import MAX_PLANS, Transform
 from headerware.core.bounded_cache import BoundedCache
 

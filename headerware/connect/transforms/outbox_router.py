@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigKey, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigKey, StrictConfig, one_of
 from headerware.connect.data.schema import (
     LOGICAL_CLASSES,
     TIMESTAMP,
@@ -28,7 +28,6 @@ from headerware.connect.fields.topics import legal_topic
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.java.regex import VALID_PATTERN, java_pattern, replacement
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import MAX_PLANS, Transform
 from headerware.connect.transforms.json_expansion import NotExpandableError, expanded, parsed
 from headerware.core.bounded_cache import BoundedCache

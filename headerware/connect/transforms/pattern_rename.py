@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.errors import ArgumentError, ConnectConfigError
 from headerware.connect.java.regex import java_pattern, replacement
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.renaming import NESTED, Rename
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey
+from headerware.connect.config import NOT_EMPTY_TEXT, Check, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.logical import Timestamp
 from headerware.connect.data.schema import Field, Schema, Type
 from headerware.connect.data.struct import Struct, conformed
@@ -21,7 +21,6 @@ from headerware.connect.expressions import CompiledExpression
 from headerware.connect.fields.paths import new_field
 from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.packs.strict_config import StrictConfig
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import PRIMITIVES
 

@@ -27,7 +27,6 @@ from headerware.connect.values.parse import decimal_of, parse_nested, parse_stri
 _Sized = TypeVar("_Sized", Int8, Int16, Int32)
 _EXACT_FLOAT64: Final = 1 << 53
 _EXACT_FLOAT32: Final = 1 << 24
-_INT64_DIGITS: Final = 19
 _MAX_DIGITS: Final = 10_000
 """The most digits that zeros are added up to; a small text can say a number that fills the memory."""
 _1970_BC_MS: Final = (day_of(1 - 1970, 1, 1, julian=True) - EPOCH_DAY) * DAY_MS

@@ -465,14 +465,14 @@ _FLOAT32: Final = struct.Struct(">f")
 _GREGORIAN: Final = "1583"
 """From this year on, Java and Python read dates alike; they read all times of day alike."""
 _KAFKA_TIMES: Final = {
-    length: (schema, lenient_reader(parse_pattern(pattern), datetime.now(UTC)))
-    for length, schema, pattern in (
-        (len("2017-05-21"), Date.SCHEMA, "yyyy-MM-dd"),
-        (len("16:31:05.387Z"), Time.SCHEMA, "HH:mm:ss.SSS'Z'"),
-        (len("2017-05-21T16:31:05.387Z"), Timestamp.SCHEMA, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
+    length: (schema, mark, lenient_reader(parse_pattern(pattern), datetime.now(UTC)))
+    for length, schema, mark, pattern in (
+        (len("2017-05-21"), Date.SCHEMA, "-", "yyyy-MM-dd"),
+        (len("16:31:05.387Z"), Time.SCHEMA, ":", "HH:mm:ss.SSS'Z'"),
+        (len("2017-05-21T16:31:05.387Z"), Timestamp.SCHEMA, "-", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
     )
 }
-"""By length in UTF-16 units: the schema, and the function that reads it."""
+"""By length in UTF-16 units: the schema, a character that every such text has, and the reader of the text."""
 
 
 def _kafka_word(text: str) -> _Found:
@@ -531,9 +531,10 @@ def _kafka_time(token: str) -> _Found:
         length += sum(char > "\uffff" for char in token)
     if length not in _KAFKA_TIMES:
         return None
-    schema, read = _KAFKA_TIMES[length]
-    moment = read(token)
-    return None if moment is None else SchemaAndValue(schema, from_epoch_ms(moment.epoch_ms))
+    schema, mark, read = _KAFKA_TIMES[length]
+    if mark not in token or (moment := read(token)) is None:
+        return None
+    return SchemaAndValue(schema, from_epoch_ms(moment.epoch_ms))
 
 
 def _kafka_number(token: str) -> _Found:

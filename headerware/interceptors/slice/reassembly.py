@@ -26,6 +26,17 @@ from typing import TYPE_CHECKING, Final, cast
 
 from headerware.core.errors import ReassemblyError, WireFormatError
 from headerware.core.record import Record
+from headerware.core.services import (
+    Closes,
+    Counts,
+    FollowsPosition,
+    HoldsOffset,
+    HoldsOffsets,
+    Polls,
+    Revokes,
+    Seeks,
+    Waits,
+)
 from headerware.interceptors.slice.header import HEADER, SliceHeader
 
 if TYPE_CHECKING:
@@ -53,7 +64,7 @@ _MessageKey = tuple[str, int | None, bytes, tuple[str, bytes] | None]
 """A topic, a partition, a message id, and the signer of the slices: None if nothing has verified them."""
 
 
-class Reassembler:
+class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes):
     """Collect slices until their messages are whole.
 
     Args:

@@ -1,4 +1,4 @@
-"""The bill: usage times prices, summed by owner, topic, producer and hour. Exact; rounding is the page's."""
+"""Compute the bill: usage times prices, summed by owner, topic, producer and hour, exactly."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headerware.ops.chargeback.shares import EXACT
 from headerware.ops.chargeback.usage import Direction, Usage
 
 GIB: Final = 2**30
-MILLION: Final = 10**6
+_MILLION: Final = 10**6
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What moved, and what it costs.
+    """Traffic, and what it costs.
 
     Args:
         records_in: records produced into Kafka.
@@ -37,7 +37,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownReads(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads that nobody knows the size of, and that cost nothing therefore.
+    """Reads of unknown size, which therefore cost nothing.
 
     Args:
         topic: the topic.
@@ -51,7 +51,7 @@ class UnknownReads(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
-    """What traffic costs, and whom.
+    """The costs of traffic, and who pays them.
 
     Args:
         prices: the prices that were used.
@@ -79,7 +79,7 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def charge(usage: Iterable[Usage], prices: Prices) -> Bill:
-    """Work out what usage costs.
+    """Return the bill of usage.
 
     A topic that has incoming rows and no outgoing ones at all counts as one whose reads are unknown.
 
@@ -95,7 +95,7 @@ def charge(usage: Iterable[Usage], prices: Prices) -> Bill:
 
 
 class _Sum:
-    """One sum under way."""
+    """One sum, to which rows are added."""
 
     __slots__ = ("bytes", "cost", "records")
 
@@ -120,7 +120,7 @@ class _Sum:
 
 
 class _Sums:
-    """All sums of a bill under way, each by its own names."""
+    """All sums of a bill, to which rows are added."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
@@ -187,6 +187,6 @@ class _Sums:
         rates = self._rates(row.topic, row.direction)
         by_size = EXACT.divide(EXACT.multiply(rates.per_gib or Decimal(0), Decimal(size)), Decimal(GIB))
         by_count = EXACT.divide(
-            EXACT.multiply(rates.per_million_records or Decimal(0), Decimal(records)), Decimal(MILLION)
+            EXACT.multiply(rates.per_million_records or Decimal(0), Decimal(records)), Decimal(_MILLION)
         )
         return EXACT.add(by_size, by_count)

@@ -1,4 +1,4 @@
-"""Owners and producers as headers name them: text from anyone, made harmless before it is a name."""
+"""Read owners and producers from headers; anyone may write these, so the text is made harmless."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import Final, NamedTuple
 
 from headerware.core.errors import WireFormatError
-from headerware.interceptors.trail_entries import decode_trail
+from headerware.interceptors.trail import decode_trail
 from headerware.registry.header_names import printable
 
 OWNER_HEADER: Final = "hw.owner"
 MAX_NAME_CHARACTERS: Final = 120
 MAX_OWNER_BYTES: Final = 1024
-"""How much of an owner's header is looked at."""
+"""How many bytes of an owner's header are read."""
 
 TIMELESS: Final = "1,at=0"
 """How an opening begins that has an entry: as a trail does whose first entry has no time."""
@@ -26,7 +26,7 @@ _BATCH_MARKS: Final = "/#"
 
 
 class Producer(NamedTuple):
-    """Who began a record's trail.
+    """The service that began a record's trail.
 
     Attributes:
         name: the service, or None where the trail does not say.
@@ -38,7 +38,7 @@ class Producer(NamedTuple):
 
 
 def owner_name(value: bytes | None) -> str | None:
-    """Return the owner that a header names, as text that can be shown anywhere; None for none.
+    """Return the owner that a header names, as text that can be shown anywhere; None if it names none.
 
     Args:
         value: the header's value. What is no UTF-8 is replaced, what does not print is escaped.

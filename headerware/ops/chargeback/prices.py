@@ -1,4 +1,4 @@
-"""Prices in TOML: rates for what comes in and goes out, who owns what has no owner, and budgets.
+"""Read prices from TOML: rates of incoming and outgoing traffic, owners for what has none, and budgets.
 
     currency = "EUR"
     decimals = 2                         # what amounts are rounded to
@@ -32,7 +32,6 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -40,6 +39,7 @@ import msgspec
 from headerware.core.errors import ConfigError
 from headerware.core.options import refused
 from headerware.core.plain_files import read_plain
+from headerware.core.suggestions import did_you_mean
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from headerware.ops.chargeback.usage import Direction
 
-MAX_DECIMALS: Final = 12
+_MAX_DECIMALS: Final = 12
 _MAX_RATE: Final = Decimal(10) ** 15
 _MAX_PLACES: Final = 15
 """Beyond these bounds sums might not be exact (bill.py)."""
@@ -64,7 +64,7 @@ def _require_amount(amount: Decimal | None, path: str) -> None:
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What traffic in one direction costs.
+    """The costs of traffic in one direction.
 
     Args:
         per_gib: for 2**30 bytes.
@@ -75,7 +75,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     per_million_records: Decimal | None = None
 
     def over(self, default: Rates) -> Rates:
-        """Return these rates, with another's where they say nothing."""
+        """Return these rates, completed by others."""
         return Rates(
             per_gib=default.per_gib if self.per_gib is None else self.per_gib,
             per_million_records=(
@@ -85,7 +85,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TopicRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rates of their own for some topics.
+    """The rates of some topics.
 
     Args:
         pattern: a glob of topics.
@@ -99,7 +99,7 @@ class TopicRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What traffic costs, and whom.
+    """The prices of traffic, and who pays them.
 
     Args:
         currency: what amounts are called.
@@ -126,9 +126,9 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     budgets: Mapping[str, Decimal] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what no bill could be written with."""
-        if not 0 <= self.decimals <= MAX_DECIMALS:
-            raise ConfigError(f"expected 0 to {MAX_DECIMALS}, found {self.decimals}", path="decimals")
+        """Refuse prices that make no bill possible."""
+        if not 0 <= self.decimals <= _MAX_DECIMALS:
+            raise ConfigError(f"expected 0 to {_MAX_DECIMALS}, found {self.decimals}", path="decimals")
         for path, rates in self._every_rates():
             for name in rates.__struct_fields__:
                 _require_amount(getattr(rates, name), f"{path}.{name}")
@@ -136,7 +136,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             _require_amount(budget, f"budgets.{owner}")
 
     def rates(self, topic: str, direction: Direction) -> Rates:
-        """Return what traffic of a topic costs; no rate is None any more."""
+        """Return the rates of a topic, all of them set."""
         default = (self.incoming if direction == "in" else self.outgoing).over(_FREE)
         for each in self.topics:
             if TopicPatterns([each.pattern]).matches(topic):
@@ -155,7 +155,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return payer or owner or _first(self.owners, topic)
 
     def _every_rates(self) -> Iterator[tuple[str, Rates]]:
-        """Return all rates, each with where it stands."""
+        """Return all rates, each with its path."""
         yield from (("incoming", self.incoming), ("outgoing", self.outgoing))
         for number, topic in enumerate(self.topics):
             yield f"topics[{number}].incoming", topic.incoming
@@ -199,7 +199,7 @@ _KINDS: Final[Mapping[str, type[msgspec.Struct]]] = {
 
 
 def _wrong(error: msgspec.ValidationError, path: str) -> ConfigError:
-    """Say where a table is wrong, and what the nearest right name is."""
+    """Return an error that says where a table is wrong, and what the nearest right name is."""
     found = _UNKNOWN.fullmatch(str(error))
     if found is None:
         plain = refused(error, f"{path}: ")
@@ -209,8 +209,7 @@ def _wrong(error: msgspec.ValidationError, path: str) -> ConfigError:
     place = found["place"] or ""
     last = re.sub(r"\d+", "", place).rpartition(".")[2]
     known = _KINDS[last].__struct_fields__
-    near = get_close_matches(found["field"], known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(found["field"], known)
     where = f"{place}.{found['field']}" if place else found["field"]
     return ConfigError(f"unknown key; {hint}known: {', '.join(known)}", path=f"{path}: {where}")
 

@@ -40,7 +40,7 @@ class GroupOffset(msgspec.Struct, frozen=True):
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """Which offsets of a partition a frame holds records of.
+    """The offsets of a partition whose records are in a frame.
 
     Args:
         topic: the topic.
@@ -56,7 +56,7 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 class ReadRange(msgspec.Struct, frozen=True):
-    """Offsets that a group read, of which the frame holds the records.
+    """Offsets that a group read, and whose records are in the frame.
 
     Args:
         group: the group.
@@ -76,7 +76,7 @@ class ReadRange(msgspec.Struct, frozen=True):
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """What committed offsets say about reads.
+    """The reads that committed offsets tell of.
 
     Args:
         ranges: what was read, for the records in it to be counted.
@@ -88,7 +88,7 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> Reads:
-    """Work out what groups read between the moments at which their offsets were taken.
+    """Return what groups read between the moments at which their offsets were taken.
 
     Args:
         offsets: the offsets, of two moments or more; of fewer, nothing can be told.
@@ -118,7 +118,7 @@ def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> R
 def _between(
     place: Place, begin: int | None, end: int, bounds: Covered | None, since: datetime
 ) -> tuple[list[ReadRange], int | None]:
-    """Return what of a stretch can be counted, and how many offsets cannot; None for nobody knows."""
+    """Return what can be counted of a range of offsets, and how many offsets cannot; None if unknown."""
     if begin is None or end < begin:
         return [], None
     low, high = (begin, begin) if bounds is None else (max(begin, bounds.begin), min(end, bounds.end))

@@ -1,4 +1,4 @@
-"""Rounded amounts whose sum is the rounded sum: by largest remainder.
+"""Round amounts so that they add up to the rounded sum, by largest remainder.
 
 Each amount is cut to the decimals that are shown; what the cuts left over goes, a unit each, to those that
 lost most, the first of equals first. So every table of a report adds up to the same total, and no row is off
@@ -16,22 +16,12 @@ EXACT: Final = Context(prec=120)
 
 
 def rounded(amount: Decimal, decimals: int) -> Decimal:
-    """Round half to even, as banks do.
-
-    Args:
-        amount: any amount.
-        decimals: how many decimals stay.
-    """
+    """Round half to even, as banks do."""
     return amount.quantize(_unit(decimals), ROUND_HALF_EVEN, EXACT)
 
 
 def shares(amounts: Sequence[Decimal], decimals: int) -> list[Decimal]:
-    """Round amounts so that they add up to their rounded sum, each by less than one unit.
-
-    Args:
-        amounts: amounts of 0 or more.
-        decimals: how many decimals stay.
-    """
+    """Round amounts so that they add up to their rounded sum, each by less than one unit."""
     unit = _unit(decimals)
     cut = [amount.quantize(unit, ROUND_FLOOR, EXACT) for amount in amounts]
     left = int(EXACT.divide(EXACT.subtract(rounded(total(amounts), decimals), total(cut)), unit))

@@ -1,4 +1,4 @@
-"""What a record takes on the wire, near enough to charge for it.
+"""Estimate the size of a record on the wire, closely enough to charge for it.
 
     key + value + 10 for the record + for each header: name + value + 2
 

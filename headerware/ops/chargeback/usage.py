@@ -16,7 +16,7 @@ committed, or nowhere."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one owner's producer moved into or out of one topic in one hour.
+    """The traffic of one owner's producer into or out of one topic in one hour.
 
     Args:
         hour: when the hour begins, in UTC; None for records without a time that a calendar reaches.

@@ -51,7 +51,7 @@ PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
-"""The triggers hold the registry's promise against whoever opens the file with other tools."""
+"""The triggers keep other tools from breaking the registry's promise."""
 
 
 class SqliteStore(Store):
@@ -99,7 +99,7 @@ class SqliteStore(Store):
         """Read the file and check it.
 
         Raises:
-            RegistryError: it cannot be read, or breaks rules, which are all told.
+            RegistryError: it cannot be read, or breaks rules; all of them are listed.
         """
         registry = self._read()
         require_sound(problems(registry))

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """A place where a registry is kept, open to several writers at once.
+    """Keeps a registry, for several writers at once.
 
-    Of two changes that exclude each other the first one wins, and the other is refused with who was first.
+    Of two changes that exclude each other the first one wins; the refusal of the other says which was first.
     Every store is a context manager that closes itself.
     """
 
@@ -34,7 +34,7 @@ class Store(Protocol):
 
     @abstractmethod
     def apply(self, change: Change) -> Registry:
-        """Check a change against the registry as it stands, keep it, and give the registry after it.
+        """Check a change against the registry as it stands, keep it, and return the registry after it.
 
         A change that is refused leaves the store as it was.
 
@@ -47,7 +47,7 @@ class Store(Protocol):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the store holds open; it may be closed more than once."""
+        """Release what the store holds open; it may be closed more than once."""
 
     def problems(self) -> list[Problem]:
         """Return all that is wrong with what is kept, for a check that is to tell everything.
@@ -89,7 +89,7 @@ def require_sound(found: list[Problem]) -> None:
     """Refuse a registry with problems.
 
     Raises:
-        RegistryError: it tells all of them, one a line.
+        RegistryError: with all of them, one a line.
     """
     if found:
         raise RegistryError("\n".join(map(str, found)))
@@ -129,8 +129,8 @@ def open_store(location: str) -> Store:
             Headerware.
 
     Raises:
-        RegistryError: there is no such form of location, or nothing there; of a TOML file and a topic, this
-            is told by the first look.
+        RegistryError: there is no such form of location, or nothing there; for a TOML file and a topic, the
+            first read says so.
     """
     if location == BUILT_IN:
         return BuiltInStore()

@@ -119,7 +119,7 @@ class TomlStore(Store):
         """Read the file and check it.
 
         Raises:
-            RegistryError: it cannot be read or breaks rules, which are all told, with their lines.
+            RegistryError: it cannot be read or breaks rules; all of them are listed, with their lines.
         """
         return _sound(self._read(self._path))
 
@@ -377,16 +377,10 @@ def _network_order(text: str) -> tuple[int, int]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[Path]:
-    """Hold a file against other writers that come through here, and give the file itself.
+    """Lock a file, or the file that a link leads to, against other writers in this function; yield its path.
 
-    The lock is on the file, so that none is left lying beside it in a repository. A writer puts another
-    file in its place, so whoever waited looks whether what he holds is still the one.
-
-    Args:
-        path: the file, or a link to it.
-
-    Raises:
-        OSError: there is no such file, or it may not be written.
+    The lock is on the file itself, so that no lock file is left in a repository. A writer puts another file
+    in its place, so a writer that has waited checks that it holds the lock of the file that is there now.
     """
     while True:
         target = Path(os.path.realpath(path))  # which, unlike resolve, leaves loops to open

@@ -88,7 +88,7 @@ class Conflict(msgspec.Struct, frozen=True):
     reason: str
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Describe it in one line."""
         what = "damage" if self.change is None else type(self.change).__name__.lower()
         return f"offset {self.offset}: {what}: {self.reason}"
 
@@ -200,7 +200,7 @@ class TopicStore(Store):
             self.apply(change)
 
     def load(self) -> Registry:
-        """Read the topic to its end, and give the registry; offline, as it was last read.
+        """Read the topic to its end, and return the registry; offline, as it was last read.
 
         Raises:
             RegistryError: the topic is out of reach and nothing is known of it, or it cannot be used.
@@ -210,7 +210,7 @@ class TopicStore(Store):
             return ledger.registry
 
     def apply(self, change: Change) -> Registry:
-        """Write a change, and give the registry after it once it was read back and counts.
+        """Write a change, and return the registry after it once it was read back and counts.
 
         Raises:
             UnreachableError: the brokers are out of reach, or the change may have been written, or not.
@@ -226,8 +226,8 @@ class TopicStore(Store):
             on_change: called with the registry whenever it has changed, from a thread of the store's; such
                 as :func:`headerware.registry.use_registry`. What it raises is logged.
         """
-        with self._table.rows() as ledger:  # nothing comes between what it begins with and what it hears
-            self._table.on_change(_Telling(self._table, ledger.registry, on_change))
+        with self._table.rows() as ledger:  # no change may come between this look and the first call
+            self._table.on_change(_RegistryListener(self._table, ledger.registry, on_change))
         self._table.follow()
 
     @property
@@ -238,7 +238,7 @@ class TopicStore(Store):
 
     @property
     def stale(self) -> datetime | None:
-        """Since when the registry may have changed unseen, or None where the brokers answered last time."""
+        """Since when the registry may have changed unseen, or None if the brokers answered last time."""
         return self._table.stale
 
     def close(self) -> None:
@@ -264,25 +264,25 @@ class TopicStore(Store):
             return ledger.registry
 
 
-class _Telling:
-    """Tell of a registry when it is another one: rows also change by records that change nothing in it."""
+class _RegistryListener:
+    """Call a function when the registry has changed; rows also change by records that change nothing."""
 
     def __init__(
-        self, table: TopicTable[Ledger], told: Registry, on_change: Callable[[Registry], object]
+        self, table: TopicTable[Ledger], seen: Registry, on_change: Callable[[Registry], object]
     ) -> None:
         self._table = table
         self._on_change = on_change
-        self._told = told
+        self._seen = seen
         self._lock = Lock()
 
     def __call__(self, _key: bytes, _value: bytes | None) -> None:
-        """Hear of a row."""
+        """Look at the registry after a row has changed."""
         with self._lock:
             with self._table.rows() as ledger:
                 registry = ledger.registry
-            if registry is self._told:
+            if registry is self._seen:
                 return
-            self._told = registry
+            self._seen = registry
         self._on_change(registry)
 
 
@@ -291,7 +291,7 @@ def _opened(cls: type[TopicStore], location: TopicLocation, *, create: bool) -> 
 
 
 class Ledger(Rows):
-    """Fold the records of a topic into a registry; equal logs give equal ledgers.
+    """Build a registry from the records of a topic; equal logs give equal ledgers.
 
     Each row is a change, and the first record under a key is the one that counts.
     """
@@ -299,15 +299,15 @@ class Ledger(Rows):
     def __init__(self) -> None:
         super().__init__()
         self.registry: Registry = built_in()
-        """What the changes so far come to."""
+        """The registry after the changes so far."""
         self.conflicts: list[Conflict] = []
         """The records that changed nothing, in the order of the topic."""
         self.is_new: bool = True
-        """Whether no change has counted as yet."""
+        """Whether no change has counted yet."""
         self._refusals: dict[bytes, str] = {}
 
     def apply(self, record: TableRecord) -> bool:
-        """Take in the next record; whatever it holds, the next one can follow."""
+        """Take in the next record; no record, however broken, keeps the next one from following."""
         damage = self._damage(record)
         if damage is not None or record.key is None or record.value is None:
             self._note(record, None, damage or "")
@@ -318,11 +318,11 @@ class Ledger(Rows):
         except WireFormatError as error:
             self._refuse(record, record.key, None, str(error))
         else:
-            self._fold(record, record.key, change)
+            self._apply_change(record, record.key, change)
         return True
 
     def refusal(self, key: bytes) -> str | None:
-        """Say why the change under a key was refused; None where it was not."""
+        """Return why the change under a key was refused, or None if it was not."""
         return self._refusals.get(key)
 
     def _damage(self, record: TableRecord) -> str | None:
@@ -334,7 +334,7 @@ class Ledger(Rows):
             return f"its key is that of offset {self._records[record.key].offset}, and each is used once"
         return None
 
-    def _fold(self, record: TableRecord, key: bytes, change: Change | Found) -> None:
+    def _apply_change(self, record: TableRecord, key: bytes, change: Change | Found) -> None:
         try:
             self.registry = self._found(change) if isinstance(change, Found) else self.registry.apply(change)
         except HeaderwareError as error:

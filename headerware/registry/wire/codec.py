@@ -90,7 +90,7 @@ class HeaderIdCodec:
         self._spellings: BoundedCache[str, Spelling] = BoundedCache(
             _MAX_CACHED, self._spelling, cost=_is_long
         )
-        # An id without a name is asked for each time: it is counted, and may get a name.
+        # An id without a name is looked up each time: it is counted, and may get a name.
         self._names: BoundedCache[int, str] = BoundedCache(_MAX_CACHED, self._name, cost=self._is_unknown)
         self._plain_names: BoundedCache[str, str] = BoundedCache(
             _MAX_CACHED, self._plain_name, cost=self._is_unknown_key

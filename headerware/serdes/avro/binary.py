@@ -1,20 +1,28 @@
-"""Avro's binary encoding by fastavro, with its limits kept and its errors told without a payload."""
+"""Avro's binary encoding by fastavro, within limits, and with errors that quote no payload.
+
+Dicts are written as they are. Dataclasses, msgspec Structs, attrs classes, enumerations and sets, at the top
+or inside of dicts and lists, become builtin types as msgspec converts them; bytes, datetimes, dates, times,
+decimals and UUIDs stay what they are, for Avro has logical types for them. Fields have the names that msgspec
+encodes; those that a Struct with ``omit_defaults`` leaves out get the schema's defaults.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
+import uuid
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.validation import ValidationError, validate
 
 from headerware.core.errors import SerdeError
 from headerware.serdes.avro.defaults import default_values, has_mutable_default
-from headerware.serdes.avro.limits import survey
-from headerware.serdes.avro.losses import LossError, loss_check
-from headerware.serdes.avro.objects import DIRECT, plain
-from headerware.serdes.avro.walk import walk_object, walk_payload
+from headerware.serdes.avro.limits import survey, walk_object, walk_payload
+from headerware.serdes.avro.value_checks import LossyValueError, value_check
 from headerware.serdes.confluent.framing import PREFIX_BYTES
 
 if TYPE_CHECKING:
@@ -24,6 +32,19 @@ if TYPE_CHECKING:
 
 _CONTAINER: Final = b"Obj\x01"
 _SHOWN_PROBLEMS: Final = 3
+_KEPT: Final = (
+    bytes,
+    bytearray,
+    memoryview,
+    dt.datetime,
+    dt.date,
+    dt.time,
+    dt.timedelta,
+    decimal.Decimal,
+    uuid.UUID,
+)
+_DIRECT: Final = frozenset({dict, list, tuple, str, int, float, bool, *_KEPT})
+"""The types whose objects fastavro takes as they are."""
 
 
 def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes]:
@@ -40,7 +61,7 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
     tree = schema.with_defaults().tree
     safe_bytes = schema.shape.safe_bytes(schema.limits)
     checks = _checks(schema)
-    write_by, buffer, direct = schemaless_writer, BytesIO, DIRECT
+    write_by, buffer, direct = schemaless_writer, BytesIO, _DIRECT
 
     def write(value: Any, *, converted: bool = False) -> bytes:
         if converted or value.__class__ in direct:
@@ -68,7 +89,7 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
 
     def write_plain(value: Any) -> bytes:
         try:
-            return write(plain(value), converted=True)
+            return write(_plain(value), converted=True)
         except SerdeError:
             raise
         except RecursionError:
@@ -117,7 +138,7 @@ def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[...
             raise SerdeError(_unreadable(EOFError(), payload, start))
         if left:
             raise SerdeError(_hinted(f"the payload goes on for {left} bytes behind its end", payload, start))
-        return plain(value) if shares else value  # its defaults belong to the schema, not to the application
+        return _plain(value) if shares else value  # its defaults belong to the schema, not to the application
 
     return read
 
@@ -134,7 +155,7 @@ def what_it_looks_like(payload: bytes, start: int = 0) -> str:
 def _checks(schema: AvroSchema) -> tuple[Callable[[Any], None], ...]:
     """Return what an object has to pass before it is written."""
     deep = partial(walk_object, limits=schema.limits) if schema.shape.recursive else None
-    return tuple(check for check in (deep, loss_check(schema.tree, schema.named)) if check is not None)
+    return tuple(check for check in (deep, value_check(schema.tree, schema.named)) if check is not None)
 
 
 _UNREADABLE: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -162,7 +183,7 @@ def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) ->
     """Say where an object does not fit, without what stands there."""
     shown = f"schema {schema.name!r}" if schema.name else "the schema"
     try:
-        validate(plain(value), schema.tree, raise_errors=True)
+        validate(_plain(value), schema.tree, raise_errors=True)
     except ValidationError as found:
         problems = _problems(found)
         if problems:
@@ -170,7 +191,7 @@ def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) ->
     except Exception:  # noqa: BLE001, S110 - then the first error is all there is to say
         pass
     reason = type(error).__name__
-    if isinstance(error, LossError):
+    if isinstance(error, LossyValueError):
         reason = str(error) or reason
     elif strict and isinstance(error, ValueError):
         reason = "strict: it has a field that the schema does not have, or lacks one"
@@ -178,7 +199,7 @@ def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) ->
 
 
 def _problems(found: ValidationError) -> list[str]:
-    """Tell each place once; a union's branches are told together."""
+    """Describe each field once, with all branches of a union."""
     expected: dict[tuple[str, str], list[str]] = {}
     for problem in found.errors:
         if hasattr(problem, "schema"):
@@ -199,3 +220,12 @@ def _kind(node: Any) -> str:
         return node
     kind = node.get("name", node["type"])
     return f"{kind} ({node['logicalType']})" if "logicalType" in node else str(kind)
+
+
+def _plain(value: Any) -> Any:
+    """Return an object as builtin types, with all that it holds.
+
+    Raise TypeError for an object of a type that msgspec cannot convert, RecursionError for one that holds
+    itself.
+    """
+    return msgspec.to_builtins(value, builtin_types=_KEPT)

@@ -1,4 +1,4 @@
-"""What a schema may ask for: a survey of a schema that says how far its payloads can be trusted.
+"""Limits: what a schema, a payload and an object may ask for.
 
 fastavro reads in C, without limits: a payload that nests deep enough overflows the stack and ends the
 process, five bytes can announce a thousand million nulls, forty small records that each hold the next one
@@ -9,17 +9,22 @@ once:
 * how many values an empty payload can stand for, and how many more each byte can add;
 * whether there are decimals, whose cost grows with the square of their length.
 
-From that follows in two multiplications, for most payloads, that nothing can go wrong; the others are
-walked first (:mod:`headerware.serdes.avro.walk`).
+From that follows in two multiplications, for most payloads, that nothing can go wrong. The others are walked
+first (:func:`walk_payload`): the walk follows Avro's binary encoding without making anything of it, and
+counts. It is in Python and costs some tenths of a microsecond a value, so only schemas whose types hold
+themselves, and payloads that could be too many values, pay for it.
 """
 
 from __future__ import annotations
 
 import sys
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import SerdeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PRIMITIVE_BYTES: Final = {
     "null": 0,
@@ -35,13 +40,18 @@ PRIMITIVE_BYTES: Final = {
 MAX_DECIMAL_BYTES: Final = 1024
 """The length of a decimal: 2,400 digits, at which one takes some tenths of a millisecond."""
 
-FREE_VALUES: Final = 10_000
-VALUES_PER_BYTE: Final = 64
+_FREE_VALUES: Final = 10_000
+_VALUES_PER_BYTE: Final = 64
 """How many values a payload may stand for by its length: so many, and so many more for each byte.
 
 Only nulls, empty records and the like take no bytes, and a reader's time goes by values. What a reader's own
 defaults add is not counted here.
 """
+
+
+_CONTAINERS: Final = (dict, list, tuple)
+_MAX_VARINT_BYTES: Final = 10
+_FIXED_BYTES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class Limits(NamedTuple):
@@ -62,7 +72,7 @@ class Limits(NamedTuple):
 
 
 STORED: Final = Limits(16 << 20, max_depth=300, max_values=sys.maxsize, max_named_types=sys.maxsize)
-"""What stores take: what any serde may; who reads a record by a schema keeps to his own limits."""
+"""What stores take: as much as any serde may. A reader of records keeps to its own limits."""
 
 
 class Shape(NamedTuple):
@@ -83,8 +93,8 @@ class Shape(NamedTuple):
     def safe_bytes(self, limits: Limits) -> float:
         """Return the length up to which no payload can pass the limits; a negative one where any may."""
         most_values = limits.max_values
-        if self.values > FREE_VALUES or self.values_per_byte > VALUES_PER_BYTE:
-            most_values = min(most_values, FREE_VALUES)
+        if self.values > _FREE_VALUES or self.values_per_byte > _VALUES_PER_BYTE:
+            most_values = min(most_values, _FREE_VALUES)
         room = most_values - self.values
         if self.recursive or room < 0:
             return -1
@@ -108,7 +118,7 @@ def survey(tree: Any, named: dict[str, Any], limits: Limits, per_record: int = 0
     seen = _Survey(named, limits, per_record)
     root = seen.size(tree, 0)
     if root.depth > limits.max_depth:
-        raise _too_deep(limits)
+        raise _schema_too_deep(limits)
     seen.require_few(root)
     return Shape(seen.recursive, root.values, seen.values_per_byte, seen.has_decimals)
 
@@ -138,7 +148,7 @@ class _Survey:
 
     def size(self, node: Any, depth: int) -> _Size:
         if depth > self._limits.max_depth:
-            raise _too_deep(self._limits)
+            raise _schema_too_deep(self._limits)
         if isinstance(node, list):
             branches = [self.size(branch, depth + 1) for branch in node] or [_Size(0, 0, 0)]
             return _Size(
@@ -223,5 +233,216 @@ def _record_name(node: Any, named: dict[str, Any]) -> str | None:
     return name if isinstance(name, str) and name in named else None
 
 
-def _too_deep(limits: Limits) -> SerdeError:
+def _schema_too_deep(limits: Limits) -> SerdeError:
     return SerdeError(f"the schema nests more than {limits.max_depth} deep, the limit (max_depth)")
+
+
+def walk_payload(
+    payload: bytes,
+    tree: Any,
+    named: dict[str, Any],
+    limits: Limits,
+    *,
+    start: int = 0,
+    per_record: int = 0,
+) -> None:
+    """Follow a payload to its end.
+
+    Args:
+        payload: the bytes.
+        tree: their schema.
+        named: its named types.
+        limits: what the payload may hold.
+        start: where the Avro bytes begin.
+        per_record: how many values a reader's defaults add to each record.
+
+    Raises:
+        SerdeError: it is cut, no payload of this schema, nests too deep or holds too many values.
+    """
+    walk = _Walk(payload, named, limits, start, per_record)
+    try:
+        walk.value(tree, 0)
+    except RecursionError:
+        raise _too_deep("payload", limits) from None
+
+
+def walk_object(value: Any, limits: Limits) -> None:
+    """Refuse an object that nests deeper than the limit, or holds itself.
+
+    Raises:
+        SerdeError: it does.
+    """
+    # A level in Python is at most two in Avro: a record, and the union that it stands in.
+    level = [value]
+    for _ in range(limits.max_depth + 1):
+        level = [child for parent in level if isinstance(parent, _CONTAINERS) for child in _children(parent)]
+        if not level:
+            return
+        if len(level) > limits.max_values:
+            raise SerdeError(f"the object holds more than {limits.max_values} values, the limit (max_values)")
+    raise _too_deep("object", limits)
+
+
+def _children(parent: Any) -> Any:
+    return parent.values() if isinstance(parent, dict) else parent
+
+
+class _Walk:
+    """A place in a payload."""
+
+    __slots__ = ("_end", "_left", "_limits", "_most", "_named", "_payload", "_per_record", "_place", "_sent")
+
+    def __init__(
+        self, payload: bytes, named: dict[str, Any], limits: Limits, start: int, per_record: int
+    ) -> None:
+        self._per_record = per_record
+        self._payload = payload
+        self._named = named
+        self._limits = limits
+        self._place = start
+        self._end = len(payload)
+        self._left = limits.max_values
+        self._most: Final = _FREE_VALUES + _VALUES_PER_BYTE * (self._end - start)
+        self._sent = 0
+
+    def value(self, node: Any, depth: int) -> None:
+        """Pass one value."""
+        self._take(1)
+        if isinstance(node, list):
+            self._deeper(depth)
+            self.value(node[self._index(len(node))], depth + 1)
+            return
+        kind = node if isinstance(node, str) else node["type"]
+        size = _FIXED_BYTES.get(kind)
+        if size is not None:
+            self._skip(size)
+            return
+        step = _STEPS.get(kind)
+        if step is None:
+            node = self._named[kind]
+            step = _STEPS[node["type"]]
+        step(self, node, depth)
+
+    def number(self, _node: Any = None, _depth: int = 0) -> int:
+        """Pass a zigzag number, and return it."""
+        value = shift = 0
+        payload, place = self._payload, self._place
+        for byte in payload[place : place + _MAX_VARINT_BYTES]:
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:  # the bit that says that more follow
+                self._place = place + shift // 7
+                return value >> 1 ^ -(value & 1)
+        raise self._cut() if self._end - place < _MAX_VARINT_BYTES else SerdeError("a number never ends")
+
+    def sized(self, node: Any, _depth: int) -> None:
+        """Pass bytes or a string."""
+        length = self._length()
+        if length > MAX_DECIMAL_BYTES and is_decimal(node):
+            raise SerdeError(
+                f"the payload holds a decimal of {length} bytes; {MAX_DECIMAL_BYTES} are the limit"
+            )
+        self._skip(length)
+
+    def fixed(self, node: Any, _depth: int) -> None:
+        """Pass a fixed."""
+        self._skip(node["size"])
+
+    def enum(self, node: Any, _depth: int) -> None:
+        """Pass a symbol."""
+        self._index(len(node["symbols"]))
+
+    def record(self, node: Any, depth: int) -> None:
+        """Pass a record's fields."""
+        self._deeper(depth)
+        self._left -= self._per_record
+        for field in node["fields"]:
+            self.value(field["type"], depth + 1)
+
+    def array(self, node: Any, depth: int) -> None:
+        """Pass an array's blocks."""
+        self._deeper(depth)
+        items = node["items"]
+        while count := self._count():
+            for _ in range(count):
+                self.value(items, depth + 1)
+
+    def map(self, node: Any, depth: int) -> None:
+        """Pass a map's blocks."""
+        self._deeper(depth)
+        values = node["values"]
+        while count := self._count():
+            for _ in range(count):
+                self._take(1)
+                self._skip(self._length())
+                self.value(values, depth + 1)
+
+    def _count(self) -> int:
+        """Pass a block's count, and its size where it has one, and refuse a count that cannot be."""
+        count = self.number()
+        if count < 0:
+            count = -count
+            self._length()
+        if count > self._left or self._sent + count > self._most:
+            raise self._too_many(count)
+        return count
+
+    def _length(self) -> int:
+        length = self.number()
+        if length < 0:
+            raise SerdeError(f"the payload states a length of {length}")
+        return length
+
+    def _index(self, choices: int) -> int:
+        index = self.number()
+        if not 0 <= index < choices:
+            raise SerdeError(f"the payload names choice {index}, and its schema has {choices}")
+        return index
+
+    def _skip(self, count: int) -> None:
+        self._place += count
+        if self._place > self._end:
+            raise self._cut()
+
+    def _take(self, count: int) -> None:
+        self._left -= count
+        self._sent += count
+        if self._left < 0 or self._sent > self._most:
+            raise self._too_many(0)
+
+    def _deeper(self, depth: int) -> None:
+        if depth >= self._limits.max_depth:
+            raise _too_deep("payload", self._limits)
+
+    def _too_many(self, more: int) -> SerdeError:
+        if self._left >= more:
+            return SerdeError(
+                f"the payload has {self._end} bytes and stands for more than {self._most} values; "
+                f"{_FREE_VALUES} and {_VALUES_PER_BYTE} a byte are the limit"
+            )
+        return SerdeError(
+            f"the payload holds more than {self._limits.max_values} values, the limit (max_values)"
+        )
+
+    def _cut(self) -> SerdeError:
+        return SerdeError(f"the payload is cut: it has {self._end} bytes, and its schema asks for more")
+
+
+_STEPS: Final[dict[str, Callable[[_Walk, Any, int], Any]]] = {
+    "array": _Walk.array,
+    "bytes": _Walk.sized,
+    "enum": _Walk.enum,
+    "error": _Walk.record,
+    "fixed": _Walk.fixed,
+    "int": _Walk.number,
+    "long": _Walk.number,
+    "map": _Walk.map,
+    "record": _Walk.record,
+    "string": _Walk.sized,
+}
+
+
+def _too_deep(what: str, limits: Limits) -> SerdeError:
+    return SerdeError(
+        f"the {what} nests more than {limits.max_depth} deep, the limit (max_depth), or holds itself"
+    )

@@ -1,36 +1,107 @@
-"""An Avro schema: its text, what fastavro made of it, its canonical form and its fingerprints."""
+"""An Avro schema: its text, what fastavro made of it, its canonical form and fingerprints (spec/schema.md).
+
+The canonical form is what two ends agree on. It is the Parsing Canonical Form of the Avro specification,
+which leaves out what does not decide how bytes are read: documentation, aliases, defaults, order and spacing.
+The attributes of logical types stay in, for two schemas that differ only in these give different values:
+``logicalType``, and for decimals ``precision`` and a ``scale`` that is not 0, behind the others and in this
+order. Without logical types the form, and so the digest, is the specification's own.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 from fastavro.schema import UnknownType, parse_schema
 
-from headerware.core.errors import SerdeError
-from headerware.serdes.avro.canonical import canonical_form, digest
+from headerware.core.errors import ConfigError, SerdeError
+from headerware.core.plain_files import read_plain
 from headerware.serdes.avro.defaults import give_defaults_their_values
 from headerware.serdes.avro.limits import MAX_DECIMAL_BYTES, Limits, is_decimal, survey
-from headerware.serdes.stores.store import Fingerprint, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from headerware.serdes.stores.store import Algorithm, SchemaStore
+Algorithm = Literal["md5", "rabin", "sha256"]
+"""How a schema is digested: MD5, Avro's 64-bit Rabin fingerprint (CRC-64-AVRO), or SHA-256."""
 
+ALGORITHM_BYTES: Final[dict[Algorithm, int]] = {"md5": 1, "rabin": 2, "sha256": 3}
+"""The algorithms as ``hw.schema`` numbers them."""
+DIGEST_BYTES: Final[dict[Algorithm, int]] = {"md5": 16, "rabin": 8, "sha256": 32}
+"""How long their digests are."""
+_FORGED: Final[dict[Algorithm, str]] = {
+    "md5": "who deposits schemas can make two with one MD5 digest",
+    "rabin": "another schema with the same Rabin fingerprint is made in a moment",
+}
 DEFAULT_LIMITS: Final = Limits()
+_RABIN_EMPTY: Final = 0xC15D213AA4D7A795
+_JSON_BEGINS: Final = ("{", "[", '"')
 _MAX_FIXED_BYTES: Final = (1 << 31) - 1
 _defaults_lock: Final = Lock()
 _PARSED_MARKS: Final = ("__fastavro_parsed", "__named_schemas")
-"""Whoever sets these tells fastavro that there is nothing left to check, and what the named types are."""
+"""These tell fastavro that there is nothing left to check, and what the named types are."""
 _MAX_NAMES_CHARS: Final = 32 << 20
 """By policy; a schema of the largest size by default, with a namespace of 100 characters, stays below."""
 _CACHED_SCHEMAS: Final = 256
 _CACHED_TEXT_BYTES: Final = 16 << 10
 """Longer texts are parsed each time they are new to a serde, so that the cache stays below 4 MiB of them."""
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    """What a schema is known by: the digest of its canonical form.
+
+    Args:
+        algorithm: how the digest was made.
+        digest: 16 bytes for MD5, 8 for Rabin (big-endian), 32 for SHA-256.
+    """
+
+    algorithm: Algorithm
+    digest: bytes
+
+    @classmethod
+    def of(cls, schema_text: str, algorithm: Algorithm = "sha256") -> Fingerprint:
+        """Digest a schema's canonical form (spec/schema.md).
+
+        Args:
+            schema_text: the schema as JSON.
+            algorithm: the digest to make.
+
+        Raises:
+            SerdeError: the text is no Avro schema.
+        """
+        return AvroSchema.parsed(schema_text).fingerprint(algorithm)
+
+    @property
+    def code(self) -> bytes:
+        """The algorithm's byte and the digest: how topics and ``hw.schema`` write it."""
+        return bytes((ALGORITHM_BYTES[self.algorithm],)) + self.digest
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} {self.digest.hex()}"
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """A schema as a store keeps it.
+
+    Args:
+        fingerprint: what it is fetched by.
+        text: the schema as JSON; its canonical form has that fingerprint.
+        name: the full name of the record, enumeration or fixed, for people; empty for other types.
+    """
+
+    fingerprint: Fingerprint
+    text: str
+    name: str = ""
+
+
+class _Store(Protocol):
+    """What a schema store has for readers."""
+
+    def get(self, fingerprint: Fingerprint, /) -> str: ...
 
 
 class BadSchemaError(SerdeError):
@@ -86,7 +157,7 @@ class AvroSchema:
         self.name: Final[str] = self.tree.get("name", "") if isinstance(self.tree, dict) else ""
         self.limits: Final = limits
         self.shape: Final = survey(self.tree, self.named, limits)
-        self.canonical: Final = canonical_form(self.tree)
+        self.canonical: Final = _canonical_form(self.tree)
         self._fingerprints: dict[Algorithm, Fingerprint] = {}
         self._has_defaults = False
 
@@ -125,9 +196,7 @@ class AvroSchema:
             raise _bad("is no JSON", error) from None
 
     @classmethod
-    def fetched(
-        cls, store: SchemaStore, fingerprint: Fingerprint, limits: Limits = DEFAULT_LIMITS
-    ) -> AvroSchema:
+    def fetched(cls, store: _Store, fingerprint: Fingerprint, limits: Limits = DEFAULT_LIMITS) -> AvroSchema:
         """Fetch a schema from a store, and check that it is the one.
 
         Raises:
@@ -159,12 +228,32 @@ class AvroSchema:
         """Return the digest of the canonical form."""
         found = self._fingerprints.get(algorithm)
         if found is None:
-            found = self._fingerprints[algorithm] = Fingerprint(algorithm, digest(self.canonical, algorithm))
+            found = self._fingerprints[algorithm] = Fingerprint(algorithm, _digest(self.canonical, algorithm))
         return found
 
     def deposit(self, algorithm: Algorithm) -> Schema:
         """Return it as a store takes it."""
         return Schema(self.fingerprint(algorithm), self.text, self.name)
+
+
+def weakness(algorithm: Algorithm) -> str | None:
+    """Return why a digest does not bind a signed record to its schema, or None if it does."""
+    forged = _FORGED.get(algorithm)
+    return forged and f"{forged}, so that signed bytes are read as something else; use sha256"
+
+
+def require_strong(fingerprint: Fingerprint, *, signed: bool) -> None:
+    """Refuse a fingerprint that does not bind a signed record to its schema.
+
+    Raises:
+        SerdeError: the records are signed, and the digest can be forged.
+    """
+    weak = weakness(fingerprint.algorithm) if signed else None
+    if weak:
+        raise SerdeError(
+            f"the schema is named by its {fingerprint.algorithm} fingerprint, expected sha256 where records "
+            f"are signed: {weak}"
+        )
 
 
 def _made(text: str | bytes, limits: Limits) -> AvroSchema:
@@ -215,7 +304,7 @@ def _check_size(plain: Any, limits: Limits) -> None:
 
 
 def _namespace_chars(node: Any) -> int:
-    """Tell how long the namespace is, at most, that a type sets."""
+    """Return how long the namespace that a type sets is, at most."""
     if not isinstance(node, dict):
         return 0
     name, namespace = node.get("name"), node.get("namespace")
@@ -306,3 +395,144 @@ _RULES: Final = {
     "fixed": (_is_size, "a fixed whose size is no number of bytes, or too large"),
     "record": (_has_fields, "a record with a field's name that is no text, or there twice"),
 }
+
+
+def _canonical_form(tree: Any) -> str:
+    """Write the canonical form of a schema, given as JSON values with full names."""
+    if isinstance(tree, str):
+        return _text(tree)
+    if isinstance(tree, list):
+        return "[" + ",".join(map(_canonical_form, tree)) + "]"
+    members = [*_LAYOUTS.get(tree["type"], _primitive)(tree), *_logical(tree)]
+    if len(members) == 1 and members[0][0] == "type":
+        return members[0][1]
+    return "{" + ",".join(f'"{name}":{value}' for name, value in members) + "}"
+
+
+def _digest(canonical: str, algorithm: Algorithm) -> bytes:
+    """Digest a canonical form; Rabin is Avro's CRC-64-AVRO as 8 bytes, big-endian."""
+    content = canonical.encode("utf-8", "surrogatepass")
+    if algorithm == "rabin":
+        return _rabin(content).to_bytes(8, "big")
+    return hashlib.new(algorithm, content, usedforsecurity=False).digest()
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _primitive(tree: Any) -> Iterator[tuple[str, str]]:
+    yield "type", _text(tree["type"])
+
+
+def _record(tree: Any) -> Iterator[tuple[str, str]]:
+    fields = (
+        f'{{"name":{_text(field["name"])},"type":{_canonical_form(field["type"])}}}'
+        for field in tree["fields"]
+    )
+    yield "name", _text(tree["name"])
+    yield "type", '"record"'
+    yield "fields", "[" + ",".join(fields) + "]"
+
+
+def _enum(tree: Any) -> Iterator[tuple[str, str]]:
+    yield "name", _text(tree["name"])
+    yield "type", '"enum"'
+    yield "symbols", "[" + ",".join(map(_text, tree["symbols"])) + "]"
+
+
+def _fixed(tree: Any) -> Iterator[tuple[str, str]]:
+    yield "name", _text(tree["name"])
+    yield "type", '"fixed"'
+    yield "size", str(tree["size"])
+
+
+def _array(tree: Any) -> Iterator[tuple[str, str]]:
+    yield "type", '"array"'
+    yield "items", _canonical_form(tree["items"])
+
+
+def _map(tree: Any) -> Iterator[tuple[str, str]]:
+    yield "type", '"map"'
+    yield "values", _canonical_form(tree["values"])
+
+
+_LAYOUTS: Final[dict[str, Callable[[Any], Iterator[tuple[str, str]]]]] = {
+    "array": _array,
+    "enum": _enum,
+    "error": _record,
+    "fixed": _fixed,
+    "map": _map,
+    "record": _record,
+}
+
+
+def _logical(tree: Any) -> Iterator[tuple[str, str]]:
+    """Return the attributes of a logical type; those that say nothing are left out."""
+    logical = tree.get("logicalType")
+    if not isinstance(logical, str):
+        return
+    yield "logicalType", _text(logical)
+    if logical == "decimal":
+        for name in ("precision", "scale"):
+            if isinstance(tree.get(name), int) and tree[name]:
+                yield name, str(int(tree[name]))
+
+
+def _rabin_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = value >> 1 ^ (_RABIN_EMPTY if value & 1 else 0)
+        table.append(value)
+    return tuple(table)
+
+
+_RABIN: Final = _rabin_table()
+
+
+def _rabin(content: bytes) -> int:
+    value = _RABIN_EMPTY
+    for byte in content:
+        value = value >> 8 ^ _RABIN[(value ^ byte) & 0xFF]
+    return value
+
+
+def schema_option(given: Any, limits: Limits, *, path: str) -> AvroSchema | None:
+    """Make the schema that an option gives.
+
+    Args:
+        given: JSON text, which begins with ``{``, ``[`` or a quote; the path of a file, in any other text;
+            a dict or list; or None.
+        limits: what the schema may ask for.
+        path: the option's name, for errors.
+
+    Raises:
+        ConfigError: there is no such file, or there is no schema in it.
+    """
+    if given is None:
+        return None
+    try:
+        return AvroSchema.of(_read(given, limits, path) if isinstance(given, str) else given, limits)
+    except BadSchemaError as error:
+        detail = f" ({error.detail})" if error.detail else ""
+        where = f"{given}: " if isinstance(given, str) and not is_json(given) else ""
+        raise ConfigError(f"{where}{error.message}{detail}", path=path) from None
+
+
+def is_json(text: str) -> bool:
+    """Return whether an option's text is a schema itself, not the path of a file with one."""
+    return text.lstrip().startswith(_JSON_BEGINS)
+
+
+def _read(text: str, limits: Limits, path: str) -> str | bytes:
+    if is_json(text):
+        return text
+    try:
+        return read_plain(text, limits.max_schema_bytes)[0]
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigError(
+            f"cannot read {text}: {problem}; expected a file with a schema, or the schema as JSON", path=path
+        ) from error

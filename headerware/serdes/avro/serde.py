@@ -1,4 +1,4 @@
-"""Avro with the schema in headers (seed 004): the payload is bare Avro, and a header says by which schema.
+"""Avro with the schema in headers: the payload is bare Avro, and a header says by which schema.
 
 How the header says it is the option ``write_as``; reading understands all of them, and what others write:
 
@@ -14,26 +14,68 @@ Layouts and the fingerprint are in spec/schema.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from headerware.core.errors import ConfigError
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import ConfigError, SerdeError, UnknownSchemaError
 from headerware.core.headers import Headers
 from headerware.core.options import kinds, path_unless
+from headerware.serdes.avro.binary import reader, what_it_looks_like, writer
 from headerware.serdes.avro.limits import Limits
-from headerware.serdes.avro.options import is_json, schema_option
-from headerware.serdes.avro.reading import AvroReading
-from headerware.serdes.avro.writing import AvroWriting
-from headerware.serdes.content.headers import require_content_type
+from headerware.serdes.avro.schema import (
+    Algorithm,
+    AvroSchema,
+    Fingerprint,
+    is_json,
+    require_strong,
+    schema_option,
+    weakness,
+)
+from headerware.serdes.confluent.framing import (
+    ID_HEADERS,
+    PREFIX_BYTES,
+    SINGLE_OBJECT_BYTES,
+    decode_id_header,
+    encode_guid,
+    encode_id,
+    prefix_of,
+    single_object_digest,
+)
+from headerware.serdes.content_types import (
+    ContentTypeHeader,
+    content_type_of,
+    header_for,
+    last_stated,
+    require_content_type,
+    spellings,
+)
+from headerware.serdes.schema_header import (
+    SCHEMA_HEADER,
+    TEXT_HEADERS,
+    decode_mark,
+    encode_mark,
+    is_mark_of_part,
+    without_mark,
+)
 from headerware.serdes.serde import Serde, SerdeContext
 from headerware.serdes.stores.cache import CachedStore, open_shared
-from headerware.serdes.stores.store import Algorithm, SchemaStore, Store, store_type, weakness
+from headerware.serdes.stores.store import SchemaStore, Store, store_type
+
+if TYPE_CHECKING:
+    from headerware.core.headers import HeaderValue, Pair
 
 WriteAs = Literal["fingerprint", "schema", "prefix", "confluent-header"]
 Serialize = Callable[[str, Headers, Any], tuple[bytes | None, Headers]]
 Deserialize = Callable[[str, Headers, bytes | None], tuple[Any, Headers]]
 _NUMBERED: Final = frozenset({"prefix", "confluent-header"})
+_MAX_KINDS: Final = 256
+_MAX_SUBJECTS: Final = 4096
+_MAX_READERS: Final = 512
+_MAX_TEXT: Final = 4 << 20
+"""How much text the schemas of the remembered readers have together; what was parsed is some times larger."""
+_new_headers: Final = tuple.__new__
 
 
 class Avro(Serde, frozen=True, kw_only=True):
@@ -116,7 +158,7 @@ class Avro(Serde, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed; None where it can."""
+        """Why it cannot be used where records are signed, or None if it can."""
         return weakness(self.fingerprint) if self.way == "fingerprint" else None
 
     def open(self, context: SerdeContext) -> OpenedAvro:
@@ -138,22 +180,327 @@ class OpenedAvro:
     Args:
         options: the serde's options.
         context: the part.
-        store: the shared store, or None; given up with :meth:`close`.
+        store: the shared store, or None; :meth:`close` releases it.
     """
 
     def __init__(self, options: Avro, context: SerdeContext, store: CachedStore | None) -> None:
         schema = schema_option(options.schema, options.limits, path="schema")
         wanted = schema_option(options.reader_schema, options.limits, path="reader_schema")
         self._store = store
-        self.serialize: Final[Serialize] = AvroWriting(options, context, schema, store).serialize
+        self.serialize: Final[Serialize] = _Writing(options, context, schema, store).serialize
         """Writes an object; see :class:`headerware.serdes.serde.Serializer`."""
-        self.deserialize: Final[Deserialize] = AvroReading(
-            options, context, schema, wanted, store
-        ).deserialize
+        self.deserialize: Final[Deserialize] = _Reading(options, context, schema, wanted, store).deserialize
         """Reads a payload; see :class:`headerware.serdes.serde.Deserializer`."""
 
     def close(self) -> None:
-        """Give up the store; calling it again does nothing."""
+        """Release the store; calling it again does nothing."""
         store, self._store = self._store, None
         if store is not None:
             store.close()
+
+
+class _Framing(NamedTuple):
+    """How a record says which schema it has.
+
+    Attributes:
+        prefix: what stands in front of the Avro bytes.
+        pairs: the headers to add, content type included.
+        named: those of them that name the schema.
+    """
+
+    prefix: bytes
+    pairs: tuple[Pair, ...]
+    named: tuple[Pair, ...]
+
+
+class _Kind(NamedTuple):
+    """How objects of a type are written; ``framing`` is None if it depends on the topic."""
+
+    schema: AvroSchema
+    write: Callable[[Any], bytes]
+    framing: _Framing | None
+
+
+class _Writing:
+    """Writes one part's objects; safe for use by several threads at once.
+
+    Args:
+        options: the serde's options.
+        context: the part.
+        schema: the schema of objects that bring none of their own.
+        store: where schemas are deposited, or None.
+    """
+
+    def __init__(
+        self, options: Avro, context: SerdeContext, schema: AvroSchema | None, store: CachedStore | None
+    ) -> None:
+        self._options: Final = options
+        self._part: Final = context.part
+        self._schema: Final = schema
+        self._store: Final = store
+        self._limits: Final[Limits] = options.limits
+        self._way: Final = options.way
+        # Confluent's prefix is no bare Avro, and has no content type that anyone knows.
+        self._content: Final = ContentTypeHeader(
+            context, "" if self._way == "prefix" else options.content_type, frozenset({"avro"})
+        )
+        self._carriers: Final = frozenset({TEXT_HEADERS[self._part], ID_HEADERS[self._part]})
+        self._ours: Final = self._carriers | {SCHEMA_HEADER} | self._content.names
+        self._kinds: Final[BoundedCache[type, _Kind]] = BoundedCache(_MAX_KINDS, self._kind)
+        self._framings: Final[BoundedCache[tuple[str, AvroSchema], _Framing]] = BoundedCache(
+            _MAX_SUBJECTS, self._registered
+        )
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
+        """Write an object; see :class:`headerware.serdes.serde.Serializer`."""
+        if value is None:
+            return None, self._cleared(headers)
+        known = self._kinds[value.__class__]
+        framing = known.framing or self._framings[topic, known.schema]
+        payload = known.write(value)
+        if framing.prefix:
+            payload = framing.prefix + payload
+        ours = self._ours
+        for pair in headers:
+            if pair[0] in ours:
+                return payload, self._replaced(headers, framing)
+        return payload, _new_headers(Headers, (*headers, *framing.pairs)) if framing.pairs else headers
+
+    def _kind(self, kind: type) -> _Kind:
+        """Find out which schema a type's objects follow, and deposit it."""
+        own = getattr(kind, "__avro_schema__", None)
+        schema = self._schema if own is None else AvroSchema.of(own, self._limits)
+        if schema is None:
+            raise SerdeError(
+                f"there is no schema to write {kind.__name__} by: the serde has no option schema, and the "
+                f"type no __avro_schema__"
+            )
+        return _Kind(schema, writer(schema, strict=self._options.strict), self._lasting(schema))
+
+    def _lasting(self, schema: AvroSchema) -> _Framing | None:
+        """Return the framing where it is the same for every topic."""
+        if self._way == "schema":
+            return self._framed((TEXT_HEADERS[self._part], schema.text.encode()))
+        if self._way != "fingerprint":
+            return None
+        algorithm = self._options.fingerprint
+        self._opened().put(schema.deposit(algorithm))
+        return self._framed((SCHEMA_HEADER, encode_mark(self._part, schema.fingerprint(algorithm))))
+
+    def _registered(self, key: tuple[str, AvroSchema]) -> _Framing:
+        """Return the framing for a topic, with the id that the registry gave the schema there."""
+        topic, schema = key
+        subject = self._options.subject.format(topic=topic, part=self._part, name=schema.name)
+        schema_id, guid = self._opened().register(subject, schema.text)
+        if self._way == "prefix":
+            return _Framing(encode_id(schema_id), (), ())
+        if not guid:
+            raise SerdeError(
+                f"the schema registry gave no GUID for subject {subject!r}: it is too old for "
+                f"write_as = 'confluent-header'; write the prefix instead"
+            )
+        return self._framed((ID_HEADERS[self._part], encode_guid(guid)))
+
+    def _framed(self, pair: Pair) -> _Framing:
+        return _Framing(b"", tuple(self._content.state(Headers.trusted((pair,)))), (pair,))
+
+    def _opened(self) -> CachedStore:
+        if self._store is None:  # the options have been checked
+            raise SerdeError(f"write_as = {self._way!r} needs a store")
+        return self._store
+
+    def _replaced(self, headers: Headers, framing: _Framing) -> Headers:
+        """Put the headers in the place of what an earlier pass left there."""
+        kept = self._cleared(headers)
+        return self._content.state(Headers.trusted((*kept, *framing.named)))
+
+    def _cleared(self, headers: Headers) -> Headers:
+        """Take off what names the schema of this part; the very same headers where nothing does."""
+        carriers = self._carriers
+        kept = [pair for pair in without_mark(self._part, headers) if pair[0] not in carriers]
+        return headers if len(kept) == len(headers) else Headers.trusted(kept)
+
+
+class _Reader(NamedTuple):
+    """What reads payloads of one schema; ``cost`` is how much text it keeps."""
+
+    read: Callable[..., Any]
+    cost: int
+
+
+def _cost(_carrier: object, kept: _Reader) -> int:
+    return kept.cost
+
+
+_Carrier = tuple[str, bytes | None] | int | Fingerprint
+"""What names a payload's schema: a header, an id in Confluent's prefix, or the digest of a single object."""
+
+
+class _Reading:
+    """Reads one part's payloads; safe for use by several threads at once.
+
+    Args:
+        options: the serde's options.
+        context: the part.
+        schema: the writer's schema of payloads that name none.
+        wanted: the reader's schema, or None for the writer's.
+        store: where schemas are fetched, or None.
+    """
+
+    def __init__(
+        self,
+        options: Avro,
+        context: SerdeContext,
+        schema: AvroSchema | None,
+        wanted: AvroSchema | None,
+        store: CachedStore | None,
+    ) -> None:
+        self._limits: Final = options.limits
+        self._part: Final = context.part
+        self._signed: Final = context.signed
+        self._text_header: Final = TEXT_HEADERS[context.part]
+        self._id_header: Final = ID_HEADERS[context.part]
+        self._content_headers: Final = spellings(header_for(context))
+        self._carriers: Final = frozenset({SCHEMA_HEADER, self._text_header, self._id_header})
+        self._writes_prefix: Final = options.way == "prefix"
+        self._wanted: Final = wanted
+        self._store: Final = store
+        self._known: Final = [known for known in (schema, wanted) if known is not None]
+        self._own: Final = None if schema is None else reader(schema, wanted)
+        self._readers: Final[BoundedCache[_Carrier, _Reader]] = BoundedCache(
+            _MAX_READERS, self._reader_of, max_cost=2 * _MAX_TEXT, cost=_cost
+        )
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
+        """Read a payload; see :class:`headerware.serdes.serde.Deserializer`."""
+        carriers = self._carriers
+        for pair in headers:
+            if pair[0] in carriers:
+                return self._by_headers(headers, payload)
+        return None if payload is None else self._bare(headers, payload), headers
+
+    def _by_headers(self, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
+        """Read by a header that names the schema, and take off those of this part."""
+        carriers, part = self._carriers, self._part
+        kept: list[Pair] = []
+        found: list[Pair] = []
+        for pair in headers:
+            name = pair[0]
+            mine = name in carriers and (name != SCHEMA_HEADER or is_mark_of_part(part, pair))
+            (found if mine else kept).append(pair)
+        if not found:
+            return None if payload is None else self._bare(headers, payload), headers
+        rest = _new_headers(Headers, kept)
+        if payload is None:
+            return None, rest
+        carrier = found[0] if len(found) == 1 else self._deciding(found)
+        return self._readers[carrier].read(payload), rest
+
+    def _deciding(self, found: list[Pair]) -> Pair:
+        """Choose among several headers: ours, then the last text, then the last of Confluent's."""
+        marks = [pair for pair in found if pair[0] == SCHEMA_HEADER]
+        if len(marks) > 1:
+            raise SerdeError(f"{SCHEMA_HEADER} of the {self._part} stands {len(marks)} times, expected once")
+        texts = [pair for pair in found if pair[0] == self._text_header]
+        return (marks or texts or found)[-1]
+
+    def _reader_of(self, carrier: _Carrier) -> _Reader:
+        if isinstance(carrier, tuple):
+            name, value = carrier
+            schema, carrier_bytes = self._SOURCES[name](self, value), len(value or b"")
+        elif isinstance(carrier, Fingerprint):
+            schema, carrier_bytes = self._by_single_object(carrier), 0
+        else:
+            schema, carrier_bytes = self._by_prefix(carrier), 0
+        return _Reader(reader(schema, self._wanted), max(carrier_bytes, len(schema.text)))
+
+    def _by_mark(self, value: HeaderValue) -> AvroSchema:
+        part, fingerprint = decode_mark(value)
+        if part != self._part:
+            raise SerdeError(f"{SCHEMA_HEADER} is for the {part}, expected the {self._part}")
+        require_strong(fingerprint, signed=self._signed)
+        return self._known_by(fingerprint) or self._fetched(fingerprint)
+
+    def _known_by(self, fingerprint: Fingerprint) -> AvroSchema | None:
+        known = (own for own in self._known if own.fingerprint(fingerprint.algorithm) == fingerprint)
+        return next(known, None)
+
+    def _fetched(self, fingerprint: Fingerprint) -> AvroSchema:
+        if self._store is None:
+            raise UnknownSchemaError(
+                f"the {self._part} was written by the schema with fingerprint {fingerprint}, and the "
+                f"serde has no store to fetch it from; give it the option store"
+            )
+        return AvroSchema.fetched(self._store, fingerprint, self._limits)
+
+    def _by_text(self, value: HeaderValue) -> AvroSchema:
+        if value is None:
+            raise SerdeError(f"{self._text_header} is null, expected a schema")
+        return AvroSchema.parsed(value, self._limits)
+
+    def _by_id_header(self, value: HeaderValue) -> AvroSchema:
+        found = decode_id_header(self._id_header, value)
+        if self._store is None:
+            raise UnknownSchemaError(
+                f"the {self._part} names its schema in {self._id_header}; reading that needs the option "
+                f"store, of type 'registry'"
+            )
+        text = self._store.by_guid(found) if isinstance(found, bytes) else self._store.by_id(found)
+        return AvroSchema.parsed(text, self._limits)
+
+    def _by_prefix(self, schema_id: int) -> AvroSchema:
+        if self._store is None:
+            raise UnknownSchemaError(f"the {self._part} has Confluent's prefix, and the serde has no store")
+        return AvroSchema.parsed(self._store.by_id(schema_id), self._limits)
+
+    def _by_single_object(self, fingerprint: Fingerprint) -> AvroSchema:
+        known = self._known_by(fingerprint)
+        if known is not None:
+            return known
+        fetched = self._fetched(fingerprint)
+        require_strong(fingerprint, signed=self._signed)
+        return fetched
+
+    _SOURCES: Final = {
+        SCHEMA_HEADER: _by_mark,
+        **dict.fromkeys(TEXT_HEADERS.values(), _by_text),
+        **dict.fromkeys(ID_HEADERS.values(), _by_id_header),
+    }
+
+    def _bare(self, headers: Headers, payload: bytes) -> Any:
+        """Read a payload whose headers name no schema."""
+        store = self._store
+        if store is not None and store.is_numbered and payload[:1] == b"\x00":
+            schema_id = prefix_of(payload)
+            if schema_id is not None and (self._writes_prefix or not self._says_avro(headers)):
+                return self._readers[schema_id].read(payload, PREFIX_BYTES)
+        read_object = self._single_object(payload) if payload[:1] == b"\xc3" else None
+        if read_object is not None:
+            return read_object(payload, SINGLE_OBJECT_BYTES)
+        if self._own is None:
+            hint = what_it_looks_like(payload)
+            raise UnknownSchemaError(
+                f"no header names the {self._part}'s schema, and the serde has none of its own"
+                + (f"; {hint}" if hint else "")
+            )
+        return self._own(payload)
+
+    def _single_object(self, payload: bytes) -> Callable[..., Any] | None:
+        """Return the reader for a payload in single-object encoding, where its schema can be found."""
+        digest = single_object_digest(payload)
+        if digest is None:
+            return None
+        try:
+            return self._readers[Fingerprint("rabin", digest)].read
+        except UnknownSchemaError:
+            return None  # then these two bytes are the beginning of a bare payload
+
+    def _says_avro(self, headers: Headers) -> bool:
+        """Return whether the content type states bare Avro."""
+        stated = last_stated(headers, self._content_headers)
+        if stated is None:
+            return False
+        try:
+            return content_type_of(stated).format == "avro"
+        except SerdeError:
+            return False

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from headerware.core.errors import SerdeError
-from headerware.serdes.content.types import parse_content_type
+from headerware.serdes.content_types import parse_content_type
 
 SPECVERSION: Final = "1.0"
 REQUIRED: Final = ("specversion", "id", "source", "type")
@@ -113,7 +113,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str | None:
-        """The ``partitionkey`` extension, for the record's key; None where there is none.
+        """The ``partitionkey`` extension, for the record's key, or None if there is none.
 
         A value's serde does not see the key, so that the application passes it: ``key=event.key``.
         """

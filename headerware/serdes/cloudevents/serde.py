@@ -9,7 +9,11 @@ Both are read, one is written. The binding has no batches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+import binascii
+import json
+import re
+from base64 import b64decode
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -17,26 +21,44 @@ from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.headers import Headers
 from headerware.core.options import from_option, kinds
 from headerware.serdes.cloudevents.event import CloudEvent, attribute_text
-from headerware.serdes.cloudevents.json_format import JsonData, encoded_data, read_event, write_event
-from headerware.serdes.content.headers import header_for, last_stated, spellings
-from headerware.serdes.content.types import codec_of, content_type_of, parse_content_type
-from headerware.serdes.formats.refusals import cannot_write
-from headerware.serdes.plugins import first_unsignable, opened, require_serde, serde_type
-from headerware.serdes.polyglot.serde import Polyglot
+from headerware.serdes.content_types import (
+    codec_of,
+    content_type_of,
+    header_for,
+    last_stated,
+    parse_content_type,
+    spellings,
+)
+from headerware.serdes.formats.refusals import REFUSALS, cannot_read, cannot_write
+from headerware.serdes.plugins import first_unsignable, open_serde, require_serde, serde_type
+from headerware.serdes.polyglot import Polyglot
 from headerware.serdes.serde import Serde, SerdeContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headerware.core.headers import Pair
-    from headerware.serdes.content.types import ContentType
+    from headerware.serdes.content_types import ContentType
 
 PREFIX: Final = "ce_"
 STRUCTURED: Final = b"application/cloudevents"
 """What the content type of each structured event begins with."""
 JSON_EVENT: Final = "application/cloudevents+json"
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_syntax: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+_NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _BATCH: Final = "application/cloudevents-batch"
 _BYTES: Final = (bytes, bytearray, memoryview)
+
+
+class _JsonData(NamedTuple):
+    """Data as it stands in the ``data`` member."""
+
+    raw: bytes
 
 
 class CloudEvents(Serde, frozen=True, kw_only=True):
@@ -72,7 +94,7 @@ class CloudEvents(Serde, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed; None where it can."""
+        """Why it cannot be used where records are signed, or None if it can."""
         return first_unsignable([self.data])
 
     def open(self, context: SerdeContext) -> CloudEventsFunctions:
@@ -98,7 +120,7 @@ class CloudEventsFunctions:
 
     def __init__(self, options: CloudEvents, context: SerdeContext) -> None:
         serde = Polyglot(unknown="bytes") if options.data is None else options.data
-        self._data: Final = opened(serde, context)
+        self._data: Final = open_serde(serde, context)
         self._name: Final = header_for(context)
         self._names: Final = spellings(self._name)
         self._structured: Final = options.mode == "structured"
@@ -117,7 +139,7 @@ class CloudEventsFunctions:
         event = _event(value)
         payload, stated = self._written(topic, self._untyped(headers), event)
         if self._structured:
-            return write_event(event, payload, stated.last(self._name)), stated.put(self._name, JSON_EVENT)
+            return _write_event(event, payload, stated.last(self._name)), stated.put(self._name, JSON_EVENT)
         attributes = event.attributes()
         attributes.pop("datacontenttype", None)
         pairs = [(PREFIX + name, attribute_text(own).encode()) for name, own in attributes.items()]
@@ -177,13 +199,13 @@ class CloudEventsFunctions:
             raise SerdeError("expected one CloudEvent, found a batch, which Kafka's binding does not have")
         if content_type.essence != JSON_EVENT:
             raise SerdeError("expected a CloudEvent in JSON, found another event format")
-        attributes, data = read_event(payload, codec_of(content_type.charset or "utf-8"))
+        attributes, data = _read_event(payload, codec_of(content_type.charset or "utf-8"))
         event = CloudEvent.of(attributes)
         kept = self._untyped(headers)
-        stated = event.datacontenttype or ("application/json" if isinstance(data, JsonData) else None)
+        stated = event.datacontenttype or ("application/json" if isinstance(data, _JsonData) else None)
         if stated is not None:
             kept = kept.append((self._name, stated.encode()))
-        encoded = encoded_data(data, stated)
+        encoded = _encoded_data(data, stated)
         if isinstance(encoded, bytes):
             encoded, kept = self._data.deserialize(topic, kept, encoded)
         msgspec.structs.force_setattr(event, "data", encoded)
@@ -245,3 +267,95 @@ def _text(value: bytes | None) -> str:
 
 def _nothing() -> None:
     """Close nothing: the data's serde is the application's."""
+
+
+def _write_event(event: CloudEvent, payload: bytes | None, content_type: bytes | None) -> bytes:
+    """Write an event.
+
+    Args:
+        event: the event.
+        payload: its data, encoded.
+        content_type: what the data was encoded as.
+    """
+    members = event.attributes()
+    members.pop("datacontenttype", None)
+    for name, value in members.items():
+        members[name] = value if isinstance(value, bool | int) else attribute_text(value)
+    if content_type is not None:
+        members["datacontenttype"] = content_type.decode()
+    if payload is not None:
+        members.update(_data_member(event, payload, content_type))
+    return _encode(members)
+
+
+def _read_event(payload: bytes, codec: str) -> tuple[dict[str, Any], _JsonData | bytes | None]:
+    """Read an event, and return its attributes and its data.
+
+    Args:
+        payload: the JSON object.
+        codec: Python's codec for its charset.
+
+    Raises:
+        SerdeError: it is no JSON object, an attribute is an object, an array or no whole number, or the
+            data is there twice or no Base64.
+    """
+    try:
+        members = _members(payload if codec == "utf-8" else payload.decode(codec))
+        data, base64 = members.pop("data", None), members.pop("data_base64", None)
+        attributes = {name: _decode(raw) for name, raw in members.items()}
+        encoded = None if base64 is None else _decode(base64)
+    except REFUSALS as error:
+        raise cannot_read("a CloudEvent as a JSON object", payload, error) from None
+    if any(isinstance(value, dict | list | float) for value in attributes.values()):
+        raise SerdeError(
+            "expected attributes of text, whole numbers and booleans in a CloudEvent, found another"
+        )
+    if encoded is None:
+        return attributes, None if data is None or bytes(data) == b"null" else _JsonData(bytes(data))
+    if data is not None:
+        raise SerdeError("expected data or data_base64 in a CloudEvent, found both")
+    return attributes, _base64(encoded)
+
+
+def _encoded_data(data: _JsonData | bytes | None, content_type: str | None) -> Any:
+    """Return data as the bytes that its own serde reads, or, where JSON holds it as it is, as the object."""
+    if not isinstance(data, _JsonData) or content_type is None:
+        return data
+    read = parse_content_type(content_type)
+    try:
+        if read.format == "json":
+            return _in_charset(data.raw, codec_of(read.charset or "utf-8"))
+        value = _decode(data.raw)
+        return value.encode(codec_of(read.charset or "utf-8")) if isinstance(value, str) else value
+    except REFUSALS as error:
+        raise cannot_read("a CloudEvent's data", data.raw, error) from None
+
+
+def _in_charset(raw: bytes, codec: str) -> bytes:
+    """Return JSON in the charset that its content type states, with escapes for what that may not have."""
+    if codec == "utf-8":
+        return raw
+    return _NON_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], raw.decode()).encode(codec)
+
+
+def _data_member(event: CloudEvent, payload: bytes, content_type: bytes | None) -> dict[str, Any]:
+    """Return data as the member that fits its content type; bytes of the application's stay bytes."""
+    read = None if content_type is None else content_type_of(content_type)
+    if read is None or isinstance(event.data, bytes | bytearray | memoryview):
+        return {"data_base64": payload}
+    try:
+        if read.format == "json":
+            payload.decode()  # the look at the syntax passes over what strings hold
+            return {"data": _syntax(payload)}
+        if read.format == "text":
+            return {"data": payload.decode(codec_of(read.charset or "utf-8"))}
+    except (*REFUSALS, SerdeError):  # framed, as a schema registry's serializers do: not what it is called
+        pass
+    return {"data_base64": payload}
+
+
+def _base64(encoded: object) -> bytes:
+    try:
+        return b64decode(encoded, validate=True)  # type: ignore[arg-type]  # of another type: TypeError
+    except (binascii.Error, ValueError, TypeError):
+        raise SerdeError("expected Base64 as data_base64 of a CloudEvent, found something else") from None

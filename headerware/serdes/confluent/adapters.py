@@ -1,142 +1,42 @@
-"""Adapters between our serdes and confluent-kafka's, so that either work in the clients of the other.
+"""Our serdes as confluent-kafka's serializers and deserializers, for its own clients.
 
-Importing this module imports confluent_kafka.
-
-confluent-kafka's serializers are called ``serializer(obj, ctx)``, and find the headers in ``ctx.headers``,
-where they append to whatever list the caller passed. So a list that is used again grows with every record,
-None and tuples are refused, and a reader, who takes the first of several ids, takes the stalest. Here a
-serializer gets a list of its own each time, and an id of Confluent's replaces the one that stood there.
+Importing this module imports confluent_kafka. What a serde raises becomes an error that is confluent-kafka's,
+too; both classes pickle as other Headerware errors do.
 """
 
 from __future__ import annotations
 
-import inspect
-import threading
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from confluent_kafka.serialization import Deserializer, MessageField, SerializationContext, Serializer
+from confluent_kafka.serialization import (
+    Deserializer,
+    MessageField,
+    SerializationContext,
+    SerializationError,
+    Serializer,
+)
 
-from headerware.core.errors import HeaderError, PluginError, SerdeError, raised_at
+from headerware.core.errors import PluginError, SerdeError, UnknownSchemaError, raised_at
 from headerware.core.headers import Headers
 from headerware.core.options import from_option
-from headerware.serdes.confluent.errors import as_confluent
-from headerware.serdes.confluent.framing import ID_HEADERS
-from headerware.serdes.confluent.refusals import refused
-from headerware.serdes.plugins import opened, serde_type
+from headerware.serdes.confluent.functions import FIELDS
+from headerware.serdes.plugins import open_serde, serde_type
 from headerware.serdes.serde import Part, SerdeContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
-_FIELDS: Final[dict[Part, MessageField]] = {"key": MessageField.KEY, "value": MessageField.VALUE}
-_PARTS: Final[dict[MessageField, Part]] = {field: part for part, field in _FIELDS.items()}
-_REGISTRY_SERDES: Final = "confluent_kafka.schema_registry."
-_CONTEXT_NAMES: Final = ("ctx", "context")
-_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_PARTS: Final[dict[MessageField, Part]] = {field: part for part, field in FIELDS.items()}
 _Method = Literal["serialize", "deserialize"]
 
 
-def from_confluent(function: Callable[..., Any], context: SerdeContext) -> ConfluentFunction:
-    """Make a serializer or deserializer of confluent-kafka's work as one of ours.
-
-    Args:
-        function: called as ``function(obj, ctx)``; as ``function(obj)`` where it takes no second argument,
-            or an optional one that is not called ``ctx`` or ``context``.
-        context: for which part of the records it is.
-
-    Raises:
-        PluginError: it is a coroutine function.
-    """
-    return ConfluentFunction(function, context)
+class ConfluentSerdeError(SerdeError, SerializationError):
+    """A :class:`~headerware.SerdeError` that is confluent-kafka's ``SerializationError``, too."""
 
 
-class ConfluentFunction:
-    """One function of confluent-kafka's kind, in both roles; as safe for use by several threads as that is.
-
-    Args:
-        function: the function.
-        context: for which part of the records it is.
-
-    Raises:
-        PluginError: it is a coroutine function.
-    """
-
-    __slots__ = ("_field", "_function", "_id_header", "_lock", "_part", "_takes_context")
-
-    def __init__(self, function: Callable[..., Any], context: SerdeContext) -> None:
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-            raise PluginError(f"{_name(function)} is a coroutine function; expected one that blocks")
-        self._function: Final = function
-        self._part: Final = context.part
-        self._field: Final = _FIELDS[context.part]
-        self._takes_context: Final = _takes_context(function)
-        # Those of a Schema Registry say by which schema they wrote; what said so before is stale.
-        is_registrys = any(kind.__module__.startswith(_REGISTRY_SERDES) for kind in type(function).__mro__)
-        self._id_header: Final = ID_HEADERS[context.part] if is_registrys else None
-        # Those of confluent-kafka 2.13 keep the id of the record at hand where another thread overwrites it.
-        # Re-entrant, for their to_dict, a rule or a finalizer may serialize, too.
-        self._lock: Final = threading.RLock()
-
-    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Write an object; see :class:`headerware.serdes.serde.Serializer`."""
-        if self._id_header is None:
-            payload, headers = self._called("serialize", topic, headers, value)
-        else:
-            headers = headers.remove(self._id_header)
-            with self._lock:
-                payload, headers = self._called("serialize", topic, headers, value)
-        if payload.__class__ is bytes or payload is None:
-            return payload, headers
-        if isinstance(payload, str):  # which confluent-kafka's clients send as UTF-8
-            try:
-                return payload.encode(), headers
-            except UnicodeEncodeError:  # its text quotes the payload
-                raise self._refusal("gave text that UTF-8 cannot express") from None
-        raise self._refusal(f"gave {type(payload).__qualname__}, expected bytes, text or None")
-
-    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Read a payload; see :class:`headerware.serdes.serde.Deserializer`."""
-        return self._called("deserialize", topic, headers, payload)
-
-    def _called(self, method: _Method, topic: str, headers: Headers, given: Any) -> tuple[Any, Headers]:
-        """Call the function, and give its result with the headers as it left them."""
-        own: list[Any] = []
-        try:
-            if self._takes_context:
-                own = list(headers)
-                result = self._function(given, SerializationContext(topic, self._field, own))
-            else:
-                result = self._function(given)
-        except SerdeError as error:
-            error.part = self._part
-            raise
-        except Exception as error:
-            raise refused(_name(self._function), self._part, method, error) from error
-        if result.__class__ is CoroutineType:
-            result.close()
-            raise self._refusal("gave a coroutine; expected a function that blocks")
-        if not self._takes_context or tuple(own) == headers:
-            return result, headers
-        return result, self._taken_over(headers, own)
-
-    def _taken_over(self, before: Headers, after: Iterable[Any]) -> Headers:
-        """Return the headers that a function left behind, without the ids that it has replaced."""
-        try:
-            changed = Headers(after)
-        except HeaderError as error:
-            raise self._refusal(f"left headers that are none: {error}") from error
-        for name in ID_HEADERS.values():
-            ids = changed.all(name)
-            if len(ids) > 1 and ids != before.all(name):
-                changed = changed.put(name, ids[-1])
-        return changed
-
-    def _refusal(self, problem: str) -> SerdeError:
-        error = SerdeError(f"the {self._part}'s {_name(self._function)} {problem}")
-        error.part = self._part
-        return error
+class ConfluentUnknownSchemaError(UnknownSchemaError, ConfluentSerdeError):
+    """An :class:`~headerware.UnknownSchemaError` that is confluent-kafka's ``SerializationError``, too."""
 
 
 class ConfluentSerializer(Serializer):
@@ -217,10 +117,23 @@ class ConfluentDeserializer(Deserializer):
         _close(self._opened)
 
 
+def as_confluent(error: SerdeError, part: Part) -> ConfluentSerdeError:
+    """Return a serde's error as one that is confluent-kafka's, too; raise it from the error itself.
+
+    Args:
+        error: what a serde raised.
+        part: which part of the record it was for.
+    """
+    kind = ConfluentUnknownSchemaError if isinstance(error, UnknownSchemaError) else ConfluentSerdeError
+    made = kind(error.message)
+    made.__dict__.update(error.__dict__, part=part)
+    return made
+
+
 def _through(
     function: Callable[..., Any], part: Part, given: Any, ctx: SerializationContext | None
 ) -> tuple[Any, Headers, Headers]:
-    """Call one of our functions with confluent-kafka's context; give its result, and both headers."""
+    """Call one of our functions with confluent-kafka's context; return its result, and both headers."""
     try:
         _require_part(part, ctx)
         before = Headers(None if ctx is None else ctx.headers)
@@ -242,7 +155,7 @@ def _require_part(part: Part, ctx: SerializationContext | None) -> None:
 
 
 def _put_back(ctx: SerializationContext | None, headers: Headers) -> bool:
-    """Change the caller's headers in place; whether that could be done."""
+    """Change the caller's headers in place; return whether that could be done."""
     theirs: Any = None if ctx is None else ctx.headers
     if isinstance(theirs, list):
         theirs[:] = headers
@@ -255,7 +168,7 @@ def _put_back(ctx: SerializationContext | None, headers: Headers) -> bool:
 
 
 def _opened(serde: Any, context: SerdeContext, method: _Method) -> Any:
-    found = opened(from_option(serde, serde_type, path="serde"), context, path="serde")
+    found = open_serde(from_option(serde, serde_type, path="serde"), context, path="serde")
     if not callable(getattr(found, method, None)):
         raise PluginError(f"expected an object with {method}, found {type(found).__name__}", path="serde")
     return found
@@ -265,24 +178,3 @@ def _close(opened_serde: Any) -> None:
     close = getattr(opened_serde, "close", None)
     if callable(close):
         close()
-
-
-def _takes_context(function: Callable[..., Any]) -> bool:
-    """Return whether a function is to be called with a context, as all of confluent-kafka's are."""
-    if isinstance(function, Serializer | Deserializer):
-        return True
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (ValueError, TypeError):  # written in C, and so for no context
-        return False
-    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters[:2]):
-        return True
-    second = [parameter for parameter in parameters if parameter.kind in _POSITIONAL][1:2]
-    return any(
-        parameter.default is inspect.Parameter.empty or parameter.name.strip("_") in _CONTEXT_NAMES
-        for parameter in second
-    )
-
-
-def _name(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or type(function).__qualname__

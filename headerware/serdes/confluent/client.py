@@ -50,8 +50,8 @@ class SharedClient:
                 setattr(self.client, name, partial(_looked_up, answers, name, ask))
 
     def close(self) -> None:
-        """Give up one use of it."""
-        if not self._stays and _clients.leave(self):
+        """Release it; the client is closed with its last user."""
+        if not self._stays and _clients.release(self):
             exit_: Any = self.client.__exit__  # which closes it; close() came after 2.13
             exit_(None, None, None)
 
@@ -65,7 +65,7 @@ _clients: Final[Shared[SharedClient]] = Shared(operator.eq)
 
 
 def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
-    """Return the client for a configuration; each call is one use, which ``close()`` gives up.
+    """Return the client for a configuration; each call is one use, which ``close()`` releases.
 
     Args:
         url: the registry's address, or several, separated by commas; ``mock://name`` is confluent-kafka's own
@@ -76,7 +76,7 @@ def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
         ConfigError: the client is not installed, or refuses its settings.
     """
     settings = {**flat(registry, path="registry"), "url": url}
-    return _clients.join(settings, lambda: SharedClient(settings))
+    return _clients.acquire(settings, lambda: SharedClient(settings))
 
 
 def registry_module(name: str) -> Any:

@@ -18,10 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import SerdeError
-from headerware.serdes.stores.store import Fingerprint
 
 if TYPE_CHECKING:
     from headerware.core.headers import HeaderValue
+    from headerware.serdes.avro.schema import Fingerprint
     from headerware.serdes.serde import Part
 
 ID_HEADERS: Final[dict[Part, str]] = {"key": "__key_schema_id", "value": "__value_schema_id"}
@@ -52,7 +52,7 @@ def encode_guid(guid: bytes) -> bytes:
 
 
 def prefix_of(payload: bytes) -> int | None:
-    """Return the id that stands in front of a payload, or None where there is no prefix."""
+    """Return the id in front of a payload, or None if there is no prefix."""
     if len(payload) < PREFIX_BYTES or payload[0] != _ID_MAGIC:
         return None
     return int.from_bytes(payload[1:PREFIX_BYTES], "big")
@@ -81,8 +81,8 @@ def encode_single_object(fingerprint: Fingerprint) -> bytes:
     return _SINGLE_OBJECT + fingerprint.digest[::-1]
 
 
-def single_object_of(payload: bytes) -> Fingerprint | None:
-    """Return the fingerprint in front of a payload in single-object encoding, or None where there is none."""
+def single_object_digest(payload: bytes) -> bytes | None:
+    """Return the Rabin digest in front of a payload in single-object encoding, or None if there is none."""
     if len(payload) < SINGLE_OBJECT_BYTES or not payload.startswith(_SINGLE_OBJECT):
         return None
-    return Fingerprint("rabin", payload[SINGLE_OBJECT_BYTES - 1 : 1 : -1])
+    return payload[SINGLE_OBJECT_BYTES - 1 : 1 : -1]

@@ -8,17 +8,23 @@ payload; and reading takes it off, as it does what other serdes put there for tr
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.options import PATH
 from headerware.serdes.confluent.client import SharedClient, registry_module, shared_client
-from headerware.serdes.confluent.opened import OpenedConfluent
+from headerware.serdes.confluent.framing import ID_HEADERS, decode_id_header
 from headerware.serdes.confluent.settings import flat, for_reading, serde_settings
 from headerware.serdes.formats.protobuf import message_class
 from headerware.serdes.serde import Serde, SerdeContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.core.headers import Headers
+    from headerware.serdes.serde import SerdeContext
 
 _JSON_BEGINS: Final = ("{", "[", '"')
 _SCHEMA_FROM_REGISTRY: Final = ("use.latest.version", "use.latest.with.metadata", "use.schema.id")
@@ -80,7 +86,7 @@ class Confluent(Serde, frozen=True, kw_only=True):
         """Show as little where rich prints it, or a traceback's locals."""
         return [("id_in", self.id_in), ("settings", self.settings)]
 
-    def _opened(self, context: SerdeContext, subject: Any) -> OpenedConfluent:
+    def _opened(self, context: SerdeContext, subject: Any) -> OpenConfluent:
         """Return the functions that write and read by a schema or class."""
         registry_module("")  # which says what to install, before the settings look for its functions
         settings = serde_settings(self.settings, path="settings")
@@ -93,7 +99,7 @@ class Confluent(Serde, frozen=True, kw_only=True):
         try:
             serializer = self._serializer(shared, settings, subject) if writes else None
             deserializer = self._deserializer(shared, settings, subject) if reads else None
-            return OpenedConfluent(
+            return OpenConfluent(
                 context, serializer, deserializer, min_bytes=self.format.min_bytes, on_close=shared.close
             )
         except BaseException:
@@ -126,7 +132,7 @@ class ConfluentAvro(Confluent, frozen=True, kw_only=True):
 
     schema: Annotated[Any, PATH] = None
 
-    def open(self, context: SerdeContext) -> OpenedConfluent:
+    def open(self, context: SerdeContext) -> OpenConfluent:
         """Return the functions for one client; the registry is reached with the first record.
 
         Raises:
@@ -151,7 +157,7 @@ class ConfluentJson(Confluent, frozen=True, kw_only=True):
 
     schema: Annotated[Any, PATH] = None
 
-    def open(self, context: SerdeContext) -> OpenedConfluent:
+    def open(self, context: SerdeContext) -> OpenConfluent:
         """Return the functions for one client; the registry is reached with the first record.
 
         Raises:
@@ -174,7 +180,7 @@ class ConfluentProtobuf(Confluent, frozen=True, kw_only=True):
 
     message: Any
 
-    def open(self, context: SerdeContext) -> OpenedConfluent:
+    def open(self, context: SerdeContext) -> OpenConfluent:
         """Return the functions for one client; the registry is reached with the first record.
 
         Raises:
@@ -209,3 +215,72 @@ def _schema(given: Any) -> Any:
         raise ConfigError(
             f"cannot read {given}: {problem}; expected a file with a schema", path="schema"
         ) from error
+
+
+class OpenConfluent:
+    """A serializer and a deserializer of confluent-kafka's; safe for use by several threads at once.
+
+    Args:
+        context: for which part of the records they are.
+        serializer: confluent-kafka's, or None if nothing is to be written.
+        deserializer: likewise.
+        min_bytes: how long the deserializer wants a payload to be.
+        on_close: called once, by ``close``.
+    """
+
+    __slots__ = ("_header", "_min_bytes", "_on_close", "_part", "_reader", "_writer")
+
+    def __init__(
+        self,
+        context: SerdeContext,
+        serializer: Any,
+        deserializer: Any,
+        *,
+        min_bytes: int,
+        on_close: Callable[[], None],
+    ) -> None:
+        from headerware.serdes.confluent.functions import from_confluent  # noqa: PLC0415 - it imports confluent_kafka
+
+        self._part: Final = context.part
+        self._header: Final = ID_HEADERS[context.part]
+        self._writer: Final = None if serializer is None else from_confluent(serializer, context)
+        self._reader: Final = None if deserializer is None else from_confluent(deserializer, context)
+        self._min_bytes: Final = min_bytes
+        self._on_close: Callable[[], None] | None = on_close
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
+        """Write an object, and the id of its schema.
+
+        Raises:
+            SerdeError: confluent-kafka's serializer or the registry refuses it, or there is no schema.
+        """
+        if self._writer is None:
+            raise SerdeError(f"the {self._part}'s serde was opened without a schema, or for reading only")
+        return self._writer.serialize(topic, headers, value)
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
+        """Read a payload, and take off the header with the id of its schema.
+
+        Raises:
+            SerdeError: confluent-kafka's deserializer or the registry refuses it.
+        """
+        if self._reader is None:
+            raise SerdeError(f"the {self._part}'s serde was opened for writing only")
+        ids = headers.all(self._header)
+        if not ids:
+            return self._reader.deserialize(topic, headers, payload)
+        # The last is right: confluent-kafka's serializer adds its own to what stands in the caller's list,
+        # though its deserializer takes the first.
+        schema_id, rest = ids[-1], headers.remove(self._header)
+        if payload is not None and schema_id is not None and len(payload) < self._min_bytes:
+            # Shorter than a prefix and a byte, which confluent-kafka refuses; it reads the id there, too.
+            decode_id_header(self._header, schema_id)
+            return self._reader.deserialize(topic, rest, schema_id + payload)[0], rest
+        framed = rest.append((self._header, schema_id))
+        return self._reader.deserialize(topic, framed, payload)[0], rest
+
+    def close(self) -> None:
+        """Release the registry's client; calling it again does nothing."""
+        close, self._on_close = self._on_close, None
+        if close is not None:
+            close()

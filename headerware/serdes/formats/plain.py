@@ -1,4 +1,4 @@
-"""Plain formats: bytes, text, JSON, MessagePack and CBOR, each with its content type in a header.
+"""Plain formats: bytes, text and JSON with the content type in a header; the base of MessagePack and CBOR.
 
 A content type that the application has stated itself stays where it holds for what is written, such as
 ``application/vnd.orders+json`` for JSON. Keys are written in one form only (entries sorted by name), for
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError
-from headerware.serdes.content.headers import ContentTypeHeader, require_content_type
-from headerware.serdes.content.types import CODECS, parse_content_type
-from headerware.serdes.formats.msgpack_keys import has_array_keys
-from headerware.serdes.formats.own_numbers import number, number_if_any
+from headerware.serdes.content_types import (
+    CODECS,
+    ContentTypeHeader,
+    parse_content_type,
+    require_content_type,
+)
 from headerware.serdes.formats.refusals import REFUSALS, cannot_read, cannot_write
 from headerware.serdes.serde import Serde, SerdeContext
 
@@ -53,7 +55,7 @@ class Plain(Serde, frozen=True, kw_only=True):
         return self.default_content_type if self.content_type is None else self.content_type
 
     def keeps(self, *formats: str | None) -> frozenset[str | None]:
-        """Give the formats that an application's own content type may stand for: none, if options say one."""
+        """Return the formats for which an application's own content type stays: none, if options set one."""
         return frozenset(formats if self.content_type is None else ())
 
 
@@ -127,61 +129,8 @@ class Json(Plain, frozen=True, kw_only=True):
     def open(self, context: SerdeContext) -> JsonFunctions:
         """Return the functions for one client."""
         header = ContentTypeHeader(context, self.stated(), self.keeps("json"))
-        encode = _finite(msgspec.json.Encoder(order=_order(context), enc_hook=number).encode)
+        encode = _finite(msgspec.json.Encoder(order=order_for(context), enc_hook=plain_number).encode)
         return JsonFunctions("JSON", header, encode, msgspec.json.Decoder().decode)
-
-
-class MessagePack(Plain, frozen=True, kw_only=True):
-    """MessagePack, to and from plain objects; Structs, dataclasses, dates and UUIDs are written, too.
-
-    Maps of 64 entries or more are not read with arrays as keys, which can be made to collide.
-
-    Args:
-        content_type: the content type to state in place of ``application/msgpack``; empty for none.
-    """
-
-    type: ClassVar[str] = "msgpack"
-    default_content_type: ClassVar[str] = "application/msgpack"
-
-    def open(self, context: SerdeContext) -> PlainFunctions:
-        """Return the functions for one client."""
-        header = ContentTypeHeader(context, self.stated(), self.keeps("msgpack"))
-        encode = msgspec.msgpack.Encoder(order=_order(context), enc_hook=number).encode
-        return PlainFunctions(
-            "MessagePack", header, encode, _without_array_keys(msgspec.msgpack.Decoder().decode)
-        )
-
-
-class Cbor(Plain, frozen=True, kw_only=True):
-    """CBOR (RFC 8949), to and from plain objects; Structs and dataclasses are written, too.
-
-    Tags are read where they stand for a date, a UUID, a set or a number of at most 1024 bytes; others,
-    references among them, are refused.
-
-    Args:
-        keys: which keys of maps are read: ``text`` (and bytes), or ``any`` from senders that are trusted,
-            for keys of other types can be made to collide, which takes quadratic time.
-        content_type: the content type to state in place of ``application/cbor``; empty for none.
-
-    :meth:`open` raises ConfigError where cbor2 is missing; it comes with the extra ``cbor``.
-    """
-
-    type: ClassVar[str] = "cbor"
-    default_content_type: ClassVar[str] = "application/cbor"
-
-    keys: Literal["text", "any"] = "text"
-
-    def open(self, context: SerdeContext) -> PlainFunctions:
-        """Return the functions for one client.
-
-        Raises:
-            ConfigError: cbor2 is missing, or too old.
-        """
-        from headerware.serdes.formats.cbor_codec import decoder, encoder  # noqa: PLC0415 - cbor2 is optional
-
-        header = ContentTypeHeader(context, self.stated(), self.keeps("cbor"))
-        encode = encoder(canonical=context.part == "key")
-        return PlainFunctions("CBOR", header, encode, decoder(any_keys=self.keys == "any"))
 
 
 class PlainFunctions:
@@ -280,24 +229,14 @@ def _to_bytes(value: Any) -> bytes:
     return bytes(value)
 
 
-def _order(context: SerdeContext) -> Literal["deterministic"] | None:
+def order_for(context: SerdeContext) -> Literal["deterministic"] | None:
+    """Return the order of entries: keys have one form only."""
     return "deterministic" if context.part == "key" else None
-
-
-def _without_array_keys(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    def decode_without(payload: bytes) -> Any:
-        if has_array_keys(payload):
-            raise SerdeError(
-                "expected MessagePack with text or numbers as keys of its large maps, found an array"
-            )
-        return decode(payload)
-
-    return decode_without
 
 
 def _finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     """Refuse the numbers that JSON does not have, which msgspec writes as null."""
-    plain = partial(msgspec.to_builtins, str_keys=True, enc_hook=number_if_any)
+    plain = partial(msgspec.to_builtins, str_keys=True, enc_hook=_plain_number_or_none)
 
     def encode_finite(value: Any) -> bytes:
         payload = encode(value)
@@ -306,3 +245,21 @@ def _finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         return payload
 
     return encode_finite
+
+
+def plain_number(value: Any) -> int | float:
+    """Return the plain number of a number whose class is not Python's own, such as Connect's Int32.
+
+    msgspec writes none but Python's own, and asks this for all else; TypeError refuses what is no number.
+    """
+    found = _plain_number_or_none(value)
+    if found is None:
+        raise TypeError(f"found an object of class {type(value).__qualname__}")
+    return found
+
+
+def _plain_number_or_none(value: Any) -> int | float | None:
+    """Return the same, or None for what is no number."""
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, float) else None

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.extras import install_command
-from headerware.serdes.content.headers import ContentTypeHeader, require_content_type
-from headerware.serdes.content.types import content_type_of
+from headerware.serdes.content_types import ContentTypeHeader, content_type_of, require_content_type
 from headerware.serdes.serde import Serde, SerdeContext
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ def cannot_read(what: str, payload: bytes, error: Exception) -> SerdeError:
 
     Args:
         what: what was expected, such as ``JSON``.
-        payload: the bytes; only their number is told.
+        payload: the bytes; only their number is shown.
         error: the library's refusal.
     """
     return SerdeError(f"expected {what}, but the payload of {len(payload)} bytes {_why(error)}")
@@ -38,7 +38,7 @@ def cannot_write(what: str, value: object, error: Exception) -> SerdeError:
 
     Args:
         what: the format, such as ``JSON``.
-        value: the object; only its type is told.
+        value: the object; only its type is shown.
         error: the library's refusal.
     """
     reason = _why(error) if not isinstance(error, TypeError) else "holds an object of a type that it cannot"

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headerware.core.errors import InterceptorError, SerdeError, UnknownSchemaError
 from headerware.serdes.shared import Shared
-from headerware.serdes.stores.store import Fingerprint, NumberedStore, Schema, SchemaStore, Store
+from headerware.serdes.stores.store import NumberedStore, SchemaStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
+    from headerware.serdes.avro.schema import Fingerprint, Schema
 
 Answer = TypeVar("Answer")
 
@@ -24,8 +26,8 @@ class Patience(NamedTuple):
     Attributes:
         unknown_s: how long a schema that the store does not have stays unknown.
         failure_s: how long a store that failed is not asked the same thing again.
-        share: the part of the time that questions which readers ask in vain may take, all together. Senders
-            write what is asked for, and each question to a store may be a request over the network.
+        share: the part of the time that readers' questions without an answer may take, all together. Senders
+            choose what is asked, and each question to a store may be a request over the network.
         burst_s: how much time they may take at once.
         longest_s: how long no new question is asked, at most, once they have taken more.
     """
@@ -105,7 +107,7 @@ class CachedStore:
         return self._answers.ask(("register", subject, text), lambda: store.register(subject, text))
 
     def close(self) -> None:
-        """Give up one use of it; the store is closed with the last."""
+        """Release it; the store is closed with its last user."""
         self._close()
 
     def _numbered(self) -> NumberedStore:
@@ -282,23 +284,23 @@ class Answers:
 
 
 def _again(error: BaseException) -> BaseException:
-    """Return an error for one more who meets it: each record needs one of its own, for its position."""
+    """Return a copy of an error: each record needs one of its own, for its position."""
     return error.again() if isinstance(error, InterceptorError) else error.with_traceback(None)
 
 
 def open_shared(store: Any) -> CachedStore:
-    """Open a store, or join those who have opened it: equal options share one in this process.
+    """Open a store, or share it if it is open: equal options share one in this process.
 
     Args:
         store: the options of a store, which is closed with its last user; or an opened store, which
-            belongs to who made it, and is not closed.
+            is not closed, for the caller has opened it.
 
-    Each call is one use; give it up with ``close()``.
+    Each call is one use, which ``close()`` releases.
 
     Raises:
         SerdeError: the store cannot be opened.
     """
-    return _stores.join(store, lambda: _opened(store))
+    return _stores.acquire(store, lambda: _opened(store))
 
 
 def _opened(store: Any) -> CachedStore:
@@ -306,12 +308,12 @@ def _opened(store: Any) -> CachedStore:
     opened: SchemaStore = store.open() if owned else store
     settings = store if owned else Store()
 
-    def leave() -> None:
-        if _stores.leave(cached) and owned:
+    def release() -> None:
+        if _stores.release(cached) and owned:
             opened.close()
 
     patience = Patience(settings.unknown_for_s)
-    cached = CachedStore(opened, max_schemas=settings.max_schemas, patience=patience, on_close=leave)
+    cached = CachedStore(opened, max_schemas=settings.max_schemas, patience=patience, on_close=release)
     return cached
 
 

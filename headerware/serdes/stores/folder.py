@@ -8,9 +8,7 @@ new or changed are read. A file that is no schema is skipped, with one warning.
 from __future__ import annotations
 
 import logging
-import os
 import re
-import secrets
 import threading
 import time
 from pathlib import Path
@@ -18,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 
+from headerware.core.atomic_files import replace_file
 from headerware.core.errors import SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
 from headerware.serdes.avro.limits import STORED
-from headerware.serdes.avro.schema import AvroSchema
-from headerware.serdes.stores.store import DIGEST_BYTES, Fingerprint, Schema, Store
+from headerware.serdes.avro.schema import DIGEST_BYTES, AvroSchema, Fingerprint, Schema
+from headerware.serdes.stores.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +96,9 @@ class FolderStore:
                 if schema.fingerprint in self._texts:
                     return
                 self._folder.mkdir(parents=True, exist_ok=True)
-                _write(self._folder / _file_name(schema), schema.text.encode() + b"\n")
+                # As readable as the folder; two processes may write the same schema at once.
+                mode = self._folder.stat().st_mode & 0o644
+                replace_file(self._folder / _file_name(schema), schema.text.encode() + b"\n", mode=mode)
             except OSError as error:
                 raise SerdeError(f"cannot write a schema to {self._folder}: {error.strerror}") from error
             self._look(now=True)
@@ -161,19 +162,6 @@ def _stamp(path: Path) -> _Stamp:
     except OSError:
         return (0, -1)
     return (status.st_mtime_ns, status.st_size)
-
-
-def _write(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all; two processes that write the same one do no harm to each other."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _file_name(schema: Schema) -> str:

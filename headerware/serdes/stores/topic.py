@@ -1,4 +1,4 @@
-"""A compacted topic as a schema store: it needs no service but the brokers that are there anyway.
+"""A compacted topic as a schema store: it needs no service but the brokers.
 
 A record's key is the algorithm's byte and the digest, its value the schema's text (spec/schema.md). Two who
 deposit the same schema at once may write it twice; both records say the same, and compaction keeps one.
@@ -16,9 +16,9 @@ import msgspec
 from headerware.core.errors import RegistryError, SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
 from headerware.serdes.avro.limits import STORED
-from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
 from headerware.serdes.confluent.settings import flat
-from headerware.serdes.stores.store import Fingerprint, Schema, Store
+from headerware.serdes.stores.store import Store
 from headerware.topic_table.rows import Rows
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
 

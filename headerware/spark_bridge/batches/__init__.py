@@ -1,1 +1,1 @@
-"""Micro-batches of ``foreachBatch``: what is written down beside the checkpoint, and what is done once."""
+"""Micro-batches of ``foreachBatch``: the ledger beside the checkpoint, and the sinks."""

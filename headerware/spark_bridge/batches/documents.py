@@ -1,6 +1,9 @@
-"""The ledger's JSON files: what was begun, what was committed, and where its rows are.
+"""The ledger's files: JSON documents of attempts and commits, and Parquet tables of the rows they refer to.
 
-Each is one object with a ``version``. What has another version is not guessed at.
+A document is one JSON object with a ``version``; a document of another version is refused. Each table is a
+folder that one attempt at one batch wrote, and never changes. It counts once the document of a committed
+batch refers to it. A table without such a reference was left by a failed attempt; nobody reads it, and
+pruning deletes it.
 """
 
 from __future__ import annotations
@@ -26,16 +29,16 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 FOLDER: Final = "rows"
 _GLOB: Final = re.compile(r"([\\{}\[\]*?])")
 _READING: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""A session that skips lost files would lose records here without a word."""
+"""A session that skips lost files would lose records here in silence."""
 
 
 class StoredRows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows that an attempt wrote as Parquet.
+    """A table of rows that an attempt wrote as Parquet.
 
     Args:
         name: the folder's name.
-        files: how many files are in it, so that a lost one is noticed.
-        columns: the schema, as Spark's JSON, so that reading needs no look into the files.
+        files: the number of files in it, to notice a lost one.
+        columns: the schema, as Spark's JSON, to read without a look into the files.
     """
 
     name: _Name
@@ -47,10 +50,10 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Identities that one or more batches recorded.
 
     Args:
-        rows: where they are.
-        count: how many.
-        batches: how many batches recorded them.
-        last_batch: the latest of those.
+        rows: the table.
+        count: the number of identities.
+        batches: the number of batches that recorded them.
+        last_batch: the latest of those batches.
         newest_ms: its time, in milliseconds since 1970.
     """
 
@@ -62,19 +65,19 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class BatchAttempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An attempt at a batch, as it was begun.
+    """An attempt at a batch.
 
     Args:
         batch: the batch's number.
-        attempt: a token of this attempt alone.
+        token: identifies this attempt; ``attempt`` in the document.
         now_ms: the time of the batch's first attempt, in milliseconds since 1970.
         chain: the fingerprint of the chain at the first attempt.
-        previous_chain: that of the last batch committed before; None where there is none.
-        replay: whether there was an attempt before this one.
+        previous_chain: the fingerprint of the last committed batch; None if there is none.
+        replay: whether there was an earlier attempt.
     """
 
     batch: _Count
-    attempt: _Token
+    token: _Token = msgspec.field(name="attempt")
     now_ms: int
     chain: str
     previous_chain: str | None
@@ -87,12 +90,12 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Args:
         batch: its number.
-        attempt: the attempt that did it.
+        attempt: the token of the attempt that committed it.
         now_ms: its time, in milliseconds since 1970.
         chain: the fingerprint of the chain.
-        left: the rows that wait for the next batch; None where there are none.
+        left: the rows that wait for the next batch; None if there are none.
         segments: the identities that the next batch is compared with, oldest first.
-        offsets: the fingerprint of the offsets that it was read up to; None where Spark does not say them.
+        offsets: the fingerprint of its end offsets; None if Spark does not tell them.
     """
 
     batch: _Count
@@ -105,7 +108,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     version: int = VERSION
 
     def names(self) -> set[str]:
-        """Return the names of the folders that it refers to."""
+        """Return the names of the tables that it refers to."""
         named = {segment.rows.name for segment in self.segments}
         return named if self.left is None else named | {self.left.name}
 
@@ -122,22 +125,16 @@ def encode(document: BatchAttempt | Committed) -> str:
     return msgspec.json.encode(document).decode()
 
 
-def retry_of(first: BatchAttempt, attempt: str) -> BatchAttempt:
-    """Return a further attempt at a batch, with all that its first one fixed."""
-    return msgspec.structs.replace(first, attempt=attempt, replay=True)
+def retry_of(first: BatchAttempt, token: str) -> BatchAttempt:
+    """Return a further attempt at a batch, with the values that its first attempt fixed."""
+    return msgspec.structs.replace(first, token=token, replay=True)
 
 
 def read(storage: Storage, name: str, kind: type[_Document], remedy: str) -> _Document:
-    """Read a document.
-
-    Args:
-        storage: where it is.
-        name: its name there.
-        kind: what it must be.
-        remedy: what to do where it is damaged, for the error.
+    """Read a document; the error for a damaged one ends with the remedy.
 
     Raises:
-        LedgerError: where it cannot be read, is of another version, or is damaged.
+        LedgerError: the document cannot be read, is of another version, or is damaged.
     """
     text = storage.read_text(name)
     try:
@@ -153,28 +150,23 @@ def read(storage: Storage, name: str, kind: type[_Document], remedy: str) -> _Do
 
 
 class Tables:
-    """Write and read rows beside a checkpoint.
-
-    Args:
-        spark: the session.
-        storage: where to.
-    """
+    """Write and read tables beside a checkpoint."""
 
     def __init__(self, spark: SparkSession, storage: Storage) -> None:
         self._spark = spark
         self._storage = storage
 
     def write(self, frame: DataFrame, name: str) -> StoredRows:
-        """Write a frame as Parquet, over what a broken-off writing of the same name left."""
+        """Write a frame as Parquet, over what an unfinished write of the same name left."""
         frame.write.mode("overwrite").parquet(self._storage.path(f"{FOLDER}/{name}"))
         files = len(self._storage.names(f"{FOLDER}/{name}"))
         return StoredRows(name=name, files=files, columns=frame.schema.json())
 
     def read(self, *tables: StoredRows) -> DataFrame:
-        """Read one or more folders of the same schema.
+        """Read one or more tables of the same schema.
 
         Raises:
-            LedgerError: where files that were written are not there any more.
+            LedgerError: files are missing.
         """
         from pyspark.sql.types import StructType  # noqa: PLC0415  where Spark is needed, not before
 
@@ -184,7 +176,7 @@ class Tables:
         return self._spark.read.schema(schema).options(**_READING).parquet(*map(self._path, tables))
 
     def _path(self, rows: StoredRows) -> str:
-        """Write a path so that Spark, which takes paths for patterns, reads that folder and no other."""
+        """Return a path with its wildcards escaped, since Spark takes paths for patterns."""
         return _GLOB.sub(r"\\\1", self._storage.path(f"{FOLDER}/{rows.name}"))
 
     def _check(self, rows: StoredRows) -> None:
@@ -197,12 +189,10 @@ class Tables:
 
 
 def aligned(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Bring rows of an earlier run to the columns of now.
-
-    A column that came since is null, one that went is dropped, and the order is that of now.
+    """Return rows of an earlier run with the columns of a schema: new ones are null, others are dropped.
 
     Raises:
-        LedgerError: where a column's type is another one.
+        LedgerError: a column's type has changed.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name; where Spark is needed
 
@@ -211,8 +201,10 @@ def aligned(frame: DataFrame, schema: StructType) -> DataFrame:
     for field in schema:
         was = before.get(field.name)
         if RAW in before and field.name in {"key", "value"}:
-            was = None  # as long as a row waits, what they are is there
-        if was is not None and _loose(was.jsonValue()) != _loose(field.dataType.jsonValue()):
+            was = None  # the bytes of waiting rows are in RAW
+        if was is not None and _without_nullability(was.jsonValue()) != _without_nullability(
+            field.dataType.jsonValue()
+        ):
             raise LedgerError(
                 f"column {field.name}: expected {was.simpleString()}, as in the rows that wait, found "
                 f"{field.dataType.simpleString()}: give the new column another name"
@@ -223,13 +215,13 @@ def aligned(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def quoted(name: str) -> str:
-    """Write a column's name as an expression, dots and all."""
+    """Return a column's name as an expression, for names with dots."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def _loose(kind: object) -> object:
-    """Take a type's JSON without what Parquet forgets: whether something may be null, and metadata."""
+def _without_nullability(kind: object) -> object:
+    """Return a type's JSON without what Parquet forgets: nullability and metadata."""
     if isinstance(kind, dict):
         forgotten = ("nullable", "containsNull", "valueContainsNull", "metadata")
-        return {key: _loose(value) for key, value in kind.items() if key not in forgotten}
-    return [_loose(each) for each in kind] if isinstance(kind, list) else kind
+        return {key: _without_nullability(value) for key, value in kind.items() if key not in forgotten}
+    return [_without_nullability(each) for each in kind] if isinstance(kind, list) else kind

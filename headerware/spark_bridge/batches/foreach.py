@@ -1,4 +1,8 @@
-"""The function for ``writeStream.foreachBatch``: decode, hand over, encode, write, and note what is done."""
+"""The function for ``writeStream.foreachBatch``: decode a batch, transform it, write it, and commit it.
+
+A batch is decoded in stages: rows that stand alone, slices together with those that waited, then repeats. If
+the ledger says that a batch is committed, it is skipped.
+"""
 
 from __future__ import annotations
 
@@ -58,16 +62,16 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch came to.
+    """The result of a batch.
 
     Counts come from the executors: a task that was tried again counts again.
 
     Args:
         batch: the batch's number.
         query_id: the streaming query's id.
-        skipped: the ledger says that it was done before; nothing was counted.
-        replay: it was begun before, and not finished.
-        waiting: slices that wait for the next batch.
+        skipped: the ledger says that the batch was committed before; nothing was counted.
+        replay: the batch was begun before, and not finished.
+        waiting: the number of slices that wait for the next batch.
         decoded: counts of the reading chain: ``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``,
             ``refused``, and ``steps``: counters by interceptor, as ``client.stats()`` has them.
         encoded: the same of the writing chain.
@@ -102,32 +106,32 @@ def foreach_batch(
 ) -> ForeachBatch:
     """Return the function for ``writeStream.foreachBatch``.
 
-    Of each batch it decodes the rows, hands the clean frame to ``transform``, and what comes of it to the
-    sink. The clean frame has the connector's columns and ``source``, a struct of topic, partition and offset:
-    keep that one for the sink to know each row again in a replay. docs/spark.md says what holds where the
-    driver or a task dies.
+    It decodes the rows of each batch, passes the decoded frame to ``transform`` and the result to the sink.
+    The decoded frame has the connector's columns and ``source``, a struct of topic, partition and offset:
+    keep this column, so that the sink recognizes each row in a replay. docs/spark.md says what is guaranteed
+    when the driver or a task dies.
 
     Args:
         chain: the chain that reads: a :class:`Chain`, a flat configuration, or the path of a TOML file.
         sink: :func:`kafka_sink`, :func:`writer_sink`, or a function of frame and batch id.
         checkpoint: the query's checkpoint folder, or another that is as safe: the ledger is below it, in
             ``headerware/<query id>``.
-        transform: takes the clean frame and the batch's number, and gives the frame to write.
+        transform: takes the decoded frame and the batch's number, and returns the frame to write.
         dead_letters: a sink for the dead letters of rows that a chain refuses, such as
             ``kafka_sink({"kafka.bootstrap.servers": ...})``. Without one a refused row fails the query.
         value: the type of the column ``value`` where the chain deserializes; see :func:`decode`.
         key: the same of the column ``key``.
-        job: what trails call this work; Spark's application name where it is None.
+        job: the name of this job in trails; None takes Spark's application name.
         cluster_id: the id of the cluster that is read from, for signatures; None leaves it open.
-        window_batches: with ``dedup`` in the chain: how many batches back repeats are looked for.
-        window_ms: the same in milliseconds, where it is less.
-        discard_waiting: with a chain that has lost its ``slice``: forget the slices that still wait.
-        on_progress: called on the driver when a batch is through.
+        window_batches: with ``dedup`` in the chain: how many batches back repeats are found.
+        window_ms: how far back in milliseconds, if that is less.
+        discard_waiting: with a chain that no longer has ``slice``: forget the slices that still wait.
+        on_progress: called on the driver when a batch is done.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose names the reason gets, Connect's or Spring's.
+        dead_letter_headers: whose header names tell the reason, Connect's or Spring's.
 
     Raises:
-        ConfigError: what is wrong with the chain or the sinks.
+        ConfigError: the chain, a sink or an option is wrong.
     """
     source, loaded = chain_source(chain)
     if not os.fspath(checkpoint):
@@ -160,7 +164,7 @@ def foreach_batch(
 
 
 class _ReadChain(NamedTuple):
-    """The chain that reads, and the types that it gives."""
+    """The chain that reads, and the types of its columns."""
 
     source: Any
     chain: Any
@@ -169,9 +173,9 @@ class _ReadChain(NamedTuple):
 
 
 class ForeachBatch:
-    """What Spark calls with each micro-batch; made by :func:`foreach_batch`.
+    """The function that Spark calls with each micro-batch; made by :func:`foreach_batch`.
 
-    ``progress`` is what the last batch came to. It is for one query: Spark calls it with one batch at a time.
+    ``progress`` is the result of the last batch. It serves one query, whose batches come one at a time.
     """
 
     def __init__(
@@ -190,7 +194,7 @@ class ForeachBatch:
         on_progress: Callable[[Progress], Any] | None,
     ) -> None:
         self.progress: Progress | None = None
-        self._reading = reading
+        self._chain = reading
         self._sink = sink
         self._checkpoint = checkpoint
         self._transform = transform
@@ -205,14 +209,14 @@ class ForeachBatch:
         self._accumulators: tuple[Any, QueryAccumulators] | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Work on one batch; what is raised fails the query, which then replays the batch."""
+        """Process one batch; an error fails the query, which then replays the batch."""
         require_classic(frame)
         spark = frame.sparkSession
         query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if query_id is None:
             raise ConfigError(_NO_QUERY)
-        ledger = self._opened(spark, query_id)
-        offsets = read_up_to(spark, query_id, batch_id)
+        ledger = self._open_ledger(spark, query_id)
+        offsets = _end_offsets(spark, query_id, batch_id)
         if ledger.is_committed(batch_id, offsets):
             _log.info("batch %d of %s was written before; skipping it", batch_id, query_id)
             self._report(Progress(batch=batch_id, query_id=query_id, skipped=True))
@@ -227,20 +231,20 @@ class ForeachBatch:
             accumulators=self._reset_accumulators(spark),
         )
         try:
-            progress = self._work_on(frame, batch, ledger, offsets)
+            progress = self._process(frame, batch, ledger, offsets)
         finally:
             batch.release()
             ledger.identities.release()
         self._report(progress)
 
-    def _work_on(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> Progress:
-        fingerprint = self._reading.source.fingerprint
-        begun = ledger.begin(batch.id, chain=fingerprint, now_ms=wall_clock_ms(), offsets=offsets)
-        if begun.previous_chain not in {None, fingerprint}:
+    def _process(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> Progress:
+        fingerprint = self._chain.source.fingerprint
+        attempt = ledger.begin(batch.id, chain=fingerprint, now_ms=wall_clock_ms(), offsets=offsets)
+        if attempt.previous_chain not in {None, fingerprint}:
             _log.info("the chain has changed; from batch %d on it is the new one", batch.id)
         plan = self._plan(frame)
         spec = plan.task_spec(job=batch.job, cluster_id=self._cluster_id, **self._dead_letter_routes)
-        stages = DecodeStages(plan, spec, batch, ledger, begun.now_ms)
+        stages = _DecodeStages(plan, spec, batch, ledger, attempt.now_ms)
         found = stages.decoded(frame, discard_waiting=self._discard_waiting)
         with ExitStack() as stack:
             if stages.is_traced:
@@ -250,13 +254,13 @@ class ForeachBatch:
         return Progress(
             batch=batch.id,
             query_id=batch.query_id,
-            replay=begun.replay,
+            replay=attempt.replay,
             waiting=found.waiting,
             decoded=_without_traces(batch.decoded),
             encoded=_without_traces(batch.encoded),
         )
 
-    def _write(self, found: DecodedBatch, batch: Batch, stages: DecodeStages) -> None:
+    def _write(self, found: _DecodedBatch, batch: Batch, stages: _DecodeStages) -> None:
         clean = found.frame
         if self._dead_letters is not None:
             clean, dead_letters = split_failures(clean)
@@ -265,10 +269,10 @@ class ForeachBatch:
         clean = stages.deduplicated(clean).drop(*_OWN)
         if found.uncomputed is not None:
             batch.uncomputed = found.uncomputed._replace(frame=clean)
-        self._sink.write(clean if self._transform is None else self._transformed(clean, batch.id), batch)
+        self._sink.write(clean if self._transform is None else self._transform_frame(clean, batch.id), batch)
 
-    def _transformed(self, clean: DataFrame, batch_id: int) -> DataFrame:
-        assert self._transform is not None  # noqa: S101 - the caller has looked
+    def _transform_frame(self, clean: DataFrame, batch_id: int) -> DataFrame:
+        assert self._transform is not None  # noqa: S101 - the caller checked it
         given = self._transform(clean, batch_id)
         if not hasattr(given, "sparkSession"):
             raise ConfigError(
@@ -279,14 +283,14 @@ class ForeachBatch:
         return given
 
     def _plan(self, frame: DataFrame) -> DecodePlan:
-        reading = self._reading
+        reading = self._chain
         failures: Literal["fail", "route"] = "fail" if self._dead_letters is None else "route"
         return DecodePlan(
             frame, reading.source, reading.chain, value=reading.value, key=reading.key, failures=failures
         )
 
     def _reset_accumulators(self, spark: SparkSession) -> QueryAccumulators:
-        """Return the query's counters, at 0; pyspark keeps every accumulator for ever, so there are two."""
+        """Return the query's accumulators, at 0; pyspark keeps each for ever, so all batches share them."""
         context = spark.sparkContext
         if self._accumulators is None or self._accumulators[0] is not context:
             self._accumulators = (
@@ -297,7 +301,7 @@ class ForeachBatch:
             accumulator.clear()
         return self._accumulators[1]
 
-    def _opened(self, spark: SparkSession, query_id: str) -> Ledger:
+    def _open_ledger(self, spark: SparkSession, query_id: str) -> Ledger:
         if self._ledger is None or self._ledger[0] != query_id:
             batches, time_ms = self._window
             opened = Ledger.open(spark, self._checkpoint, query_id, window_batches=batches, window_ms=time_ms)
@@ -310,38 +314,38 @@ class ForeachBatch:
             self._on_progress(progress)
 
 
-class DecodedBatch(NamedTuple):
-    """A decoded batch: all its rows but those that wait, and what is known of it."""
+class _DecodedBatch(NamedTuple):
+    """A decoded batch: all rows but those that wait, and what is known of them."""
 
     frame: DataFrame
     records: int = 0
     waiting: int = 0
     refused: int | None = None
-    """None where nobody has counted yet."""
+    """None if it is not counted yet."""
     topics: tuple[str, ...] = ()
     uncomputed: Decoded | None = None
-    """What the frame is decoded from, if that is left to whoever writes it."""
+    """The source of the frame, if the sink may decode and encode it in one pass."""
 
 
 class _Counts(NamedTuple):
-    """What is known of decoded rows."""
+    """Counts of decoded rows."""
 
     by_status: Mapping[Status | None, int]
     topics: tuple[str, ...]
-    places: int
+    partitions: int
     """The number of Kafka partitions that have slices."""
     is_split: bool
-    """Whether the rows of a Kafka partition are in several tasks."""
+    """Whether several tasks have rows of one Kafka partition."""
 
 
-class DecodeStages:
-    """The stages of one batch's decoding, each called once, in the order in which they stand here.
+class _DecodeStages:
+    """The stages of decoding one batch, each called once, in this order.
 
     Args:
-        plan: what the batch's frame and the chain come to.
-        spec: what the executors are told.
+        plan: how to decode the batch's frame.
+        spec: what the executors do.
         batch: the batch.
-        ledger: what earlier batches left; the batch was begun there.
+        ledger: the ledger, in which the batch was begun.
         now_ms: the batch's time, the same in a replay, in milliseconds since 1970.
     """
 
@@ -355,46 +359,46 @@ class DecodeStages:
         schema = with_status(with_columns(plan.schema, source=SOURCE), typed=bool(plan.typed))
         self._spec = spec.replace(schema=schema.json())
 
-    def decoded(self, frame: DataFrame, *, discard_waiting: bool) -> DecodedBatch:
-        """Decode a batch; slices of messages that are not whole yet are left in the ledger.
+    def decoded(self, frame: DataFrame, *, discard_waiting: bool) -> _DecodedBatch:
+        """Decode a batch; the slices of incomplete messages are left in the ledger.
 
         Args:
-            frame: the rows, as the connector gives them.
-            discard_waiting: whether slices that wait are forgotten where the chain has no ``slice`` now.
+            frame: the rows, as the connector returns them.
+            discard_waiting: whether to forget slices that wait, if the chain no longer has ``slice``.
 
         Raises:
-            ConfigError: columns are missing, or slices wait and are not to be forgotten.
+            ConfigError: columns are missing, or slices wait that must not be forgotten.
         """
         check_read(frame, needs_position=True)
         read = frame.withColumn("source", F.struct("topic", "partition", "offset"))
         reassembles = self._plan.reassembles
-        lazily = self._plan.lazily_alone(read, self._spec, self.accumulator.pickled, reassembles=reassembles)
-        alone = lazily.frame
+        decoded = self._plan.decoded(read, self._spec, self.accumulator.pickled, reassembles=reassembles)
+        alone = decoded.frame
         carried = self._carried(discard_waiting=discard_waiting)
         if not self._reads_twice:
-            return DecodedBatch(alone, uncomputed=None if self._plan.typed else lazily)
-        counts = self._counted(self._batch.cache(alone))
-        found = DecodedBatch(
-            alone.where(_is(None, Status.FAILED)),
+            return _DecodedBatch(alone, uncomputed=None if self._plan.typed else decoded)
+        counts = self._count(self._batch.cache(alone))
+        found = _DecodedBatch(
+            alone.where(_has_status(None, Status.FAILED)),
             records=sum(counts.by_status.values()) - counts.by_status[Status.POSITION],
             refused=counts.by_status[Status.FAILED],
             topics=counts.topics,
         )
         if carried is None and not counts.by_status[Status.SLICE]:
             return found
-        parts = alone.where(_is(Status.SLICE, Status.POSITION))
+        parts = alone.where(_has_status(Status.SLICE, Status.POSITION))
         if carried is None:
-            return self._reassembled(parts, counts.places if counts.is_split else 0, found)
+            return self._reassembled(parts, counts.partitions if counts.is_split else 0, found)
         parts = parts.unionByName(carried)
-        return self._reassembled(parts, self._counted(parts).places, found)
+        return self._reassembled(parts, self._count(parts).partitions, found)
 
-    def span(self, found: DecodedBatch) -> AbstractContextManager[dict[str, str]]:
-        """Make the batch's span, with links to the traces of its records; it gives the trace context."""
+    def span(self, found: _DecodedBatch) -> AbstractContextManager[dict[str, str]]:
+        """Make the batch's span, with links to the traces of its records; it yields the trace context."""
         attributes = {"messaging.batch.message_count": found.records, "spark.batch.id": self._batch.id}
-        return batch_span(found.topics, self.accumulator.counts.get("traces", ()), attributes)
+        return _batch_span(found.topics, self.accumulator.counts.get("traces", ()), attributes)
 
     def deduplicated(self, frame: DataFrame) -> DataFrame:
-        """Leave out what this batch or an earlier one has had already."""
+        """Leave out rows that repeat an identity of this batch or an earlier one."""
         if not self._plan.dedups:
             return frame
         fresh = self._ledger.identities.fresh(frame, self._batch.id, IDENTITY)
@@ -406,22 +410,22 @@ class DecodeStages:
         plan = self._plan
         return plan.reassembles or plan.dedups or self.is_traced or self._batch.dead_letters is not None
 
-    def _counted(self, rows: DataFrame) -> _Counts:
-        """Count rows, which also computes and keeps them where they are cached.
+    def _count(self, rows: DataFrame) -> _Counts:
+        """Count rows, which also computes a cached frame.
 
-        It has no groups, for those are shuffled into ``spark.sql.shuffle.partitions`` tasks in a stream.
+        It uses no groups, since in a stream those are shuffled into ``spark.sql.shuffle.partitions`` tasks.
         """
         statuses = (None, *Status)
         place = F.struct("topic", "partition")
         found = rows.agg(
-            *(F.count(F.when(_is(status), 1)) for status in statuses),
+            *(F.count(F.when(_has_status(status), 1)) for status in statuses),
             F.collect_set("topic"),
-            F.collect_set(F.when(_is(Status.SLICE), place)),
-            F.collect_set(F.when(_is(Status.POSITION), place)),
+            F.collect_set(F.when(_has_status(Status.SLICE), place)),
+            F.collect_set(F.when(_has_status(Status.POSITION), place)),
         )
         ((*numbers, topics, with_slices, read),) = found.collect()
         by_status = dict(zip(statuses, numbers, strict=True))
-        is_split = len(read) < by_status[Status.POSITION]  # each task says which places it has read
+        is_split = len(read) < by_status[Status.POSITION]  # each task reports the partitions that it read
         return _Counts(by_status, tuple(topics), len(with_slices), is_split)
 
     def _carried(self, *, discard_waiting: bool) -> DataFrame | None:
@@ -439,44 +443,39 @@ class DecodeStages:
         self._ledger.leave(self._batch.id, None)
         return None
 
-    def _reassembled(self, parts: DataFrame, tasks: int, found: DecodedBatch) -> DecodedBatch:
+    def _reassembled(self, parts: DataFrame, tasks: int, found: _DecodedBatch) -> _DecodedBatch:
         options = ReassemblyOptions(batch_ms=self._now_ms, incomplete="carry")
         reassembled = self._batch.cache(
             self._plan.reassembled(parts, self._spec, options, self.accumulator.pickled, tasks=tasks)
         )
-        counts = self._counted(reassembled).by_status
+        counts = self._count(reassembled).by_status
         waiting = counts[Status.SLICE]
-        self._ledger.leave(self._batch.id, reassembled.where(_is(Status.SLICE)) if waiting else None)
+        self._ledger.leave(self._batch.id, reassembled.where(_has_status(Status.SLICE)) if waiting else None)
         return found._replace(
-            frame=found.frame.unionByName(reassembled.where(_is(None, Status.FAILED))),
+            frame=found.frame.unionByName(reassembled.where(_has_status(None, Status.FAILED))),
             waiting=waiting,
             refused=(found.refused or 0) + counts[Status.FAILED],
         )
 
 
-def _is(*statuses: Status | None) -> Any:
+def _has_status(*statuses: Status | None) -> Any:
     column = F.col(STATUS)
     condition = column.isin([int(status) for status in statuses if status is not None])
     return column.isNull() | condition if None in statuses else condition
 
 
-def read_up_to(spark: SparkSession, query_id: str, batch: int) -> str | None:
-    """Return a fingerprint of the offsets that a batch is read up to; it is the same in a replay only.
+def _end_offsets(spark: SparkSession, query_id: str, batch: int) -> str | None:
+    """Return 16 hexadecimal digits for the end offsets of a batch, which are the same in a replay only.
 
-    Args:
-        spark: the session that runs the batch.
-        query_id: the streaming query's id.
-        batch: the batch's number.
-
-    Returns:
-        16 hexadecimal digits; None in a release of Spark that keeps its queries elsewhere.
+    The offsets are those that Spark wrote into its checkpoint. None in a release of Spark that keeps its
+    queries elsewhere.
     """
     session: Any = spark
     try:
         queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - no public way
         query = queries.get(session._jvm.java.util.UUID.fromString(query_id))  # noqa: SLF001 - as above
         sources = query.offsetLog().get(batch).get().offsets()
-        # As text, for what was read back from the checkpoint is of another class.
+        # As text, for offsets that were read back from the checkpoint are of another class.
         offsets = [sources.apply(index) for index in range(sources.size())]
         texts = [offset.get().json() if offset.isDefined() else "" for offset in offsets]
     except (Py4JError, AttributeError, TypeError):
@@ -485,26 +484,26 @@ def read_up_to(spark: SparkSession, query_id: str, batch: int) -> str | None:
 
 
 def is_traced() -> bool:
-    """Return whether anyone may record spans here; without an SDK nobody does."""
-    # To ask a tracer would take a span, which whoever exports spans would see.
-    nobody = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
-    return not isinstance(trace.get_tracer_provider(), nobody)
+    """Return whether spans may be recorded here, which needs an SDK."""
+    # Asking a tracer would make a span, which an exporter would see.
+    silent = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
+    return not isinstance(trace.get_tracer_provider(), silent)
 
 
 @contextmanager
-def batch_span(
+def _batch_span(
     topics: Iterable[str], traces: Iterable[str], attributes: Mapping[str, str | int]
 ) -> Iterator[dict[str, str]]:
-    """Make a span for the processing of a batch, and give its context as headers have it.
+    """Make a batch's span (OpenTelemetry's messaging conventions), and yield its context as headers have it.
 
     Args:
-        topics: what was read; one topic names the span.
+        topics: the topics that were read; a single one names the span.
         traces: the ``traceparent`` of records, for links.
-        attributes: the span's further attributes.
+        attributes: further attributes of the span.
     """
     names = sorted(set(topics))
     destination = {"messaging.destination.name": names[0]} if len(names) == 1 else {}
-    links = [trace.Link(context) for context in map(_context, traces) if context.is_valid]
+    links = [trace.Link(context) for context in map(_span_context, traces) if context.is_valid]
     with trace.get_tracer("headerware").start_as_current_span(
         f"process {names[0]}" if len(names) == 1 else "process",
         kind=trace.SpanKind.CONSUMER,
@@ -522,7 +521,7 @@ def batch_span(
         yield carrier
 
 
-def _context(traceparent: str) -> trace.SpanContext:
+def _span_context(traceparent: str) -> trace.SpanContext:
     context = _W3C.extract({"traceparent": traceparent}, Context())
     return trace.get_current_span(context).get_span_context()
 

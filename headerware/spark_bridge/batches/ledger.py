@@ -6,7 +6,7 @@ Layout, below the folder that the user names (a streaming query's checkpoint, or
         begun/<batch>-<attempt number>-<attempt>.json   an attempt, and the time of the batch's first one
         committed/<batch>.json                          the batch is done; says which rows count
         rows/<batch>-<attempt>-left/                    Parquet: rows that wait for the next batch
-        rows/<batch>-<attempt>-seen/, ...-merged<n>/    Parquet: identities and places, see `seen`
+        rows/<batch>-<attempt>-seen/, ...-merged<n>/    Parquet: identities, see `identities`
         tmp/                                            texts on their way to their names
 
 What is there after each step of batch N, and what a replay makes of it when the driver ends right after:
@@ -16,22 +16,22 @@ step           begun               rows              committed                th
 =============  ==================  ================  =======================  ===============================
 (N-1 done)     N-1                 of N-1            N-1                      begins for the first time
 begin(N)       N-1, N              of N-1            N-1                      same time; carries N-1's rows
-leave(N)       N-1, N              of N-1, of N      N-1                      the same; N's rows are no one's
-seen.record    N-1, N              of N-1, of N      N-1                      the same; compares with N-1's
+leave(N)       N-1, N              of N-1, of N      N-1                      the same; ignores N's rows
+record(N)      N-1, N              of N-1, of N      N-1                      the same; compares with N-1's
 the output     N-1, N              of N-1, of N      N-1                      the same: writes a second time
 commit(N)      N-1, N              of N-1, of N      N-1, N                   is_committed: skips the batch
 pruning        the last 10         of N-1, of N      the last 10              the same
 =============  ==================  ================  =======================  ===============================
 
-The one step that counts is the name ``committed/<batch>.json``, which appears whole or not at all; rows are
-in folders of their attempt's own, and count when that file says so. So a failed attempt leaves nothing that
-a replay could see, and two drivers never write to one place.
+The decisive step is the name ``committed/<batch>.json``, which appears whole or not at all. Rows are in
+folders of their attempt's own, and count when that file refers to them. So a failed attempt leaves nothing
+that a replay could see, and two drivers never write to the same folder.
 
 Two drivers on one ledger: each `begin` is a new attempt with the next number, and `commit` refuses an attempt
-that is no longer the latest. What the earlier driver sent to a sink in the meantime is sent; the ledger only
-keeps it from going on.
+that is no longer the latest. Rows that the earlier driver sent to a sink in the meantime are sent; the ledger
+only keeps that driver from going on.
 
-A ledger is for one thread at a time, as the batches of a query are.
+A ledger serves one thread at a time, as the batches of a query come one at a time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 KEPT_BATCHES: Final = 10
-"""Spark replays the last batch at most; the others are for who takes Spark's own commits away by hand."""
+"""Spark replays the last batch at most; the others serve those who delete Spark's own commits by hand."""
 _log = logging.getLogger("headerware.spark_bridge")
 _COMMITTED_FOLDER: Final = "committed"
 _COMMITTED: Final = re.compile(r"(\d{12,})\.json")
@@ -71,19 +71,19 @@ _REMEDY: Final = "delete that file while the query is stopped, and the batch is 
 
 
 class Ledger:
-    """Keep, for one streaming query, what is done and what waits; `open` makes one.
+    """Record which batches of a streaming query are done, and what waits; `open` makes a ledger.
 
-    A batch is: `is_committed`, and where it is not, `begin`, `carried`, `leave`, `identities.fresh`,
-    `identities.record`, the output, `commit`. One thread at a time.
+    The calls for a batch are: `is_committed`, and if it is not, `begin`, `carried`, `leave`,
+    `identities.fresh`, `identities.record`, the output, `commit`. One thread at a time.
     """
 
     def __init__(self, spark: SparkSession, storage: Storage, window: Window) -> None:
         self._storage = storage
-        self._attempts = Attempts(storage)
+        self._attempts = _Attempts(storage)
         self._tables = Tables(spark, storage)
         self.identities: Final = IdentityHistory(self._tables, window)
         """The identities of earlier batches."""
-        self._begun: BatchAttempt | None = None
+        self._attempt: BatchAttempt | None = None
         self._chain = ""
         self._offsets: str | None = None
         self._previous: Committed | None = None
@@ -104,35 +104,35 @@ class Ledger:
 
         Args:
             spark: the session that runs the batches: ``frame.sparkSession`` inside of ``foreachBatch``.
-            folder: where all ledgers of a checkpoint are: the checkpoint itself, or a folder that is as safe.
+            folder: the folder of all ledgers of a checkpoint: the checkpoint itself, or one that is as safe.
             query_id: the streaming query's id, a UUID as text, which stays the same over restarts.
-            window_batches: how many batches back duplicates are looked for.
-            window_ms: where given, no further back than that, in milliseconds between the times of batches.
+            window_batches: how many batches back repeats are found.
+            window_ms: how far back at most, in milliseconds between the times of batches, if given.
 
         Raises:
-            LedgerError: where an argument is wrong, or the folder's file system cannot be reached.
+            LedgerError: an argument is wrong, or the folder's file system cannot be reached.
         """
         window = Window(batches=window_batches, time_ms=window_ms)
-        if not (place := os.fspath(folder)):
+        if not (root := os.fspath(folder)):
             raise LedgerError("expected a folder for the ledger, found an empty text: name the checkpoint's")
         try:
             query = uuid.UUID(query_id)
         except ValueError as error:
             raise LedgerError(f"expected a query's id, which is a UUID, found {query_id!r}") from error
-        return cls(spark, Storage(spark, f"{place.rstrip('/')}/headerware/{query}"), window)
+        return cls(spark, Storage(spark, f"{root.rstrip('/')}/headerware/{query}"), window)
 
     def is_committed(self, batch: int, offsets: str | None = None) -> bool:
-        """Tell whether a batch was done before, so that it is to be skipped.
+        """Return whether a batch was committed before, so that it must be skipped.
 
         Args:
             batch: the batch's number.
-            offsets: the fingerprint of the offsets that it is read up to; None if they are unknown.
+            offsets: the fingerprint of its end offsets; None if they are unknown.
 
         Raises:
-            LedgerError: where later batches were done, or this one was with other offsets: the checkpoint is
-                older than its ledger.
+            LedgerError: later batches were committed, or this one with other offsets: the checkpoint is older
+                than its ledger.
         """
-        done = self._done()
+        done = self._committed_batches()
         if not done or batch > done[-1]:
             return False
         found = f"{batch}"
@@ -153,97 +153,91 @@ class Ledger:
 
         Args:
             batch: the batch's number.
-            chain: the fingerprint of the chain, by which a change of it is noticed.
-            now_ms: the time, in milliseconds since 1970; a replay gives the one that was written first.
-            offsets: as for :meth:`is_committed`; the commit writes them down.
+            chain: the fingerprint of the chain, to notice a change.
+            now_ms: the time, in milliseconds since 1970; in a replay the first attempt's time counts.
+            offsets: as for :meth:`is_committed`; the commit records them.
 
         Raises:
-            LedgerError: where the batch is committed, or the ledger is damaged or cannot be written.
+            LedgerError: the batch is committed, or the ledger is damaged or cannot be written.
         """
         if self.is_committed(batch, offsets):
             raise LedgerError(
                 f"{self._storage.path()}: batch {batch} is committed: skip it, as is_committed tells"
             )
-        done = self._done()
+        done = self._committed_batches()
         self._previous = previous = self._read(done[-1]) if done else None
-        self._begun = begun = self._attempts.begin(
+        self._attempt = attempt = self._attempts.begin(
             batch, chain=chain, now_ms=now_ms, previous_chain=previous.chain if previous else None
         )
         self._chain, self._offsets, self._left, self._has_left = chain, offsets, None, False
-        self.identities.turn_to(begun, previous.segments if previous else ())
-        return begun
+        self.identities.start(attempt, previous.segments if previous else ())
+        return attempt
 
     def carried(self, batch: int, *, like: StructType | None = None) -> DataFrame | None:
-        """Return the rows that the last committed batch left waiting; None where there are none.
-
-        That is the batch before or, where the query ran without this ledger for a while, the last with it.
+        """Return the rows that the last committed batch left waiting; None if there are none.
 
         Args:
             batch: the batch that was begun.
-            like: the columns of now: one that came since is null, one that went is dropped.
+            like: the current columns: new ones are null, others are dropped.
 
         Raises:
-            LedgerError: where the batch is not the one that was begun, files are lost, or a column is of
-                another type now.
+            LedgerError: the batch is not the one that was begun, files are lost, or a column's type has
+                changed.
         """
-        self._checked(batch)
+        self._require_begun(batch)
         if self._previous is None or self._previous.left is None:
             return None
         frame = self._tables.read(self._previous.left)
         return frame if like is None else aligned(frame, like)
 
     def leave(self, batch: int, frame: DataFrame | None) -> None:
-        """Write the rows that wait for the next batch; the last frame of an attempt counts.
-
-        Args:
-            batch: the batch that was begun.
-            frame: the rows; None if no row waits.
+        """Write the rows that wait for the next batch, or None; the last call of an attempt counts.
 
         Raises:
-            LedgerError: where the batch is not the one that was begun.
+            LedgerError: the batch is not the one that was begun.
         """
-        begun = self._checked(batch)
+        attempt = self._require_begun(batch)
         self._left = None
         if frame is not None:
-            rows = self._tables.write(frame, f"{batch:012d}-{begun.attempt}-left")
+            rows = self._tables.write(frame, f"{batch:012d}-{attempt.token}-left")
             self._left = None if self._tables.read(rows).isEmpty() else rows
         self._has_left = True
 
     def commit(self, batch: int) -> None:
-        """Have a batch done: from here on it is skipped, and what it left counts; then delete what is old.
+        """Commit a batch: from now on it is skipped, and what it left counts; then delete old files.
 
         Raises:
-            LedgerError: where the batch is not the one that was begun, another driver began or committed it
-                since, or rows were waiting and `leave` was not called, by which they would be lost.
+            LedgerError: the batch is not the one that was begun, another driver has begun or committed it
+                since, or rows were waiting and `leave` was not called, so that they would be lost.
         """
-        begun = self._checked(batch)
+        attempt = self._require_begun(batch)
         if not self._has_left and self._previous is not None and self._previous.left is not None:
             raise LedgerError(
                 f"batch {batch}: expected leave before commit, for rows of batch {self._previous.batch} wait"
             )
-        if not self._attempts.is_latest(begun):
+        if not self._attempts.is_latest(attempt):
             raise self._taken_over(batch)
         committed = Committed(
             batch=batch,
-            attempt=begun.attempt,
-            now_ms=begun.now_ms,
+            attempt=attempt.token,
+            now_ms=attempt.now_ms,
             chain=self._chain,
             left=self._left,
             segments=self.identities.segments(),
             offsets=self._offsets,
         )
         text = documents.encode(committed)
-        if not self._storage.write_text(_name(batch), text) and self._read(batch).attempt != begun.attempt:
+        if not self._storage.write_text(_name(batch), text) and self._read(batch).attempt != attempt.token:
             raise self._taken_over(batch)
-        self._begun = None
+        self._attempt = None
         self.identities.release()
         self._prune(committed)
 
-    def _checked(self, batch: int) -> BatchAttempt:
-        if self._begun is None or self._begun.batch != batch:
-            found = "none" if self._begun is None else f"batch {self._begun.batch}"
+    def _require_begun(self, batch: int) -> BatchAttempt:
+        if self._attempt is None or self._attempt.batch != batch:
+            found = "none" if self._attempt is None else f"batch {self._attempt.batch}"
             raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin before")
-        return self._begun
+        return self._attempt
 
     def _taken_over(self, batch: int) -> LedgerError:
         return LedgerError(
@@ -251,8 +245,8 @@ class Ledger:
             "same query. This one stops here; see that only one is running"
         )
 
-    def _done(self) -> list[int]:
-        """Return the batches that are committed and still known, in order."""
+    def _committed_batches(self) -> list[int]:
+        """Return the committed batches that are still recorded, in order."""
         found = map(_COMMITTED.fullmatch, self._storage.names(_COMMITTED_FOLDER))
         return sorted(int(name[1]) for name in found if name)
 
@@ -264,7 +258,7 @@ class Ledger:
         return documents.read(self._storage, _name(batch), Committed, remedy)
 
     def _prune(self, committed: Committed) -> None:
-        """Delete what no restart needs; rows of the batch before stay, for frames that read them still."""
+        """Delete what no restart needs; rows of the previous batch stay for frames that still read them."""
         needed = committed.names() | (self._previous.names() if self._previous else set())
         oldest = committed.batch - KEPT_BATCHES + 1
         try:
@@ -272,18 +266,18 @@ class Ledger:
                 found = _ROWS.fullmatch(name)
                 if found and name not in needed and int(found[1]) <= committed.batch:
                     self._storage.delete(f"{FOLDER}/{name}")
-            for batch in self._done():
+            for batch in self._committed_batches():
                 if batch < oldest:
                     self._storage.delete(_name(batch))
             self._attempts.prune(oldest)
             self._storage.delete_temporary()
         except LedgerError as error:
-            # The batch is done all the same, and the next one tries again.
+            # The batch is done nevertheless, and the next one tries again.
             _log.warning("what is old in the ledger stays for now: %s", error)
 
 
-class _Attempt(NamedTuple):
-    """An attempt by its file's name; the number orders those of one batch, the token those that met."""
+class _AttemptName(NamedTuple):
+    """The name of an attempt's file; the number orders the attempts of a batch, the token concurrent ones."""
 
     batch: int
     number: int
@@ -294,33 +288,19 @@ class _Attempt(NamedTuple):
         return f"{_BEGUN_FOLDER}/{self.batch:012d}-{self.number:06d}-{self.token}.json"
 
 
-class Attempts:
-    """Write down attempts at batches.
-
-    Args:
-        storage: where to.
-    """
+class _Attempts:
+    """The attempts at batches: the first one sets the time, the latest one may commit."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def begin(self, batch: int, *, chain: str, now_ms: int, previous_chain: str | None) -> BatchAttempt:
-        """Write down an attempt; where it is not the batch's first, give what the first one wrote.
-
-        Args:
-            batch: the batch's number.
-            chain: the fingerprint of the chain.
-            now_ms: the time, in milliseconds since 1970.
-            previous_chain: the fingerprint of the last committed batch; None where there is none.
-
-        Raises:
-            LedgerError: where the first attempt's file is damaged, or nothing can be written.
-        """
+        """Record an attempt, with the values of the batch's first attempt if there was one."""
         token = uuid.uuid4().hex
         earlier = self._of(batch)
-        begun = BatchAttempt(
+        attempt = BatchAttempt(
             batch=batch,
-            attempt=token,
+            token=token,
             now_ms=now_ms,
             chain=chain,
             previous_chain=previous_chain,
@@ -328,28 +308,28 @@ class Attempts:
         )
         if earlier:
             first = documents.read(self._storage, earlier[0].name, BatchAttempt, _REMEDY)
-            begun = documents.retry_of(first, token)
+            attempt = documents.retry_of(first, token)
         number = earlier[-1].number + 1 if earlier else 1
-        self._storage.write_text(_Attempt(batch, number, token).name, documents.encode(begun))
-        return begun
+        self._storage.write_text(_AttemptName(batch, number, token).name, documents.encode(attempt))
+        return attempt
 
-    def is_latest(self, begun: BatchAttempt) -> bool:
-        """Tell whether nobody has begun the batch since."""
-        attempts = self._of(begun.batch)
-        return bool(attempts) and attempts[-1].token == begun.attempt
+    def is_latest(self, attempt: BatchAttempt) -> bool:
+        """Return whether no other attempt at the batch was begun since."""
+        attempts = self._of(attempt.batch)
+        return bool(attempts) and attempts[-1].token == attempt.token
 
     def prune(self, before: int) -> None:
-        """Delete the attempts at batches before that one."""
+        """Delete the attempts at batches before the given one."""
         for attempt in self._all():
             if attempt.batch < before:
                 self._storage.delete(attempt.name)
 
-    def _of(self, batch: int) -> list[_Attempt]:
+    def _of(self, batch: int) -> list[_AttemptName]:
         return [attempt for attempt in self._all() if attempt.batch == batch]
 
-    def _all(self) -> list[_Attempt]:
+    def _all(self) -> list[_AttemptName]:
         found = map(_ATTEMPT_NAME.fullmatch, self._storage.names(_BEGUN_FOLDER))
-        return sorted(_Attempt(int(name[1]), int(name[2]), name[3]) for name in found if name)
+        return sorted(_AttemptName(int(name[1]), int(name[2]), name[3]) for name in found if name)
 
 
 def _name(batch: int) -> str:

@@ -1,4 +1,4 @@
-"""Where a batch's rows go: to Kafka through a chain, through any DataFrameWriter, or to a function."""
+"""The sinks of a batch: Kafka through a chain, any DataFrameWriter, or a function."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
 
 
 class Batch:
-    """What a sink knows of the batch that it writes.
+    """The batch that a sink writes.
 
     Args:
         spark: the batch's session.
         id: the batch's number.
         query_id: the streaming query's id; it stays the same over restarts.
-        job: what trails call the work.
-        dead_letters: where rows go that a chain refuses; None where they fail the query.
-        dead_letter_options: what dead letters are like: ``dead_letter_topic`` and ``dead_letter_headers``.
-        accumulators: what the executors count with.
+        job: the name of the job in trails.
+        dead_letters: the sink for rows that a chain refuses; None if they fail the query.
+        dead_letter_options: ``dead_letter_topic`` and ``dead_letter_headers``.
+        accumulators: the accumulators of the executors' counts.
     """
 
     def __init__(
         self,
         spark: SparkSession,
         *,
-        id: int,  # noqa: A002 - what Spark calls it
+        id: int,  # noqa: A002 - Spark's name
         query_id: str,
         job: str,
         dead_letters: Any = None,
@@ -65,11 +65,11 @@ class Batch:
         self.decoded: Final = accumulators.decoded
         self.encoded: Final = accumulators.encoded
         self.uncomputed: Decoded | None = None
-        """The clean frame, if it is not computed, for a sink that encodes it in the pass that decodes it."""
+        """The decoded frame, if it is not computed yet, for a sink that encodes it in the same pass."""
         self._cached: list[DataFrame] = []
 
     def cache(self, frame: DataFrame) -> DataFrame:
-        """Keep a frame until the batch is over, for it is read more than once."""
+        """Keep a frame that is read more than once, until the batch is done."""
         self._cached.append(frame.persist())
         return frame
 
@@ -83,21 +83,21 @@ class Batch:
             raise ConfigError("the query has no sink for dead letters", path="dead_letters")
         sink, self.dead_letters = self.dead_letters, None
         try:
-            sink.write(dead_letters, self)  # a letter that is refused in its turn fails the query
+            sink.write(dead_letters, self)  # a dead letter that is refused fails the query
         finally:
             self.dead_letters = sink
 
     def release(self) -> None:
-        """Let go of what was kept."""
+        """Release the frames that were kept."""
         while self._cached:
             self._cached.pop().unpersist()
 
 
 class Sink(Protocol):
-    """Take the rows of a batch; called on the driver, once a batch, or again where the batch is replayed."""
+    """A sink takes the rows of a batch; it is called on the driver, once a batch, and again in a replay."""
 
     def write(self, frame: DataFrame, batch: Batch) -> None:
-        """Write the rows; what is raised fails the query."""
+        """Write the rows; an error fails the query."""
 
 
 def kafka_sink(
@@ -113,17 +113,17 @@ def kafka_sink(
     The connector cannot set timestamps: records get the time of writing.
 
     Args:
-        options: of Spark's Kafka sink, such as ``kafka.bootstrap.servers`` and ``topic``; where there is a
-            ``topic``, all rows go there.
+        options: of Spark's Kafka sink, such as ``kafka.bootstrap.servers`` and ``topic``; with ``topic`` all
+            rows go there.
         chain: the chain; None writes rows as they are.
         identity: with ``dedup`` in the chain: the columns that tell a row from every other of its batch,
-            and are the same in a replay. None takes the place where it was read, in its column ``source``.
+            and are the same in a replay. None takes the position where it was read, its column ``source``.
         cluster_id: the cluster's id, for signatures; None asks the cluster, and empty text leaves it open.
-        partition_counts: how many partitions topics have, for messages in slices without a key; None asks
+        partition_counts: the number of partitions by topic, for messages in slices without a key; None asks
             the cluster.
 
     Raises:
-        ConfigError: options without ``kafka.bootstrap.servers``, or what is wrong with the chain.
+        ConfigError: ``kafka.bootstrap.servers`` is missing, or the chain is wrong.
     """
     return _KafkaSink(
         dict(options), chain, identity=identity, cluster_id=cluster_id, partition_counts=partition_counts
@@ -133,7 +133,7 @@ def kafka_sink(
 def writer_sink(write: Callable[[DataFrameWriter, Batch], Any]) -> Sink:
     """Write through any DataFrameWriter.
 
-    A batch may be replayed: a place of its own for each batch, overwritten, makes the result the same::
+    A batch may be replayed: write each batch to a folder of its own, and overwrite it::
 
         writer_sink(lambda writer, batch: writer.mode("overwrite").parquet(f"{path}/batch={batch.id}"))
 
@@ -146,11 +146,7 @@ def writer_sink(write: Callable[[DataFrameWriter, Batch], Any]) -> Sink:
 
 
 def sink_of(sink: Sink | Callable[[DataFrame, int], Any], name: str) -> Sink:
-    """Return a sink for what the user gave: a sink, or a function as Spark's ``foreachBatch`` takes.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Return a sink for a sink or for a function as Spark's ``foreachBatch`` takes."""
     if hasattr(sink, "write"):
         return sink
     if callable(sink):
@@ -205,7 +201,7 @@ class _KafkaSink:
         if self._topic is not None:
             frame = frame.withColumn("topic", F.lit(self._topic))
         if self._chain is None:
-            # A frame with offsets was read from Kafka: its partitions are not where it goes.
+            # A frame with offsets was read from Kafka: its partitions are the source's.
             self._save(frame.drop("partition") if "offset" in frame.columns else frame)
             return
         source, chain = self._chain
@@ -241,7 +237,7 @@ class _KafkaSink:
         frame.select(*columns).write.format("kafka").options(**self._options).save()
 
     def _cluster(self, batch: Batch) -> str | None:
-        if self._cluster_id is None:  # a failure fails the batch: a signature without it holds in any cluster
+        if self._cluster_id is None:  # must succeed: a signature without the id is valid in any cluster
             self._cluster_id = self._ask(batch).cluster_id()
         return self._cluster_id or None
 

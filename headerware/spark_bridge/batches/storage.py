@@ -1,13 +1,13 @@
-"""Files beside a streaming query's checkpoint, wherever that is, through Hadoop's FileSystem.
+"""Text files beside a streaming query's checkpoint, in any file system that Hadoop's FileSystem reaches.
 
-A text is written under a temporary name in ``tmp/`` and then renamed, so that a half-written file never
-has its final name, also after a kill. On HDFS and on local disks the renaming is one step. In object stores
-it is a copy on the server followed by a delete: the copy shows whole or not at all, and a kill in between
-leaves a stray in ``tmp/``. Names are written once and never replaced.
+A text is written under a temporary name in ``tmp/`` and then renamed, so that a half-written file never has
+its final name, even after a kill. On HDFS and on local disks the renaming is one step. In object stores it is
+a copy on the server followed by a delete: the copy appears whole or not at all, and a kill in between leaves
+a file in ``tmp/``. Names are written once and never replaced.
 
-Local disks are used below Hadoop's checksums: its ``.crc`` files are written apart from the file that they
-are about, so that a kill between the two makes a good file unreadable. Against the loss of power there is
-what the file system gives, as for Spark's own checkpoint.
+Local disks are used without Hadoop's checksums: its ``.crc`` files are written apart from their files, so a
+kill between the two would make a good file unreadable. A loss of power is as safe as the file system makes
+it, as for Spark's own checkpoint.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_TEXT_BYTES: Final = 16 * 2**20
-"""More than that is no file of ours; it is not read into the driver's memory."""
+"""A larger file is not a ledger's, and is not read into the driver's memory."""
 
 _TEMPORARY: Final = "tmp"
 
 
 class LedgerError(HeaderwareError):
-    """A ledger of micro-batches that cannot be read, written or gone on with."""
+    """A ledger of micro-batches that cannot be read, written or continued."""
 
 
 class Storage:
@@ -43,7 +43,7 @@ class Storage:
             relative to the working directory of Spark's driver, as that of a checkpoint is.
 
     Raises:
-        LedgerError: where the folder is none, or its file system cannot be reached.
+        LedgerError: the folder is no path, or its file system cannot be reached.
     """
 
     def __init__(self, spark: SparkSession, root: str | os.PathLike[str]) -> None:
@@ -51,7 +51,7 @@ class Storage:
         conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001  with what the session sets
         self._new_path = jvm.org.apache.hadoop.fs.Path
         self._root = str(root := os.fspath(root))
-        with self._telling("reach", ""):
+        with self._translated_errors("reach", ""):
             path = self._new_path(root)
             found = path.getFileSystem(conf)
             self._root = found.makeQualified(path).toString()
@@ -63,14 +63,14 @@ class Storage:
         return f"{self._root.rstrip('/')}/{name}" if name else self._root
 
     def exists(self, name: str) -> bool:
-        """Tell whether there is a file or folder of that name."""
-        with self._telling("look for", name):
+        """Return whether there is a file or folder of this name."""
+        with self._translated_errors("look for", name):
             return bool(self._files.exists(self._at(name)))
 
     def names(self, name: str = "") -> tuple[str, ...]:
-        """Return the names in a folder, sorted, without hidden ones; none where there is no folder."""
-        with self._telling("list", name):
-            # Asked first, for not every file system throws the same where there is none.
+        """Return the names in a folder, sorted, without hidden ones; none if there is no folder."""
+        with self._translated_errors("list", name):
+            # Check first, since file systems differ in what they throw for a missing folder.
             at = self._at(name)
             found = self._files.listStatus(at) if self._files.exists(at) else ()
             names = [status.getPath().getName() for status in found]
@@ -80,9 +80,9 @@ class Storage:
         """Read a whole file.
 
         Raises:
-            LedgerError: where it is not there, cannot be read, is no UTF-8 or over `MAX_TEXT_BYTES`.
+            LedgerError: it is missing, cannot be read, is not UTF-8 or exceeds `MAX_TEXT_BYTES`.
         """
-        with self._telling("read", name), _closing(self._files.open(self._at(name))) as stream:
+        with self._translated_errors("read", name), _closing(self._files.open(self._at(name))) as stream:
             content = bytes(stream.readNBytes(MAX_TEXT_BYTES + 1))
         if len(content) > MAX_TEXT_BYTES:
             raise LedgerError(f"{self.path(name)}: expected at most {MAX_TEXT_BYTES} bytes, found more")
@@ -92,36 +92,36 @@ class Storage:
             raise LedgerError(f"{self.path(name)}: expected UTF-8, found other bytes") from error
 
     def write_text(self, name: str, text: str) -> bool:
-        """Write a file, whole or not at all; give False, and change nothing, where the name is taken.
+        """Write a file, whole or not at all; return False, and change nothing, if the name is taken.
 
         Raises:
-            LedgerError: where it cannot be written.
+            LedgerError: it cannot be written.
         """
         if self.exists(name):
             return False
         temporary = f"{_TEMPORARY}/{uuid.uuid4().hex}"
-        with self._telling("write", name):
+        with self._translated_errors("write", name):
             self._files.mkdirs(self._at(name).getParent())
             with _closing(self._files.create(self._at(temporary), False)) as stream:  # noqa: FBT003  Java's
                 stream.write(bytearray(text.encode()))
         return self._renamed(temporary, name)
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all that is in it; nothing happens where there is none."""
-        with self._telling("delete", name):
+        """Delete a file or a folder with its contents, if it exists."""
+        with self._translated_errors("delete", name):
             self._files.delete(self._at(name), True)  # noqa: FBT003  Java's
 
     def delete_temporary(self) -> None:
-        """Delete what killed writers left under temporary names."""
+        """Delete temporary files of killed writers."""
         self.delete(_TEMPORARY)
 
     def _renamed(self, temporary: str, name: str) -> bool:
-        """Return a written file its name; where another was first, away with it."""
+        """Give a written file its name; return False, and delete it, if another file has the name."""
         try:
-            with self._telling("write", name):
+            with self._translated_errors("write", name):
                 renamed = bool(self._files.rename(self._at(temporary), self._at(name)))
         except LedgerError:
-            # Some file systems throw where the name is taken, others say False.
+            # If the name is taken, some file systems throw and others return False.
             if not self.exists(name):
                 raise
             renamed = False
@@ -135,8 +135,8 @@ class Storage:
         return self._new_path(self.path(name))
 
     @contextlib.contextmanager
-    def _telling(self, verb: str, name: str) -> Iterator[None]:
-        """Say in our own words what failed in the JVM, and where."""
+    def _translated_errors(self, verb: str, name: str) -> Iterator[None]:
+        """Turn an error of the JVM into a LedgerError that says what failed, and where."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415  with pyspark
         from pyspark.errors import PySparkException  # noqa: PLC0415  where Spark is needed, not before
 
@@ -157,7 +157,7 @@ def _closing(stream: Any) -> Iterator[Any]:
 
 
 def _reason(thrown: Any) -> str:
-    """Write a Java exception in one line: its class and the first line of its message."""
+    """Return a Java exception in one line: its class and the first line of its message."""
     message = str(thrown.getMessage() or "").partition("\n")[0]
     kind = thrown.getClass().getSimpleName()
     return f"{kind}: {message}" if message else str(kind)

@@ -1,12 +1,17 @@
 """Count usage from a frame of the Kafka connector, in one pass over its records.
 
-What is sent to the Python workers of each record is its topic, partition, hour, size and the few bytes that
-name its owner and producer, and its message if it is a slice. Reads by committed offsets are counted in the
-same pass: each record becomes a row for having come in, and one for each group that read it.
+SQL in the JVM extracts from each record its topic, partition, hour, size, the few bytes that name its owner
+and producer, and its message if it is a slice. Only these go to the Python workers; keys, values and headers
+do not, except that the headers of a record with a packed block of header ids go there as text. Headers are
+found by their names and by their compact keys.
 
-A message that was cut names its owner and producer in its first slice only. Slices are summed by their
-message, and take the names over from there: after the sums, when what is no slice is as few rows as the
-result has.
+Reads by committed offsets are counted in the same pass: each record becomes a row for coming in, and one for
+each group that read it.
+
+A message in slices names its owner and producer in its first slice only. Slices are summed by their message,
+and take the names from that slice after the sums, when there are few rows.
+
+An hour is its beginning in UTC; null for a record whose time no calendar reaches.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import msgspec
 from headerware.core.errors import ConfigError
 from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
 from headerware.interceptors.slice.header import HEADER_BYTES as SLICE_HEADER_BYTES
-from headerware.interceptors.trail_entries import TRAIL_HEADER
+from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OPENING, OWNER_HEADER, TIMELESS
 from headerware.ops.chargeback.reads import Covered, GroupOffset, ReadRange, Reads, read_ranges
 from headerware.ops.chargeback.sizes import HEADER_BYTES, RECORD_BYTES
@@ -43,29 +48,29 @@ USAGE: Final = (
     "hour timestamp, topic string, owner string, producer string, direction string, group string, "
     "records bigint, bytes bigint, malformed bigint, source string"
 )
-"""What is counted: the fields of ``headerware.ops.chargeback.Usage``."""
+"""The schema of usage: the fields of ``headerware.ops.chargeback.Usage``."""
 KEYS: Final = ("hour", "topic", "owner", "producer", "direction", "group", "source")
-"""What is counted by; the rest are sums."""
+"""The columns of usage that are no sums."""
 OFFSETS: Final = "group string, topic string, partition int, offset bigint, at timestamp"
-"""What consumer groups had committed at a moment."""
-RECORDS: Final[Mapping[str, str]] = {
+"""The schema of offsets that consumer groups had committed at a moment."""
+_RECORDS: Final[Mapping[str, str]] = {
     "key": "binary",
     "value": "binary",
     "headers": "array<struct<key:string,value:binary>>",
     "topic": "string",
     "timestamp": "timestamp",
 }
-"""What a frame of records needs, each as Spark calls its type."""
-POSITIONS: Final[Mapping[str, str]] = {"partition": "int", "offset": "bigint"}
-"""What it needs besides where reads are told by committed offsets."""
-AUDIT: Final[Mapping[str, str]] = {
+"""The columns that a frame of records needs, with Spark's names of their types."""
+_POSITIONS: Final[Mapping[str, str]] = {"partition": "int", "offset": "bigint"}
+"""Further columns that are needed to count reads by committed offsets."""
+_AUDIT: Final[Mapping[str, str]] = {
     "group": "string",
     "topic": "string",
     "hour": "timestamp",
     "records": "bigint",
     "bytes": "bigint",
 }
-"""What consumers counted of their own reads; there may be ``owner`` and ``producer`` too, of strings."""
+"""The columns of the consumers' own counts; ``owner`` and ``producer``, strings, are optional."""
 _ADVICE: Final = {"headers": "; read the topic with option('includeHeaders', 'true')"}
 _COUNT: Final = "headerware.spark_bridge.chargeback.executor_sums:count"
 _IN: Final = "struct('in' AS direction, cast(null AS string) AS group, hour)"
@@ -78,7 +83,7 @@ _SUMS: Final = ("records", "bytes", "malformed")
 _BY: Final = ("hour", "topic", "owner", "producer", "direction", "group")
 _MESSAGE: Final = ("topic", "partition", "message")
 _RANGES: Final = f"topic string, partition int, ranges array<{_RANGE}>"
-HOUR_SECONDS: Final = 3600
+_HOUR_SECONDS: Final = 3600
 _BEYOND_CALENDARS: Final = 253_370_764_800  # the year 9999
 _SIZE: Final = f"""
     {RECORD_BYTES} + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)
@@ -101,33 +106,33 @@ def usage(
 ) -> DataFrame:
     """Return records and bytes by hour, topic, owner, producer, direction and consumer group.
 
-    Reads of a group and topic that audit counts are taken from there, the others from committed offsets;
-    what neither tells is unknown, and has rows that say so. Without either the frame has no outgoing rows.
+    Reads of a group and topic come from ``audit`` if it has them, else from committed offsets; reads that
+    neither tells are unknown, and have rows that say so. Without either the frame has no outgoing rows.
 
-    Slices of a message have the owner and producer that its first slice names, if the frame holds it; a
-    message is told by topic, message id and, where the frame has that column, partition.
+    Slices of a message have the owner and producer that its first slice names, if the frame holds it. A
+    message is identified by topic, message id and, if the frame has the column, partition.
 
     Args:
-        frame: records as they are on the wire, as the Kafka connector gives them with ``includeHeaders``;
-            not decoded, for sizes and header ids are those of the wire.
-        audit: what consumers counted of their own reads: ``group, topic, hour, records, bytes``, and
-            ``owner`` and ``producer`` where they know them.
-        offsets: what groups had committed, at two moments or more.
-        covered: which offsets the frame holds, needed with ``offsets``; where None, one more pass over the
-            frame finds out its smallest and largest.
+        frame: records as they are on the wire, as the Kafka connector returns them with ``includeHeaders``;
+            not decoded, since sizes and header ids are those of the wire.
+        audit: the consumers' counts of their own reads: ``group, topic, hour, records, bytes``, and
+            optionally ``owner`` and ``producer``.
+        offsets: the committed offsets of groups, at two moments or more.
+        covered: the offsets that the frame holds, needed with ``offsets``; if None, one more pass over the
+            frame finds its smallest and largest.
 
     Raises:
         ConfigError: a frame lacks a column or has one of another type, or is Spark Connect's.
     """
     require_classic(frame)
     taken = list(offsets)
-    require(frame, RECORDS, "frame")
+    _require_columns(frame, _RECORDS, "frame")
     if taken:
-        require(frame, POSITIONS, "frame")
+        _require_columns(frame, _POSITIONS, "frame")
     reads = read_ranges(taken, _covered(frame, covered)) if taken else Reads()
-    found = _counted(_with_reads(_slim(frame, positions=bool(taken)), reads.ranges))
+    found = _counted(_with_reads(_extracted(frame, positions=bool(taken)), reads.ranges))
     if reads.known:
-        found = found.unionByName(frame_of(frame.sparkSession, reads.known))
+        found = found.unionByName(_usage_frame(frame.sparkSession, reads.known))
     return found if audit is None else _with_audit(found, audit)
 
 
@@ -135,8 +140,8 @@ def usage_rows(frame: DataFrame) -> Iterator[Usage]:
     """Return a frame of usage row by row, for :func:`headerware.ops.chargeback.charge`.
 
     Args:
-        frame: what :func:`~headerware.spark_bridge.chargeback.usage` gave, or the same read from Parquet.
-            It is computed once, a partition at a time in the driver's memory.
+        frame: the result of :func:`~headerware.spark_bridge.chargeback.usage`, or the same read from Parquet.
+            It is computed once, with one partition at a time in the driver's memory.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
@@ -150,34 +155,34 @@ def usage_rows(frame: DataFrame) -> Iterator[Usage]:
         yield msgspec.convert(fields, Usage)
 
 
-def _slim(frame: DataFrame, *, positions: bool) -> DataFrame:
-    """Return of each record what names and sizes are read from, and no more."""
+def _extracted(frame: DataFrame, *, positions: bool) -> DataFrame:
+    """Return only the columns from which names and sizes are read."""
     place = ["partition"] if dict(frame.dtypes).get("partition") == "int" else [_null("partition", "int")]
     kept = ["offset"] if positions else []
-    slim = frame.select(
+    extracted = frame.select(
         "topic",
         *place,
         *kept,
-        hour_number().alias("hour"),
-        size_bytes().alias("bytes"),
-        owner_value().alias("owner"),
-        trail_value().alias("trail"),
-        slice_value().alias("slice"),
-        packed_headers().alias("packed"),
+        _hour_number().alias("hour"),
+        _size_bytes().alias("bytes"),
+        _owner_value().alias("owner"),
+        _trail_value().alias("trail"),
+        _slice_value().alias("slice"),
+        _packed_headers().alias("packed"),
     )
-    return slim.withColumn("opening", opening_of("trail")).drop("trail")
+    return extracted.withColumn("opening", _opening_of("trail")).drop("trail")
 
 
-def _with_reads(slim: DataFrame, ranges: Sequence[ReadRange]) -> DataFrame:
-    """Return a row for each record that came in, and one for each read of it."""
+def _with_reads(extracted: DataFrame, ranges: Sequence[ReadRange]) -> DataFrame:
+    """Return a row for each incoming record, and one for each read of it."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     moved = sql.expr(f"array({_IN})")
     if ranges:
-        by_place = sql.broadcast(_ranges_frame(slim.sparkSession, ranges))
-        slim = slim.join(by_place, ["topic", "partition"], "left")
+        by_partition = sql.broadcast(_ranges_frame(extracted.sparkSession, ranges))
+        extracted = extracted.join(by_partition, ["topic", "partition"], "left")
         moved = sql.expr(f"concat(array({_IN}), coalesce({_OUT}, array()))")
-    return slim.withColumn("moved", sql.explode(moved)).select(
+    return extracted.withColumn("moved", sql.explode(moved)).select(
         "topic",
         "partition",
         "moved.hour",
@@ -192,12 +197,12 @@ def _with_reads(slim: DataFrame, ranges: Sequence[ReadRange]) -> DataFrame:
 
 
 def _counted(moved: DataFrame) -> DataFrame:
-    """Return sums by name, of which the workers have made the most."""
+    """Return sums by name, on top of the workers' sums of each batch."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     by_message = _summed(moved.mapInArrow(shipped(_COUNT), COUNTED), *_BY, "partition", "message", "first")
     sums = _summed(_carried_over(by_message), *_BY)
-    hour = sql.timestamp_seconds(sql.col("hour") * HOUR_SECONDS)
+    hour = sql.timestamp_seconds(sql.col("hour") * _HOUR_SECONDS)
     source = sql.when(sql.col("direction") == "in", "records").otherwise("offsets")
     return sums.withColumns({"hour": hour, "source": source}).select(*_BY, *_SUMS, "source")
 
@@ -209,17 +214,17 @@ def _summed(rows: DataFrame, *by: str) -> DataFrame:
 
 
 def _carried_over(sums: DataFrame) -> DataFrame:
-    """Return the slices of each message the names that its first slice has.
+    """Give the slices of each message the names of its first slice.
 
-    They go before names of a slice's own: a relay that knows no slices adds its trail to each.
+    These come before a slice's own names: a relay that does not know slices adds its trail to each.
     """
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
-    # What is no slice has no message: one task for all of it, were it not spread by its names.
+    # Records that are no slices have no message; without spreading they would all go to one task.
     spread = sql.when(sql.col("message").isNull(), sql.xxhash64(*_BY))
     message = Window.partitionBy(*_MESSAGE, spread)
-    # The least, so that it is the same each time should there be several.
+    # The least of several, so that the result is always the same.
     names = sql.min(sql.when(sql.col("first"), sql.struct("owner", "producer"))).over(message)
     return sums.withColumn("names", names).withColumns(
         {
@@ -239,22 +244,22 @@ def _covered(frame: DataFrame, covered: Iterable[Covered] | None) -> list[Covere
 
 
 def _ranges_frame(spark: SparkSession, ranges: Sequence[ReadRange]) -> DataFrame:
-    by_place: defaultdict[tuple[str, int], list[tuple[str, int, int, int]]] = defaultdict(list)
+    by_partition: defaultdict[tuple[str, int], list[tuple[str, int, int, int]]] = defaultdict(list)
     for each in ranges:
-        hour = int(each.hour.timestamp()) // HOUR_SECONDS
-        by_place[each.topic, each.partition].append((each.group, each.begin, each.end, hour))
-    return spark.createDataFrame([(*place, found) for place, found in by_place.items()], _RANGES)
+        hour = int(each.hour.timestamp()) // _HOUR_SECONDS
+        by_partition[each.topic, each.partition].append((each.group, each.begin, each.end, hour))
+    return spark.createDataFrame([(*place, found) for place, found in by_partition.items()], _RANGES)
 
 
 def _with_audit(found: DataFrame, audit: DataFrame) -> DataFrame:
-    """Put audit counts in place of what offsets say of the same groups and topics."""
+    """Replace the counts by offsets with audit counts of the same groups and topics."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
-    require(audit, AUDIT, "audit")
+    _require_columns(audit, _AUDIT, "audit")
     names = dict.fromkeys({"owner", "producer"}.intersection(audit.columns), "string")
-    require(audit, names, "audit")
-    seconds = sql.floor(sql.unix_seconds(sql.col("hour")) / HOUR_SECONDS) * HOUR_SECONDS
-    told = audit.select(
+    _require_columns(audit, names, "audit")
+    seconds = sql.floor(sql.unix_seconds(sql.col("hour")) / _HOUR_SECONDS) * _HOUR_SECONDS
+    audited = audit.select(
         sql.timestamp_seconds(seconds).alias("hour"),
         "topic",
         *(sql.col(name) if name in names else _null(name) for name in ("owner", "producer")),
@@ -265,7 +270,7 @@ def _with_audit(found: DataFrame, audit: DataFrame) -> DataFrame:
         sql.lit("audit").alias("source"),
     )
     counts = (sql.sum("records").alias("records"), sql.sum("bytes").alias("bytes"))
-    sums = told.groupBy(*KEYS).agg(*counts, sql.lit(0).cast("bigint").alias("malformed"))
+    sums = audited.groupBy(*KEYS).agg(*counts, sql.lit(0).cast("bigint").alias("malformed"))
     others = found.join(audit.select("group", "topic").distinct(), ["group", "topic"], "left_anti")
     return others.select(found.columns).unionByName(sums)
 
@@ -276,45 +281,45 @@ def _null(name: str, kind: str = "string") -> Column:
     return sql.lit(None).cast(kind).alias(name)
 
 
-def hour_number() -> Column:
+def _hour_number() -> Column:
     """Return hours since the epoch of ``timestamp``; null for a time that no calendar reaches."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     seconds = sql.unix_seconds(sql.col("timestamp"))
     usable = (seconds >= 0) & (seconds < _BEYOND_CALENDARS)
-    return sql.when(usable, sql.floor(seconds / HOUR_SECONDS))
+    return sql.when(usable, sql.floor(seconds / _HOUR_SECONDS))
 
 
-def size_bytes() -> Column:
+def _size_bytes() -> Column:
     """Return a record's size, as :func:`~headerware.ops.chargeback.record_bytes` has it."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(_SIZE).cast("bigint")
 
 
-def owner_value() -> Column:
-    """Return the value of the last owner's header, cut; null where there is none."""
+def _owner_value() -> Column:
+    """Return the value of the last owner header, truncated; null if there is none."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(f"substring({_last(OWNER_HEADER)}, 1, {MAX_OWNER_BYTES})")
 
 
-def trail_value() -> Column:
-    """Return the value of the last trail; null where there is none."""
+def _trail_value() -> Column:
+    """Return the value of the last trail; null if there is none."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(_last(TRAIL_HEADER))
 
 
-def slice_value() -> Column:
-    """Return the value of a slice's header, cut to one byte more than it has; null for what is no slice."""
+def _slice_value() -> Column:
+    """Return the value of a slice's header, of one byte more than its size at most; null if there is none."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(f"substring({_last(SLICE_HEADER)}, 1, {SLICE_HEADER_BYTES + 1})")
 
 
-def opening_of(trail: str) -> Column:
-    """Return what names the producer in a column of trails, as ``names.trail_opening`` has it."""
+def _opening_of(trail: str) -> Column:
+    """Return the part of a trail that names the producer, as ``names.trail_opening`` does."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     text = sql.col(trail).cast("string")
@@ -322,11 +327,11 @@ def opening_of(trail: str) -> Column:
     return sql.when(text.rlike(OPENING), opening).when(text.isNotNull(), "").cast("binary")
 
 
-def packed_headers() -> Column:
+def _packed_headers() -> Column:
     """Return all headers of a record that has a packed block among them, as text; null for all other records.
 
-    The text is ``name:value,name:value``, both in hex, and ``-`` for a null value. As an array of structs the
-    column would cost five times what all others do together, even where all of it is null.
+    The text is ``name:value,name:value``, both in hex, and ``-`` for a null value. An array of structs would
+    cost five times as much as all other columns together, even if all of it is null.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
@@ -334,33 +339,19 @@ def packed_headers() -> Column:
 
 
 def _last(name: str) -> str:
-    """Write SQL for the value of the last header of a name, whichever way the name is written."""
+    """Return SQL for the value of the last header of a name, in full or as a compact key."""
     header_id = default_names().id_of(name)
     names = f"'{name}'" if header_id is None else f"'{name}', '{compact_key(header_id)}'"
     return f"try_element_at(filter(headers, header -> header.key IN ({names})), -1).value"
 
 
-def frame_of(spark: SparkSession, rows: Iterable[Usage]) -> DataFrame:
-    """Make a frame of rows.
-
-    Args:
-        spark: the session.
-        rows: the rows.
-    """
+def _usage_frame(spark: SparkSession, rows: Iterable[Usage]) -> DataFrame:
+    """Make a frame of usage."""
     return spark.createDataFrame([msgspec.structs.astuple(row) for row in rows], USAGE)
 
 
-def require(frame: DataFrame, columns: Mapping[str, str], what: str) -> None:
-    """Refuse a frame that lacks a column, or has one of another type.
-
-    Args:
-        frame: the frame.
-        columns: the types by name.
-        what: what the frame is called in the error.
-
-    Raises:
-        ConfigError: which column is missing or wrong, what it was expected to be, and what to do.
-    """
+def _require_columns(frame: DataFrame, columns: Mapping[str, str], what: str) -> None:
+    """Raise ConfigError if a frame lacks a column or has one of another type; ``what`` names the frame."""
     found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     for name, kind in columns.items():
         seen = found.get(name, "no such column")

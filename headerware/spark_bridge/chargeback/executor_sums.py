@@ -1,7 +1,7 @@
-"""What runs in the Python workers: names from headers, and sums of each Arrow batch.
+"""Sum each Arrow batch in the Python workers, with names from headers.
 
-Batches are summed by the bytes that name an owner and a producer before these are read as text, so that each
-is read once a batch, whatever the number of records.
+Batches are summed by the bytes that name an owner and a producer before these bytes are decoded, so that each
+name is decoded once a batch, whatever the number of records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
 from headerware.interceptors.slice.header import SliceHeader
-from headerware.interceptors.trail_entries import TRAIL_HEADER
+from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.ops.chargeback.names import (
     MAX_OWNER_BYTES,
     OWNER_HEADER,
@@ -35,9 +35,9 @@ COUNTED: Final = (
     "hour bigint, topic string, owner string, producer string, direction string, group string, "
     "records bigint, bytes bigint, malformed bigint, partition int, message binary, first boolean"
 )
-"""The schema of what :func:`count` gives; hours are numbers since the epoch.
+"""The schema of the result of :func:`count`; hours are numbers since the epoch.
 
-``partition`` and ``message``, its id, are null for what is no slice; ``first`` tells the slice of index 0.
+``partition`` and ``message``, its id, are null except for slices; ``first`` marks the slice of index 0.
 """
 
 _ORDER: Final = [field.split()[0] for field in COUNTED.split(", ")]
@@ -56,11 +56,7 @@ def count() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
 
 
 def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sum batches by what they are to be counted by.
-
-    Args:
-        batches: columns ``hour, topic, partition, direction, group, bytes, owner, opening, slice, packed``.
-    """
+    """Sum batches with ``hour, topic, partition, direction, group, bytes, owner, opening, slice, packed``."""
     for batch in batches:
         if batch.num_rows:
             yield from _summed(batch)
@@ -96,29 +92,30 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             **{name: sums.column(name) for name in _AS_IT_IS},
         }
     )
-    yield from table.select(_ORDER).to_batches()  # Spark goes by place, not by name
+    yield from table.select(_ORDER).to_batches()  # Spark matches columns by position
 
 
 def _messages(slices: pa.Array, partitions: pa.Array) -> dict[str, pa.Array]:
-    """Return which message each slice is of, and whether it is the first; nulls for what is no slice."""
+    """Return the message of each slice, and whether the slice is the first; nulls for other records."""
     import pyarrow as pa  # noqa: PLC0415
 
     if slices.null_count == len(slices):
         none = pa.array([False] * len(slices))
         return {"partition": pa.nulls(len(slices), partitions.type), "message": slices, "first": none}
     found = [None if value is None else _slice_header(value) for value in slices.to_pylist()]
-    places = [
-        None if header is None else place for header, place in zip(found, partitions.to_pylist(), strict=True)
+    message_partitions = [
+        None if header is None else partition
+        for header, partition in zip(found, partitions.to_pylist(), strict=True)
     ]
     return {
-        "partition": pa.array(places, partitions.type),
+        "partition": pa.array(message_partitions, partitions.type),
         "message": pa.array([header and header.message_id for header in found], slices.type),
         "first": pa.array([header is not None and header.index == 0 for header in found], pa.bool_()),
     }
 
 
 def _slice_header(value: bytes) -> SliceHeader | None:
-    """Read a slice's header; what cannot be read is no slice."""
+    """Read a slice's header; None if it is malformed."""
     try:
         return SliceHeader.unpack(value)
     except WireFormatError:
@@ -126,7 +123,7 @@ def _slice_header(value: bytes) -> SliceHeader | None:
 
 
 def _unpacked(packed: pa.Array, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return columns again with what packed blocks hold."""
+    """Return columns with the values from packed blocks filled in."""
     import pyarrow as pa  # noqa: PLC0415
 
     names = default_names()
@@ -142,7 +139,7 @@ def _unpacked(packed: pa.Array, columns: Mapping[str, pa.Array]) -> dict[str, pa
 
 
 def _named(codec: HeaderIdCodec, found: str) -> tuple[bytes | None, bytes | None, bytes | None, bool]:
-    """Read owner, trail and slice from headers with ids; and whether these cannot be read."""
+    """Read owner, trail and slice from headers with ids, and whether the ids are malformed."""
     try:
         headers = codec.decode(Headers([_pair(*header.split(":")) for header in found.split(",")]))
     except WireFormatError:
@@ -153,5 +150,5 @@ def _named(codec: HeaderIdCodec, found: str) -> tuple[bytes | None, bytes | None
 
 
 def _pair(name: str, value: str) -> tuple[str, bytes | None]:
-    """Read a header as ``expressions.packed_headers`` writes it."""
+    """Read a header as ``counting._packed_headers`` writes it."""
     return bytes.fromhex(name).decode("utf-8", "replace"), None if value == "-" else bytes.fromhex(value)

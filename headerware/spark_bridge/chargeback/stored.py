@@ -1,4 +1,13 @@
-"""What consumer groups had committed, moment by moment, kept as Parquet for later jobs."""
+"""What is kept as Parquet for later jobs: offsets that consumer groups had committed, and usage of streams.
+
+Each micro-batch of a stream is counted by itself, and written to a folder that a replay overwrites:
+
+    <path>/query=<id>/batch=<n>/*.parquet
+
+There is no window and no watermark: a late record counts in its own hour, whenever it comes, and nothing is
+held in memory from one batch to the next. A batch that is replayed after a failure has the same number and
+the same records, and so the same folder.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +33,13 @@ def snapshot(
     *,
     at: datetime | None = None,
 ) -> list[GroupOffset]:
-    """Add what groups have committed now to what is kept, and give it.
+    """Store the offsets that groups have committed now, and return them.
 
     Args:
         spark: the session.
-        path: a folder of Parquet, which grows by one small file with each call.
-        offsets: group, topic, partition and offset of each; those of one moment belong in one call.
-        at: the moment, with a time zone; now where None.
+        path: a folder of Parquet; each call adds a small file.
+        offsets: group, topic, partition and offset of each; pass those of one moment in one call.
+        at: the moment, with a time zone; None takes the current time.
 
     Raises:
         ConfigError: the moment has no time zone.
@@ -47,13 +56,13 @@ def snapshot(
 def stored_offsets(
     spark: SparkSession, path: str, *, since: datetime | None = None, until: datetime | None = None
 ) -> list[GroupOffset]:
-    """Read what was kept, for ``usage(..., offsets=...)``.
+    """Read stored offsets, for ``usage(..., offsets=...)``.
 
     Args:
         spark: the session.
         path: the folder that :func:`snapshot` writes.
-        since: the first moment wanted; all where None.
-        until: the last moment wanted; all where None.
+        since: the first moment, or None for all.
+        until: the last moment, or None for all.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
@@ -77,12 +86,12 @@ def _moment(microseconds: int) -> datetime:
 def usage_sink(path: str) -> Callable[[DataFrame, int], None]:
     """Return a function for ``writeStream.foreachBatch`` that counts incoming traffic.
 
-    Outgoing traffic is not in a stream of records: take it from audit counts or committed offsets, in a
+    A stream of records does not show outgoing traffic: take that from audit counts or committed offsets, in a
     batch job over the same time.
 
     Args:
-        path: the folder; several queries may share it. A query that begins anew with another checkpoint is
-            another query: what it reads again counts again, unless it gets a folder of its own.
+        path: the folder; several queries may share it. A query with a new checkpoint is another query: the
+            records that it reads again count again, unless it gets a folder of its own.
     """
 
     def count(batch: DataFrame, batch_id: int) -> None:
@@ -93,7 +102,7 @@ def usage_sink(path: str) -> Callable[[DataFrame, int], None]:
 
 
 def stored_usage(spark: SparkSession, path: str) -> DataFrame:
-    """Read what :func:`usage_sink` wrote, summed over all batches: a frame like that of ``usage``.
+    """Read the usage that :func:`usage_sink` wrote, summed over all batches, in the columns of ``usage``.
 
     Args:
         spark: the session.

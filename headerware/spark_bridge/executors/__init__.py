@@ -1,1 +1,1 @@
-"""What runs in Spark's Python workers: chains opened once a process, rows through them, slices glued."""
+"""What runs in Spark's Python workers: chains opened once a process, and the tasks that take rows through."""

@@ -1,4 +1,4 @@
-"""What executors count, added up on the driver through an accumulator.
+"""Counts of the executors, summed on the driver through an accumulator.
 
 A task that is tried again counts again, and so does a frame that is computed twice without a cache.
 """
@@ -30,7 +30,7 @@ _TRACEPARENT_BYTES: Final = 64
 
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Counts:
-    """Add up two counts; lists are joined as long as they are short."""
+    """Add two counts; lists are joined up to a limit."""
     sums = dict(ours)
     for name, theirs_of in theirs.items():
         ours_of = sums.get(name)
@@ -46,7 +46,7 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Counts:
 
 
 class CountsParam(AccumulatorParam[Counts]):
-    """Tell Spark how counts are added up."""
+    """Tell Spark how to add counts."""
 
     def zero(self, value: Counts) -> Counts:  # noqa: ARG002 - Spark's signature
         """Return counts of nothing."""
@@ -58,7 +58,7 @@ class CountsParam(AccumulatorParam[Counts]):
 
 
 class CountsAccumulator:
-    """An accumulator of counts, as the executors take it."""
+    """The driver's accumulator of counts."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._accumulator = spark.sparkContext.accumulator({}, CountsParam())
@@ -66,16 +66,16 @@ class CountsAccumulator:
 
     @property
     def counts(self) -> Counts:
-        """What was counted so far."""
+        """The counts so far."""
         return dict(self._accumulator.value)
 
     def clear(self) -> None:
-        """Begin again at 0."""
+        """Start again at 0."""
         self._accumulator.value = {}
 
 
 class QueryAccumulators(NamedTuple):
-    """The counters of a query: of what is decoded, and of what is encoded."""
+    """The accumulators of a query, for decoding and for encoding."""
 
     decoded: CountsAccumulator
     encoded: CountsAccumulator
@@ -85,7 +85,7 @@ class TaskCounter:
     """Count what one task does, and report it once.
 
     Args:
-        session: the chain at work, which may have counted for earlier tasks.
+        session: the open chain, which may have counted for earlier tasks.
         accumulator: a pickled accumulator, or None.
     """
 
@@ -99,19 +99,19 @@ class TaskCounter:
 
     @property
     def wants_traces(self) -> bool:
-        """Whether more traces are to be noted."""
+        """Whether to note more traces."""
         return self._accumulator is not None and len(self.traces) < TRACES_LIMIT
 
     def note_traces(self, records: Sequence[Record]) -> None:
-        """Note the traces of some records, for the batch's span to link to."""
+        """Note the traces of some records, for the links of the batch's span."""
         for record in records[:TRACES_LIMIT]:
             for name, value in record.headers:
                 if name == "traceparent" and value is not None and len(value) <= _TRACEPARENT_BYTES:
                     self.traces.append(value.decode("ascii", "replace"))
 
     def count_out(self, rows: OutputRows) -> None:
-        """Count the rows of a batch that goes on, without those that were refused or wait."""
-        records, size_bytes = rows.done()
+        """Count the rows of a finished batch, without those that were refused or wait."""
+        records, size_bytes = rows.totals()
         self.counts["records_out"] += records
         self.counts["bytes_out"] += size_bytes
 

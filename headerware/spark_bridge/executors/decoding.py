@@ -1,4 +1,4 @@
-"""Decode rows that stand alone. Slices go on as they came, for their message may lie in other tasks."""
+"""Decode rows that stand alone. Slices go on as they came: other tasks may have the rest of their message."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decode_rows(spec: bytes, accumulator: bytes, reassembles: bytes) -> Callable
     Args:
         spec: a pickled :class:`TaskSpec`.
         accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
-        reassembles: a pickled bool: whether slices are put together later on.
+        reassembles: a pickled bool: whether slices are reassembled later.
     """
     chain = open_chain(spec)
     counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
@@ -44,13 +44,7 @@ def decode_rows(spec: bytes, accumulator: bytes, reassembles: bytes) -> Callable
 
 
 class DecodeTask(Task):
-    """One task's rows, from the wire to what an application sees.
-
-    Args:
-        chain: the chain.
-        counter: counts for the driver.
-        reassembles: whether slices are put together later on; the schema then has the columns of statuses.
-    """
+    """Decode one task's rows; if slices are reassembled later, the schema has the columns for statuses."""
 
     def __init__(self, chain: OpenChain, counter: TaskCounter, *, reassembles: bool) -> None:
         super().__init__(chain, counter, ("key", "value", "headers", "topic"), chain.spec.typed)
@@ -83,10 +77,10 @@ class DecodeTask(Task):
         session = self._session
         if session.takes_batches("consume"):
             return session.consume_outcomes(records)
-        return map(session.consume_outcome, records)  # one by one, so that what is finished can go on
+        return map(session.consume_outcome, records)  # one by one, so that finished rows can go on
 
     def _take(self, rows: OutputRows, index: int, record: Record, outcome: Outcome) -> None:
-        """Take an outcome that is anything but one record."""
+        """Take an outcome that is not one record."""
         if outcome is DROP:
             return
         try:
@@ -107,7 +101,7 @@ class DecodeTask(Task):
         rows.mark({IDENTITY: identity})
 
     def _without_slices(self, rows: OutputRows, records: Sequence[Record]) -> list[int]:
-        """Return where the rows are that stand alone; slices go on as they came."""
+        """Return the indices of rows that stand alone; keep slices as they came."""
         alone = []
         for index, record in enumerate(records):
             if not may_be_slice(record.headers):
@@ -126,28 +120,32 @@ class DecodeTask(Task):
         if counter.wants_traces:
             counter.note_traces(records)
         if self._reassembles:
-            for place, offset in last_offsets(batch):
-                self._positions[place] = max(offset, self._positions.get(place, -1))
+            for topic_partition, offset in last_offsets(batch):
+                self._positions[topic_partition] = max(offset, self._positions.get(topic_partition, -1))
 
     def _finish(self) -> Iterator[pa.RecordBatch]:
-        """Say how far each partition was read, for messages that wait in vain."""
+        """Report how far each partition was read, so that messages can expire."""
         if not self._says_status:
             return
-        places = [
+        positions = [
             Record(topic, partition=partition, offset=offset)
             for (topic, partition), offset in self._positions.items()
         ]
-        if places:
-            yield output.position_rows(self._schema, places, {STATUS: Status.POSITION})
+        if positions:
+            yield output.position_rows(self._schema, positions, {STATUS: Status.POSITION})
 
 
 def may_be_slice(headers: Iterable[tuple[str, bytes | None]]) -> bool:
-    """Return whether a row may be a slice."""
+    """Return whether a row may be a slice.
+
+    A packed block of header ids may hold the slice's header, and finding out would mean reading it. So rows
+    with such a block take the way of slices, where the chain reads it; this does them no harm.
+    """
     return any(name in SLICE_HEADERS for name, _ in headers)
 
 
 def slice_condition() -> Column:
-    """Say the same of the column ``headers`` in SQL; never null."""
+    """Return :func:`may_be_slice` in SQL, for the column ``headers``; never null."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's custom; executors need no SQL
 
     found = F.exists("headers", lambda header: header["key"].isin(sorted(SLICE_HEADERS)))

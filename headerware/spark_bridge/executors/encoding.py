@@ -1,4 +1,4 @@
-"""Encode rows: one row may become several, which stand together and go to one partition."""
+"""Encode rows. One row may become several, which stay together and go to one partition."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     Batches = Iterable[pa.RecordBatch]
 
 
-_UNTRACKED: Final = 65_536
-_ALIKE: Final = (
+_MAX_TRACKED: Final = 65_536
+_REPEATED: Final = (
     "another row of this batch has the same identity, so that readers would take one for a repeat of the "
     "other; name columns that tell the rows apart: identity=[...]"
 )
@@ -55,7 +55,7 @@ def encode(
         spec: a pickled :class:`TaskSpec`.
         accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
         carrier: a pickled mapping with the trace context of the batch.
-        counts: a pickled mapping: how many partitions topics have.
+        counts: a pickled mapping: the number of partitions by topic.
     """
     chain = open_chain(spec)
     chain.pick_partition.counts = pickle.loads(counts)  # noqa: S301 - Spark's own channel
@@ -64,7 +64,7 @@ def encode(
 
 
 def decode_and_encode(*arguments: bytes) -> Callable[[Batches], Iterator[Any]]:
-    """Begin a task that decodes rows, and encodes what comes of them.
+    """Begin a task that decodes rows and encodes them again, for micro-batches without a step in between.
 
     Args:
         arguments: those of :func:`decode_rows`, those of :func:`encode`, and pickled: the columns that are
@@ -78,7 +78,7 @@ def decode_and_encode(*arguments: bytes) -> Callable[[Batches], Iterator[Any]]:
 
 
 class EncodeTask(Task):
-    """One task's rows, from what an application has to the wire."""
+    """Encode one task's rows."""
 
     def __init__(self, chain: OpenChain, counter: TaskCounter, carrier: dict[str, str]) -> None:
         super().__init__(chain, counter, ("topic", "key", "value", "headers", "partition"))
@@ -86,12 +86,12 @@ class EncodeTask(Task):
         self._identities = RowIdentities(chain.spec.scope)
 
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        records = _read(batch, self._chain.spec.typed)
+        records = _records(batch, self._chain.spec.typed)
         self._counter.counts["records_in"] += batch.num_rows
         self._counter.counts["bytes_in"] += payload_bytes(batch)
         rows = OutputRows(batch, self._schema)
         prepared = self._prepared(batch, records)
-        plain = list(map(_plain, records)) if self._chain.spec.typed else records
+        plain = list(map(_with_bytes, records)) if self._chain.spec.typed else records
         for index, error in enumerate(prepared):
             if isinstance(error, InterceptorError):
                 self._refuse(rows, index, plain[index], error)
@@ -110,14 +110,14 @@ class EncodeTask(Task):
     def _prepared(
         self, batch: pa.RecordBatch, records: Sequence[Record]
     ) -> Sequence[Record | InterceptorError]:
-        """Return the records with their identities, or why one cannot be sent."""
+        """Return the records with their identities, or the error of one that cannot be sent."""
         prepared: list[Record | InterceptorError] = list(records)
         if self._identities.scope is not None:
             prepared = list(self._identities.of(batch, records))
         if self._chain.spec.typed:
             for index, record in enumerate(records):
                 for part in (record.key, record.value):
-                    if isinstance(part, InterceptorError):  # what the column holds is no object
+                    if isinstance(part, InterceptorError):  # the column's value is no object
                         prepared[index] = part
         return prepared
 
@@ -129,7 +129,7 @@ class EncodeTask(Task):
 
     def _take(self, rows: OutputRows, index: int, record: Record, outcome: Outcome) -> None:
         try:
-            # All of a message or nothing: an error at its last slice takes the first ones along.
+            # A message goes whole or not at all: an error at its last slice discards the first ones.
             found = list(flat(outcome))
             if not found:
                 raise InterceptorError(WAITING)
@@ -149,7 +149,7 @@ class EncodeTask(Task):
 
 @contextmanager
 def _trace_context(carrier: Mapping[str, str]) -> Iterator[None]:
-    """Make a context current that the driver wrote into a carrier."""
+    """Make the trace context of the driver current, as its carrier has it."""
     if not carrier:
         yield
         return
@@ -161,13 +161,13 @@ def _trace_context(carrier: Mapping[str, str]) -> Iterator[None]:
 
 
 class RowIdentities:
-    """Say which record each row is, in a way that a replay repeats.
+    """Give each row an identity that is the same in a replay.
 
     Args:
-        scope: the query or job within which rows differ; None where identities are not asked for.
+        scope: the query or job within which identities differ; None if rows get none.
 
-    A row that was read from Kafka is its place: a producer a partition, and the offset as its sequence.
-    Others are the digest of the columns that the user named.
+    The identity of a row that was read from Kafka is its position: one producer per partition, and the offset
+    as the sequence. For other rows it is the digest of the columns that the user named.
     """
 
     def __init__(self, scope: str | None) -> None:
@@ -176,7 +176,7 @@ class RowIdentities:
         self._seen: dict[bytes, None] = {}
 
     def of(self, batch: pa.RecordBatch, records: Sequence[Record]) -> Iterator[Record | InterceptorError]:
-        """Return the records with their identities, or why one has none."""
+        """Return the records with their identities, or the error of one that has none."""
         digests = column(batch, DIGEST)
         sources = _sources(batch)
         for record, digest, source in zip(records, digests, sources, strict=False):
@@ -187,8 +187,8 @@ class RowIdentities:
                 continue
             if identity is None:
                 yield InterceptorError(_NO_SOURCE, step="dedup", topic=record.topic)
-            elif self._is_known(identity.encode()):
-                yield InterceptorError(_ALIKE, step="dedup", topic=record.topic)
+            elif self._is_repeated(identity.encode()):
+                yield InterceptorError(_REPEATED, step="dedup", topic=record.topic)
             else:
                 yield record.with_local("dedup", identity)
 
@@ -201,7 +201,7 @@ class RowIdentities:
         return record.replace(partition=pick(record)) if record.topic in pick.counts else record
 
     def _identity(self, topic: str, digest: bytes | None, source: dict[str, Any] | None) -> Identity | None:
-        # The topic that it goes to is in it: one row in two topics is two records.
+        # The target topic is part of it: one row in two topics is two records.
         if digest is not None:
             return Identity(self._producer("key", topic), digest=digest)
         if source is None or None in source.values():
@@ -216,17 +216,17 @@ class RowIdentities:
             producer = self._producers[kind, *place] = _hashed(kind, self.scope, *place)
         return producer
 
-    def _is_known(self, identity: bytes) -> bool:
+    def _is_repeated(self, identity: bytes) -> bool:
         if identity in self._seen:
             return True
         self._seen[identity] = None
-        if len(self._seen) > _UNTRACKED:
+        if len(self._seen) > _MAX_TRACKED:
             del self._seen[next(iter(self._seen))]
         return False
 
 
 def _to_write(batch: pa.RecordBatch, columns: list[str], topic: str | None) -> pa.RecordBatch:
-    """Return decoded rows as a sink takes them: without the bridge's own columns, and not where they were."""
+    """Return decoded rows as a sink takes them: without the bridge's columns and the source's partitions."""
     made = {"partition": pa.nulls(batch.num_rows, pa.int32())}
     if topic is not None:
         made["topic"] = pa.repeat(pa.scalar(topic), batch.num_rows)
@@ -235,7 +235,7 @@ def _to_write(batch: pa.RecordBatch, columns: list[str], topic: str | None) -> p
 
 
 def _sources(batch: pa.RecordBatch) -> Iterable[Any]:
-    """Return where rows were read from; a column of a user's own that has this name says nothing of it."""
+    """Return where rows were read from; a user's own column of this name does not count."""
     index = batch.schema.get_field_index("source")
     if index < 0 or batch.schema.get_field_index(DIGEST) >= 0:
         return repeat(None)
@@ -252,38 +252,38 @@ def _hashed(*parts: object) -> bytes:
     return digest.digest()[:16]
 
 
-def _read(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
+def _records(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
     length = batch.num_rows
     found = batch.schema.get_field_index("headers")
     headers = repeat(EMPTY) if found < 0 else header_lists(batch.column(found))
-    columns = (_part(batch, "value", typed), _part(batch, "key", typed), headers)
+    columns = (_part_values(batch, "value", typed), _part_values(batch, "key", typed), headers)
     rows = zip(
         column(batch, "topic"), *columns, column(batch, "partition"), milliseconds(batch), strict=False
     )
     return [Record(*row) for row in rows][:length]
 
 
-def _part(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[Any]:
+def _part_values(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[Any]:
     index = batch.schema.get_field_index(name)
     if index < 0:
         return repeat(None)
     if name not in typed:
-        # Text goes as the bytes that it is; Spark lets it be no UTF-8.
+        # Text goes as its bytes; Spark does not insist on UTF-8.
         text = batch.column(index)
         as_bytes = pa.large_binary() if pa.types.is_large_string(text.type) else pa.binary()
         found: list[bytes | None] = text.cast(as_bytes).to_pylist()
         return found
-    from headerware.spark_bridge.frames.typed_objects import objects  # noqa: PLC0415 - not for frames of bytes
+    from headerware.spark_bridge.frames.typed_objects import objects  # noqa: PLC0415 - not for bytes
 
     return objects(batch.column(index))
 
 
-def _plain(record: Record) -> Record:
-    """Return a record whose parts are bytes; in a letter an object is its JSON, for it has no bytes yet."""
-    return record.replace(key=_bytes(record.key), value=_bytes(record.value))
+def _with_bytes(record: Record) -> Record:
+    """Return a record for a dead letter: objects, which have no bytes yet, as JSON."""
+    return record.replace(key=_to_bytes(record.key), value=_to_bytes(record.value))
 
 
-def _bytes(part: Any) -> bytes | None:
+def _to_bytes(part: Any) -> bytes | None:
     if isinstance(part, str):
         return part.encode()
     if part is None or isinstance(part, bytes):

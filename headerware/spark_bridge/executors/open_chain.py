@@ -1,7 +1,7 @@
-"""A chain, opened once for each worker process and kept for the tasks that follow.
+"""A chain, opened once in each worker process and kept for the tasks that follow.
 
 A Python worker runs one task at a time. What a session keeps of records (incomplete messages) is dropped
-when a task is through with a partition; keys, dictionaries and plans stay.
+when a task is done with a partition; keys and dictionaries stay.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.chain_source import TaskSpec
 
 
-_KEPT: Final = 16
-_IN_CIRCLES: Final = (
-    "and it is a dead letter already, which is not buried again: leave dead-letter topics out of what is read"
+_MAX_OPEN_CHAINS: Final = 16
+_DEAD_LETTER_LOOP: Final = (
+    "and it is a dead letter already, for which no other is written: leave dead-letter topics out of what is "
+    "read"
 )
 _NO_TOPIC: Final = "unknown"
-"""What a dead letter calls the topic of a row that has none."""
+"""The topic that a dead letter names for a row without one."""
 _HEADER = "hw.id"
 _LOCAL = "dedup"
 
 
 class BatchClock:
-    """The time of a batch, the same whenever it is replayed; the wall's where none is set."""
+    """The time of a batch, the same in a replay; wall-clock time if none is set."""
 
     __slots__ = ("ms",)
 
@@ -56,11 +57,10 @@ class BatchClock:
 
 
 class PartitionPicker:
-    """Pick a partition by what a message is, so that a replay picks the same.
+    """Pick the partition of a message without a key, so that its slices stay together, also in a replay.
 
     Args:
-        counts: how many partitions topics have, for one frame at a time; one that is not listed is taken to
-            have one.
+        counts: the number of partitions by topic, for one frame at a time; other topics count as having one.
     """
 
     __slots__ = ("counts",)
@@ -69,33 +69,30 @@ class PartitionPicker:
         self.counts: Mapping[str, int] = counts or {}
 
     def __call__(self, record: Record) -> int | None:
-        """Return the partition, or None for Kafka's partitioner to choose by the key."""
+        """Return the partition, or None if Kafka's partitioner chooses by the key."""
         if record.key is not None:
             return None
         return crc32(_seed(record)) % (self.counts.get(record.topic) or 1)
 
 
 class DeadLetterRoute(NamedTuple):
-    """Where the dead letters of a step go, and whose names they use."""
+    """The topic of a step's dead letters, and the style of their header names."""
 
     topic: str
     names: str
 
 
 class OpenChain:
-    """A chain at work in this process.
-
-    Args:
-        spec: what it is to do.
+    """A chain that is open in this process.
 
     Raises:
-        HeaderwareError: the chain cannot be made or opened here, and why.
+        HeaderwareError: the chain cannot be made or opened here.
     """
 
     def __init__(self, spec: TaskSpec) -> None:
-        chain = spec.source.load(_found)
+        chain = spec.source.load(_local_path)
         steps = [
-            _without_dead_letters(_serializing(step, name, spec.typed), name)
+            _without_dead_letters(_with_typed_parts(step, name, spec.typed), name)
             for step, name in zip(chain, chain.names, strict=True)
             if spec.typed or place_of(step) is not Place.SERIALIZE
         ]
@@ -104,18 +101,17 @@ class OpenChain:
         """Whether records get identities."""
         self.clock: Final = BatchClock()
         self.identities: Final[dict[tuple[Any, ...], bytes]] = {}
-        """What ``dedup`` found, by place; whoever reads it empties it."""
+        """The identities that ``dedup`` found, by position; the reader empties it."""
         self._dead_letter_routes = {
             name: DeadLetterRoute(step.dead_letter_topic, step.dead_letter_headers)
             for step, name in zip(chain, chain.names, strict=True)
             if isinstance(step, Interceptor) and step.on_error == "dead_letter"
         }
         self.pick_partition: Final = PartitionPicker()
-        """Gives the partition of a message that its key does not decide."""
         self.session: Final[Session] = Chain(steps).open(self._context())
 
     def begin(self) -> None:
-        """Tell the chain which job and batch this task belongs to."""
+        """Tell the chain the job and batch of this task."""
         task = TaskContext.get()
         batch = task.getLocalProperty("streaming.sql.batchId") if task else None
         self.session.begin(self.spec.job if batch is None else f"{self.spec.job}#{batch}")
@@ -123,26 +119,24 @@ class OpenChain:
     def refused(self, error: HeaderwareError, original: Record) -> dict[str, Any]:
         """Return the failure of a row, with its dead letter.
 
-        Args:
-            error: why.
-            original: the row as it came.
-
         Raises:
-            HeaderwareError: failures are to fail the job, or it is none of the row's.
+            HeaderwareError: failures fail the job, or the row is not the cause.
         """
         error = (
-            error.at("chain", original) if isinstance(error, InterceptorError) else _placed(error, original)
+            error.at("chain", original)
+            if isinstance(error, InterceptorError)
+            else _at_position(error, original)
         )
         if self.spec.failures == "fail" or isinstance(error, HeldBackError):
             raise error
         spec = self.spec
-        usual = DeadLetterRoute(spec.dead_letter_topic, spec.dead_letter_headers)
-        topic, names = self._dead_letter_routes.get(error.step or "", usual)
+        default_route = DeadLetterRoute(spec.dead_letter_topic, spec.dead_letter_headers)
+        topic, names = self._dead_letter_routes.get(error.step or "", default_route)
         if spec.side == "consumer" and is_dead_letter_topic(topic, original.topic or ""):
-            raise InterceptorError(f"{error}; {_IN_CIRCLES}") from error
+            raise InterceptorError(f"{error}; {_DEAD_LETTER_LOOP}") from error
         stage = "ON_CONSUME" if spec.side == "consumer" else "ON_SEND"
         letter = dead_letter(
-            original.replace(topic=original.topic or _NO_TOPIC, headers=_named(original.headers)),
+            original.replace(topic=original.topic or _NO_TOPIC, headers=_named_headers(original.headers)),
             error,
             topic=topic,
             names=names,
@@ -167,12 +161,12 @@ class OpenChain:
             group_id=spec.group_id,
             now_ms=self.clock,
             cluster_id=lambda: spec.cluster_id,
-            is_duplicate=self._note,
+            is_duplicate=self._note_identity,
             pick_partition=self.pick_partition,
             max_message_bytes=spec.max_message_bytes,
         )
 
-    def _note(self, identity: bytes, record: Record) -> bool:
+    def _note_identity(self, identity: bytes, record: Record) -> bool:
         self.identities[record.topic, record.partition, record.offset] = identity
         return False
 
@@ -181,15 +175,11 @@ _open_chains: Final[OrderedDict[bytes, OpenChain]] = OrderedDict()
 
 
 def open_chain(pickled: bytes) -> OpenChain:
-    """Return the chain of a pickled :class:`TaskSpec`, opened at most once in this process.
-
-    Raises:
-        HeaderwareError: the chain cannot be made or opened here, and why.
-    """
+    """Return the chain of a pickled :class:`TaskSpec`, opened at most once in this process."""
     found = _open_chains.get(pickled)
     if found is None:
         found = _open_chains[pickled] = OpenChain(pickle.loads(pickled))  # noqa: S301 - Spark's own channel
-        if len(_open_chains) > _KEPT:
+        if len(_open_chains) > _MAX_OPEN_CHAINS:
             _open_chains.popitem(last=False)[1].session.close()
     _open_chains.move_to_end(pickled)
     found.clock.ms = None
@@ -198,34 +188,34 @@ def open_chain(pickled: bytes) -> OpenChain:
     return found
 
 
-def _found(path: str) -> str:
-    """Return a file's path, or that of the one of its name which Spark shipped."""
+def _local_path(path: str) -> str:
+    """Return a file's path, or the path of the file of that name that Spark shipped."""
     if os.path.exists(path):  # noqa: PTH110 - options are plain text
         return path
     shipped: str = SparkFiles.get(os.path.basename(path))  # noqa: PTH119 - as above
     return shipped if os.path.exists(shipped) else path  # noqa: PTH110 - as above
 
 
-def _serializing(step: Any, name: str, typed: frozenset[str]) -> Any:
-    """Leave parts alone whose columns hold bytes."""
+def _with_typed_parts(step: Any, name: str, typed: frozenset[str]) -> Any:
+    """Restrict a serialize step to the parts whose columns hold objects."""
     if not isinstance(step, Serialize):
         return step
     return msgspec.structs.replace(step, name=name, **{part: None for part in PARTS if part not in typed})
 
 
 def _without_dead_letters(step: Any, name: str) -> Any:
-    """Let a step refuse what it would bury: here, rows are buried by whoever writes the frame."""
+    """Make a step raise instead of writing dead letters: here the writer of the frame writes them."""
     if isinstance(step, Interceptor) and step.on_error == "dead_letter":
         return msgspec.structs.replace(step, on_error="raise", name=name)
     return step
 
 
-def _named(headers: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Leave out headers without a name, which frames can have and Kafka cannot."""
+def _named_headers(headers: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Leave out headers without a name, which frames can hold and Kafka cannot."""
     return [pair for pair in headers if pair[0] is not None]
 
 
-def _placed(error: HeaderwareError, record: Record) -> InterceptorError:
+def _at_position(error: HeaderwareError, record: Record) -> InterceptorError:
     placed = InterceptorError(
         str(error), step="chain", topic=record.topic, partition=record.partition, offset=record.offset
     )
@@ -234,8 +224,8 @@ def _placed(error: HeaderwareError, record: Record) -> InterceptorError:
 
 
 def _seed(record: Record) -> bytes:
-    """Return what is the same in a replay: the identity, or else the value."""
-    # The header may have gone into a packed block of ids; what it was made from stays with the record.
+    """Return bytes that are the same in a replay: the identity, or else the value."""
+    # The header may be in a packed block of header ids; the record keeps the identity itself.
     identity = record.local.get(_LOCAL) if record.local else None
     if identity is not None:
         encoded: bytes = identity.encode()

@@ -1,8 +1,8 @@
-"""Put messages together from their slices, partition by partition.
+"""Reassemble messages from their slices, partition by partition.
 
-The rows come sorted by topic, partition and offset, so that a partition's rows stand together; they are new
-slices, slices that earlier batches left waiting, and positions: how far the partition was read. What
-is incomplete at the end of a partition goes on as it came, to wait for the next batch, or fails.
+The rows come sorted by topic, partition and offset, so that the rows of a partition are together. They are
+new slices, slices that earlier batches left waiting, and positions: how far the partition was read. At the
+end of a partition the slices of incomplete messages go on as they came, to wait for the next batch, or fail.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     Batches = Iterable[pa.RecordBatch]
-    Place = tuple[str, int | None]
+    TopicPartitionKey = tuple[str, int | None]
 
 
 Incomplete = Literal["carry", "fail", "leave"]
-"""What becomes of messages that are incomplete at the end of a partition's rows."""
+"""What happens to messages that are incomplete at the end of a partition's rows."""
 
 _FOREVER_MS: Final = 1 << 62
-_AT_ONCE_MS: Final = 0
-"""A time at which nothing has waited too long, for what was given up for other reasons."""
+_BEFORE_ALL_MS: Final = 0
+"""A time at which no message has expired, to poll for those given up for other reasons."""
 _CUT_OFF: Final = (
     "the frame ends before this message does; read on to its last slice, or leave such messages for a later "
     'read with incomplete="leave"'
@@ -45,11 +45,11 @@ _CUT_OFF: Final = (
 
 
 class ReassemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for one batch.
+    """How to reassemble the messages of one batch.
 
     Args:
-        batch_ms: its time, the same in a replay; None where there are no batches.
-        incomplete: what becomes of incomplete messages.
+        batch_ms: the batch's time in milliseconds since 1970, the same in a replay; None without batches.
+        incomplete: what happens to incomplete messages.
     """
 
     batch_ms: int | None = None
@@ -57,12 +57,12 @@ class ReassemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reassemble(spec: bytes, accumulator: bytes, options: bytes) -> Callable[[Batches], Iterator[Any]]:
-    """Begin a task that puts messages together.
+    """Begin a task that reassembles messages.
 
     Args:
         spec: a pickled :class:`TaskSpec`.
         accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
-        options: pickled :class:`ReassemblyOptions`.
+        options: a pickled :class:`ReassemblyOptions`.
     """
     chain = open_chain(spec)
     counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
@@ -70,13 +70,13 @@ def reassemble(spec: bytes, accumulator: bytes, options: bytes) -> Callable[[Bat
 
 
 class WaitingRows:
-    """The rows of one partition that wait, as they came; nothing else of their batches is kept."""
+    """The waiting rows of one partition, as they came; nothing else of their batches is kept."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[pa.RecordBatch, int]] = {}
 
     def keep(self, batch: pa.RecordBatch, offsets: list[int | None], waiting: set[int]) -> None:
-        """Keep those rows of a batch that wait, and let go of those that wait no more."""
+        """Keep the rows of a batch that wait, and forget those that no longer wait."""
         self._rows = {offset: row for offset, row in self._rows.items() if offset in waiting}
         new = [index for index, offset in enumerate(offsets) if offset in waiting]
         taken = batch.take(pa.array(new, pa.int32()))
@@ -86,7 +86,7 @@ class WaitingRows:
                 self._rows[offset] = (taken, row)
 
     def take(self, offsets: Iterable[int]) -> list[pa.RecordBatch]:
-        """Return rows by their offsets, and forget them."""
+        """Return the rows at some offsets, and forget them."""
         found = [self._rows.pop(offset) for offset in sorted(offsets) if offset in self._rows]
         return [batch.slice(row, 1) for batch, row in found]
 
@@ -96,29 +96,29 @@ class WaitingRows:
 
 
 class ReassembleTask(Task):
-    """One task's partitions, one after the other."""
+    """Reassemble the messages of one task, partition after partition."""
 
     def __init__(self, chain: OpenChain, counter: TaskCounter, options: ReassemblyOptions) -> None:
         super().__init__(chain, counter, ("key", "value", "headers", "topic", "timestamp"), chain.spec.typed)
         self._options = options
         self._waiting_rows = WaitingRows()
-        self._place: Place | None = None
+        self._topic_partition: TopicPartitionKey | None = None
 
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         begin = 0
-        places = zip(column(batch, "topic"), column(batch, "partition"), strict=True)
-        for place, run in groupby(places):
+        topic_partitions = zip(column(batch, "topic"), column(batch, "partition"), strict=True)
+        for topic_partition, run in groupby(topic_partitions):
             length = len(list(run))
-            if place != self._place:
+            if topic_partition != self._topic_partition:
                 yield from self._finish()
-                self._place = place
+                self._topic_partition = topic_partition
             yield from self._feed(batch.slice(begin, length))
             begin += length
 
     def _feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = read_records(batch)
         rows = OutputRows(batch, self._schema)
-        here: dict[int | None, int] = {}
+        index_by_offset: dict[int | None, int] = {}
         offsets = [record.offset for record in records]
         states = zip(records, column(batch, STATUS), column(batch, ARRIVED), strict=False)
         for index, (record, status, arrived_ms) in enumerate(states):
@@ -126,16 +126,16 @@ class ReassembleTask(Task):
                 offsets[index] = None
                 self._session.reached(record.topic, record.partition or 0, record.offset or 0)
             else:
-                here[record.offset] = index
+                index_by_offset[record.offset] = index
                 self._chain.clock.ms = arrived_ms if arrived_ms is not None else self._options.batch_ms
                 try:
                     self._take(rows, index, record)
                 except HeaderwareError as error:
                     self._refuse(rows, index, record, error)
-                    yield from self._fail_siblings(rows, here, records, error)
-            # While the rows are at hand; by the clock nothing expires before the partition's last row.
-            for given_up in self._session.poll(_AT_ONCE_MS):
-                yield from self._fail_siblings(rows, here, records, given_up)
+                    yield from self._fail_siblings(rows, index_by_offset, records, error)
+            # Now, while the rows are at hand; by time nothing expires before the partition's last row.
+            for given_up in self._session.poll(_BEFORE_ALL_MS):
+                yield from self._fail_siblings(rows, index_by_offset, records, given_up)
             if rows.size_bytes > FLUSH_BYTES:
                 yield self._flush(rows, records)
         if len(rows):
@@ -146,26 +146,26 @@ class ReassembleTask(Task):
         if record.partition is None or record.offset is None:
             raise InterceptorError(NO_POSITION)
         identities = self._chain.identities
-        identities.clear()  # what was noted of a message that a later step refused is nobody else's
+        identities.clear()  # of an earlier message that a later step refused
         outcome = self._session.consume_outcome(record)
         if outcome is DROP:
             return
-        # All of it or nothing, as everywhere.
+        # A message goes on whole or not at all.
         for each in list(flat(outcome)):
             rows.add(index, each)
             for identity in identities.values():
                 rows.mark({IDENTITY: identity})
 
     def _fail_siblings(
-        self, rows: OutputRows, here: dict[int | None, int], records: list[Record], error: Outcome
+        self, rows: OutputRows, index_by_offset: dict[int | None, int], records: list[Record], error: Outcome
     ) -> Iterator[pa.RecordBatch]:
-        """Let the slices that were given up with another fail for the same reason."""
+        """Fail the slices that were given up with another, for the same reason."""
         if not isinstance(error, ReassemblyError):
             return
         offsets = error.offsets
         for offset in offsets:
-            if offset in here:
-                self._refuse(rows, here[offset], records[here[offset]], error)
+            if offset in index_by_offset:
+                self._refuse(rows, index_by_offset[offset], records[index_by_offset[offset]], error)
         yield from self._fail_waiting(offsets, error)
 
     def _fail_waiting(self, offsets: Iterable[int], error: HeaderwareError) -> Iterator[pa.RecordBatch]:
@@ -176,23 +176,23 @@ class ReassembleTask(Task):
             yield self._flush(rows, [record])
 
     def _finish(self) -> Iterator[pa.RecordBatch]:
-        """End a partition: give up what has waited too long, and let the rest wait or fail."""
-        if self._place is None:
+        """End a partition: give up expired messages, and let the others wait or fail."""
+        if self._topic_partition is None:
             return
         options = self._options
         self._chain.clock.ms = options.batch_ms
-        for error in self._session.poll(_AT_ONCE_MS if options.batch_ms is None else options.batch_ms):
+        for error in self._session.poll(_BEFORE_ALL_MS if options.batch_ms is None else options.batch_ms):
             if isinstance(error, ReassemblyError):
                 yield from self._fail_waiting(error.offsets, error)
         if options.incomplete == "carry":
-            yield from self._carried()
+            yield from self._keep_waiting()
         elif options.incomplete == "fail":
             for error in self._session.poll(_FOREVER_MS):
                 if isinstance(error, ReassemblyError):
                     yield from self._fail_waiting(error.offsets, _cut_off(error))
         self._release()
 
-    def _carried(self) -> Iterator[pa.RecordBatch]:
+    def _keep_waiting(self) -> Iterator[pa.RecordBatch]:
         for batch in self._waiting_rows.take(self._waiting()):
             (record,) = read_records(batch)
             rows = OutputRows(batch, self._schema)
@@ -203,19 +203,19 @@ class ReassembleTask(Task):
             yield self._flush(rows, [record])
 
     def _waiting(self) -> set[int]:
-        """Return the offsets that wait; of this partition only, for the session forgets the others."""
+        """Return the offsets that wait; only this partition's, since the session forgets the others."""
         return {offset for offsets in self._session.waiting_offsets().values() for offset in offsets}
 
     def _release(self) -> None:
-        """Drop what the session keeps of a partition, for the next task may have it again."""
-        if self._place is not None:
-            self._session.revoke([self._place])  # type: ignore[list-item]  # a place without a partition is never kept
-        self._place = None
+        """Drop what the session keeps of the partition, since the next task may read it again."""
+        if self._topic_partition is not None:
+            self._session.revoke([self._topic_partition])  # type: ignore[list-item]  # always with a partition
+        self._topic_partition = None
         self._waiting_rows.clear()
 
 
 def _cut_off(error: ReassemblyError) -> ReassemblyError:
-    """Say of an incomplete message what it is: one that the frame ends before."""
+    """Return the error of a message that continues after the end of the frame."""
     return ReassemblyError(
         _CUT_OFF, step=error.step, topic=error.topic, partition=error.partition, offset=error.offset
     )

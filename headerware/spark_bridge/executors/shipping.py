@@ -1,6 +1,6 @@
-"""How work gets to the executors: a function that says clearly what is missing where it lands.
+"""Send a task to the executors as a function that says clearly which package is missing there.
 
-The function is pickled by value, for where Headerware itself is missing nothing of it could be unpickled.
+The function is pickled by value, since an executor without Headerware could not unpickle a reference to it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def shipped(entry: str, *arguments: Any) -> Callable[[Batches], Iterator[pa.Reco
     """Return a function for ``mapInArrow``.
 
     Args:
-        entry: ``module:function``; on the executor it is called with the arguments, once a task, and gives
-            what maps the task's batches.
+        entry: ``module:function``; the executor calls it with the pickled arguments once a task, and it
+            returns the function that maps the task's batches.
         arguments: plain values; they are pickled, and never unpickled on the driver.
     """
     return _shipped(entry, tuple(_pickled(argument) for argument in arguments))
 
 
 def spare_next_task() -> None:
-    """Take from the tasks that follow in this worker what Spark would have each of them do over again.
+    """Spare the next tasks of this worker what Spark would repeat for each of them.
 
     - Spark calls ``importlib.invalidate_caches`` before each task, and Python 3.10 to 3.12 then reads the
       directory of each archive that has an importer: Spark's jars and pyspark.zip, some 0.2 s of CPU. An

@@ -1,4 +1,4 @@
-"""The frame of every task that takes rows through a chain: batches in, batches out, refused rows, counts."""
+"""What all tasks that take rows through a chain share: batches in and out, refused rows, counts."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ NO_POSITION: Final = "a slice without its partition and offset; keep these colum
 
 
 class Task(ABC):
-    """One task's rows; a subclass says in ``_map_batch`` what becomes of a batch.
+    """Take one task's rows through a chain; a subclass maps a batch in ``_map_batch``.
 
     Args:
         chain: the chain.
         counter: counts for the driver.
-        computed: the columns that are made from the records; others are carried along.
-        typed: the columns among key and value that hold objects when they go on.
+        computed: the columns that are made from the records; other columns are carried along.
+        typed: the columns among key and value that hold objects in the result.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Task(ABC):
         """Map one batch."""
 
     def _finish(self) -> Iterable[pa.RecordBatch]:
-        """Return what goes on after the last batch."""
+        """Return the batches that follow the last one."""
         return ()
 
     def _release(self) -> None:  # noqa: B027 - not every task keeps something
-        """Drop what the chain keeps of this task, also if it was cut off."""
+        """Drop what the chain keeps of this task, also after an early end."""
 
     def _refuse(self, rows: OutputRows, index: int, original: Record, error: HeaderwareError) -> None:
-        """Let a row fail, as it came; raise if failures are to fail the job."""
+        """Add a row as it came, with its failure; raise if failures fail the job."""
         failure = self._failure(error, original)
         rows.keep(index, self._typed.without_objects(original))
         rows.mark({"failure": failure})

@@ -12,7 +12,7 @@
     decimal of up to 38 digits              decimal        Decimal
     uuid                                    string         UUID
     any other logical type                  as without it
-    union of null and others                the others', and null may stand there
+    union of null and others                the others', nullable
     union of one type                       that type
     union of int and long                   bigint         int
     union of float and double               double         float
@@ -20,15 +20,16 @@
 
 These are the types of Spark's own ``from_avro`` (its SchemaConverters). What differs:
 
-* what of a union's members a value is, Spark reads in the payload; an object does not say it. A value goes to
-  the first member of its class that it fits: an int of 5 to int, though it was written as long. Unions in
-  which another value would come back are refused: float beside double, a time beside anything but null, a
-  record whose fields are called member0, member1, ...
+* Spark reads in the payload which member of a union a value is; an object does not tell. A value goes to the
+  first member of its class that it fits: an int of 5 to int, though it was written as long. Unions in which
+  another value would come back are refused: float beside double, a time beside anything but null, a record
+  whose fields are named member0, member1, ...
 * unions of an int and a long of which one is a date or a timestamp are structs; Spark makes bigint of both.
 * a union of null alone is null; Spark makes a struct without fields of it.
-* records that hold themselves are refused; Spark can cut them at a depth.
-* what no writer can mean is refused sooner: schemas that nest more than 128 deep, that stand for more than
-  10,000 columns, or that headerware's serde refuses.
+* records that hold themselves are refused; Spark can truncate them at a depth.
+* schemas that nest more than 128 deep, that define more than 10,000 columns, or that headerware's serde
+refuses
+  are refused.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from pyspark.sql.types import (
 
 from headerware.core.errors import ConfigError
 from headerware.serdes.avro.limits import Limits
-from headerware.serdes.avro.options import schema_option
+from headerware.serdes.avro.schema import schema_option
 from headerware.spark_bridge.frames.typed_layout import MAX_COLUMNS, named_as_union
 
 _SCALARS: Final[dict[str, DataType]] = {
@@ -132,7 +133,7 @@ class _Types:
         return _scalar(node, place)
 
     def _inner(self, node: Any, place: str) -> DataType:
-        """Return the type of what stands in another, and count it."""
+        """Return the type of a nested schema, and count it."""
         self._columns += 1
         if self._columns > MAX_COLUMNS:
             raise _refused(place, f"more than {MAX_COLUMNS} columns, the limit")
@@ -182,7 +183,7 @@ def _kind(node: Any) -> str:
 
 
 def _plainly(node: Any) -> str:
-    """Name a type that is written and meant as Avro's own; one with a logical type has other objects."""
+    """Return the name of a type; with its logical type, if it has one, since its objects differ."""
     return _logical(node) if isinstance(node, dict) and "logicalType" in node else _kind(node)
 
 
@@ -195,7 +196,7 @@ def _is_nullable(node: Any) -> bool:
 
 
 def _logical(node: Any) -> str:
-    """Name a logical type with what it is written as; on another type it means nothing."""
+    """Return the name of a logical type with the type that it annotates."""
     return f"{node['type']}-{node.get('logicalType')}" if isinstance(node, dict) else node
 
 

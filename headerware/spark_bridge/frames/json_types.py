@@ -10,13 +10,12 @@
     enum, const                                      what their values are
     a type list with null, anyOf/oneOf with null     the other type, and null may stand there
     anyOf/oneOf of what is one Spark type            that type
-    allOf                                            what its parts say together
-    $ref within the document                         what it points to, and what stands beside it
+    allOf                                            what its members say together
+    $ref within the document                         what it refers to, with the keywords beside it
 
 A property that is not in ``required`` may be missing, and so null. JSON has neither dates nor bytes: their
-text stays text. A whole number in a column of doubles is a double from there on: 5 comes back as 5.0.
-Keywords that only narrow what a value may be (minimum, pattern, if, not, ...) say nothing about types, and
-neither do anyOf and oneOf beside a type.
+text stays text. A whole number in a column of doubles becomes a double: 5 comes back as 5.0. Keywords that
+only restrict values (minimum, pattern, if, not, ...) do not count, nor do anyOf and oneOf beside a type.
 """
 
 from __future__ import annotations
@@ -67,31 +66,31 @@ _KEYWORDS: Final[dict[str, tuple[type, str]]] = {
 
 
 class _Type(NamedTuple):
-    """A Spark type, and whether null may stand there."""
+    """A Spark type, and whether it is nullable."""
 
     kind: DataType
     nullable: bool
 
 
-class Part(NamedTuple):
+class _Schema(NamedTuple):
     """A schema inside of a document.
 
     Attributes:
-        node: what stands there.
-        pointer: where it stands, as a JSON pointer in a URI's fragment (RFC 6901).
-        opened: the references that led to it from the root; one that leads to itself has no end.
+        node: the decoded JSON.
+        pointer: its place, as a JSON pointer in a URI's fragment (RFC 6901).
+        references: the references that led to it from the root, to detect a schema that holds itself.
     """
 
     node: Any
     pointer: str
-    opened: frozenset[str] = frozenset({"#"})
+    references: frozenset[str] = frozenset({"#"})
 
-    def below(self, *steps: str | int) -> Part:
-        """Return what stands deeper in this part."""
+    def below(self, *steps: str | int) -> _Schema:
+        """Return a schema inside this one."""
         found = self
         for step in steps:
             escaped = str(step).replace("~", "~0").replace("/", "~1")
-            found = Part(found.node[step], f"{found.pointer}/{escaped}", found.opened)
+            found = _Schema(found.node[step], f"{found.pointer}/{escaped}", found.references)
         return found
 
 
@@ -100,13 +99,13 @@ def json_type(schema: str | dict[str, Any] | Path) -> DataType:
 
     Args:
         schema: JSON text that begins with ``{``; the path of a file with it, as a Path or as any other text;
-            or what the JSON stands for.
+            or the decoded JSON.
 
     Raises:
         ConfigError: there is no such file, no schema in it, or something in it has no Spark type; the text
             says where, as a JSON pointer (RFC 6901).
     """
-    root = document(schema)
+    root = _load(schema)
     return _Types(root.node).of([root], 0).kind
 
 
@@ -117,14 +116,14 @@ class _Types:
         self._root: Final = root
         self._columns = 0
 
-    def of(self, parts: list[Part], depth: int) -> _Type:
-        """Return the type of a value of which all parts hold."""
+    def of(self, parts: list[_Schema], depth: int) -> _Type:
+        """Return the type of a value for which all parts hold."""
         pointer = parts[0].pointer
         self._columns += 1
         if self._columns > MAX_COLUMNS or depth > MAX_DEPTH:
             problem = f"what nests more than {MAX_DEPTH} deep, or has more than {MAX_COLUMNS} columns,"
-            raise refused(pointer, problem)
-        parts = conjuncts(self._root, parts)
+            raise _refused(pointer, problem)
+        parts = _conjuncts(self._root, parts)
         names = _names(parts)
         if names is None:
             return self._alternatives(parts, pointer, depth)
@@ -132,13 +131,13 @@ class _Types:
         if not others and names:
             return _Type(NullType(), nullable=True)
         name = "number" if others == _NUMBERS else others.pop() if len(others) == 1 else ""
-        made = _MADE.get(name)
+        made = _BUILDERS.get(name)
         if made is None:
-            raise refused(pointer, f"what may be {' or '.join(sorted(others)) or 'no value at all'}")
+            raise _refused(pointer, f"what may be {' or '.join(sorted(others)) or 'no value at all'}")
         return _Type(made(self, parts, depth), "null" in names)
 
-    def _alternatives(self, parts: list[Part], pointer: str, depth: int) -> _Type:
-        """Return the one type of anyOf or oneOf, of which null may be another."""
+    def _alternatives(self, parts: list[_Schema], pointer: str, depth: int) -> _Type:
+        """Return the one type of anyOf or oneOf besides null."""
         branches = [self.of([branch], depth + 1) for branch in _below(parts, ("anyOf", "oneOf"))]
         kinds: list[DataType] = []
         for kind, _ in branches:
@@ -150,19 +149,21 @@ class _Types:
         if len(kinds) == 2 and DoubleType() in kinds and LongType() in kinds:
             kinds = [DoubleType()]
         if len(kinds) != 1:
-            raise refused(pointer, "what may be of several types" if kinds else "a schema that names no type")
+            raise _refused(
+                pointer, "what may be of several types" if kinds else "a schema that names no type"
+            )
         return _Type(kinds[0], nullable)
 
-    def object(self, parts: list[Part], depth: int) -> DataType:
-        """Return the type of an object: a struct where its properties are named, else a map."""
-        properties: dict[str, list[Part]] = {}
+    def object(self, parts: list[_Schema], depth: int) -> DataType:
+        """Return the type of an object: a struct if its properties are named, else a map."""
+        properties: dict[str, list[_Schema]] = {}
         for part in parts:
             for name in part.node.get("properties", {}):
                 properties.setdefault(name, []).append(part.below("properties", name))
         if not properties:
             return self._map(parts, depth)
         if named_as_union(list(properties)):
-            raise refused(parts[0].pointer, "an object whose properties are called as members of unions are")
+            raise _refused(parts[0].pointer, "an object whose properties are called as members of unions are")
         required = {name for part in parts for name in part.node.get("required", ())}
         fields = []
         for name, schemas in properties.items():
@@ -170,26 +171,26 @@ class _Types:
             fields.append(StructField(name, kind, nullable or name not in required))
         return StructType(fields)
 
-    def _map(self, parts: list[Part], depth: int) -> DataType:
+    def _map(self, parts: list[_Schema], depth: int) -> DataType:
         named = "additionalProperties"
         inner = [part.below(named) for part in parts if isinstance(part.node.get(named), dict)]
         if not inner:
-            raise refused(
+            raise _refused(
                 parts[0].pointer, "an object with neither properties nor a schema for additional ones"
             )
         return MapType(StringType(), *self.of(inner, depth + 1))
 
-    def array(self, parts: list[Part], depth: int) -> DataType:
+    def array(self, parts: list[_Schema], depth: int) -> DataType:
         """Return the type of an array."""
         items = [part.below("items") for part in parts if isinstance(part.node.get("items"), dict)]
         if not items or any("prefixItems" in part.node for part in parts):
-            raise refused(parts[0].pointer, "an array without one schema for all its items")
+            raise _refused(parts[0].pointer, "an array without one schema for all its items")
         return ArrayType(*self.of(items, depth + 1))
 
 
-def _names(parts: list[Part]) -> set[str] | None:
-    """Return JSON's names of the types that a value may have, or None where the parts do not say it."""
-    said = [names for part in parts for names in _said(part)]
+def _names(parts: list[_Schema]) -> set[str] | None:
+    """Return JSON's names of the types that a value may have, or None if the parts do not tell."""
+    said = [names for part in parts for names in _stated_types(part)]
     if said:
         return set.intersection(*said)
     for keyword, name in _IMPLIED.items():
@@ -198,56 +199,44 @@ def _names(parts: list[Part]) -> set[str] | None:
     return None
 
 
-def _said(part: Part) -> Iterator[set[str]]:
+def _stated_types(part: _Schema) -> Iterator[set[str]]:
     node = part.node
     if "type" in node:
         names = node["type"] if isinstance(node["type"], list) else [node["type"]]
         if not all(isinstance(name, str) and name in _KNOWN for name in names):
-            raise refused(f"{part.pointer}/type", "a name that is no type of JSON Schema")
+            raise _refused(f"{part.pointer}/type", "a name that is no type of JSON Schema")
         yield {*names, *(_NUMBERS if "number" in names else ())}
     for values in [[node["const"]] if "const" in node else None, node.get("enum")]:
         if values is not None:
             yield {_NAMES[type(value)] for value in values}
 
 
-def document(schema: str | dict[str, Any] | Path) -> Part:
-    """Read a JSON Schema, and give the whole of it.
-
-    Raises:
-        ConfigError: there is no such file, or no JSON in it.
-    """
+def _load(schema: str | dict[str, Any] | Path) -> _Schema:
+    """Read a JSON Schema."""
     if isinstance(schema, str) and not schema.lstrip().startswith("{"):
         schema = Path(schema)
     try:
-        text = _read(schema) if isinstance(schema, Path) else schema
+        text = _read_file(schema) if isinstance(schema, Path) else schema
         if isinstance(text, str | bytes) and len(text) > _MAX_SCHEMA_BYTES:
-            raise refused("#", f"more than {_MAX_SCHEMA_BYTES} bytes, the limit")
-        # What code has may hold tuples, or itself; as JSON it does not.
-        return Part(
+            raise _refused("#", f"more than {_MAX_SCHEMA_BYTES} bytes, the limit")
+        # Python values may hold tuples, or themselves; JSON does not.
+        return _Schema(
             msgspec.json.decode(text if isinstance(text, str | bytes) else msgspec.json.encode(text)), "#"
         )
     except (msgspec.DecodeError, UnicodeError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"is no JSON ({type(error).__name__}: {error})", path="schema") from None
 
 
-def conjuncts(root: Any, parts: list[Part]) -> list[Part]:
-    """Return all that has to hold together: the parts, what they refer to, and the members of their allOf.
-
-    Args:
-        root: the document.
-        parts: where to begin.
-
-    Raises:
-        ConfigError: a part is no schema, or a reference leads out of the document, nowhere or to itself.
-    """
-    found: dict[str, Part] = {}
+def _conjuncts(root: Any, parts: list[_Schema]) -> list[_Schema]:
+    """Return all schemas that must hold: the parts, what they refer to, and the members of their allOf."""
+    found: dict[str, _Schema] = {}
     waiting = parts[::-1]
     while waiting:
         part = waiting.pop()
         if part.node is True or part.pointer in found:
             continue
         if not isinstance(part.node, dict):
-            raise refused(part.pointer, "a schema that is false, or no object")
+            raise _refused(part.pointer, "a schema that is false, or no object")
         _check_keywords(part)
         found[part.pointer] = part
         members = part.node.get("allOf", [])
@@ -257,20 +246,20 @@ def conjuncts(root: Any, parts: list[Part]) -> list[Part]:
     return list(found.values())
 
 
-def refused(pointer: str, problem: str) -> ConfigError:
-    """Say that there is no Spark type for what stands at a place."""
+def _refused(pointer: str, problem: str) -> ConfigError:
+    """Return the error for a schema without a Spark type."""
     return ConfigError(f"{problem} has no Spark type", path=f"schema: {pointer}")
 
 
-def _check_keywords(part: Part) -> None:
+def _check_keywords(part: _Schema) -> None:
     for keyword, (kind, words) in _KEYWORDS.items():
         if not isinstance(part.node.get(keyword, kind()), kind):
-            raise refused(f"{part.pointer}/{keyword}", f"a keyword whose value is not {words}")
+            raise _refused(f"{part.pointer}/{keyword}", f"a keyword whose value is not {words}")
     if not all(isinstance(name, str) for name in part.node.get("required", [])):
-        raise refused(f"{part.pointer}/required", "a required property whose name is no text")
+        raise _refused(f"{part.pointer}/required", "a required property whose name is no text")
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(_MAX_SCHEMA_BYTES + 1)
@@ -282,31 +271,31 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _referred(root: Any, part: Part) -> Part:
+def _referred(root: Any, part: _Schema) -> _Schema:
     reference = part.node["$ref"]
     pointer = unquote(reference) if isinstance(reference, str) else ""
     if pointer != "#" and not pointer.startswith("#/"):
-        raise refused(part.pointer, "a reference that is no JSON pointer within the document (#/...)")
-    if pointer in part.opened:
-        raise refused(part.pointer, "a schema that holds itself")
+        raise _refused(part.pointer, "a reference that is no JSON pointer within the document (#/...)")
+    if pointer in part.references:
+        raise _refused(part.pointer, "a schema that holds itself")
     node = root
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         try:
             node = node[int(name)] if isinstance(node, list) else node[name]
         except (KeyError, IndexError, ValueError, TypeError):
-            raise refused(part.pointer, "a reference to what is not there") from None
-    return Part(node, pointer, part.opened | {pointer})
+            raise _refused(part.pointer, "a reference to what is not there") from None
+    return _Schema(node, pointer, part.references | {pointer})
 
 
-def _below(parts: list[Part], keywords: tuple[str, ...]) -> Iterator[Part]:
+def _below(parts: list[_Schema], keywords: tuple[str, ...]) -> Iterator[_Schema]:
     for part in parts:
         for keyword in keywords:
             for index in range(len(part.node.get(keyword, ()))):
                 yield part.below(keyword, index)
 
 
-_MADE: Final[dict[str, Callable[[_Types, list[Part], int], DataType]]] = {
+_BUILDERS: Final[dict[str, Callable[[_Types, list[_Schema], int], DataType]]] = {
     "boolean": lambda *_: BooleanType(),
     "integer": lambda *_: LongType(),
     "number": lambda *_: DoubleType(),

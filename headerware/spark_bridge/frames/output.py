@@ -1,4 +1,7 @@
-"""What came of the rows of one Arrow batch, put together as the batch that goes on."""
+"""Build the Arrow batch that follows from the records of another: plain columns and typed ones.
+
+A row whose objects do not fit their typed column fails alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from headerware.core.errors import InterceptorError, SerdeError
 from headerware.core.record import Record
 from headerware.spark_bridge.frames.records import header_column
 from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, Status, struct_from_json
-from headerware.spark_bridge.frames.typed_layout import whole
+from headerware.spark_bridge.frames.typed_layout import single_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,20 +24,18 @@ if TYPE_CHECKING:
 
 
 _UNTOUCHED: Final = frozenset({"headers", "timestamp"})
-"""Columns that a record does not have to the last bit: null or no headers, parts of milliseconds."""
+"""Columns that a record does not hold exactly: headers that are null, fractions of milliseconds."""
 FLUSH_BYTES: Final = 64 << 20
-"""About how many bytes of values go on in one batch; an Arrow column of bytes holds 2 GiB at most."""
-_MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""The approximate size of values in one batch; an Arrow column of bytes holds 2 GiB at most."""
+_MISFIT_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class OutputRows:
-    """Rows on their way out.
+    """The rows of a batch that is being built, in the order of calls of ``add`` and ``keep``.
 
     Args:
         source: the batch that they come from; its other columns are carried along.
-        schema: that of the frame that goes on.
-
-    ``add`` and ``keep`` keep the order of the calls.
+        schema: the schema of the new batch.
     """
 
     __slots__ = ("_schema", "_source", "extras", "indices", "kept", "records", "size_bytes")
@@ -50,7 +51,7 @@ class OutputRows:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the rows, once they have gone on."""
+        """Forget the rows, once their batch is built."""
         self.indices = []
         self.records = []
         self.extras = {}
@@ -61,12 +62,7 @@ class OutputRows:
         return len(self.indices)
 
     def add(self, index: int, record: Record) -> None:
-        """Take one more row.
-
-        Args:
-            index: the row of the source that it comes from.
-            record: its key, value, headers and so on.
-        """
+        """Add a row that comes from the row ``index`` of the source."""
         self.indices.append(index)
         self.records.append(record)
         value = record.value
@@ -76,15 +72,15 @@ class OutputRows:
     def take(
         self, results: Iterator[tuple[int, Any]], identities: Mapping[Any, Any]
     ) -> tuple[int, Any] | None:
-        """Take rows as long as each is one record, for nearly all are.
+        """Add rows as long as each result is one record, as nearly all are.
 
         Args:
-            results: pairs of a row of the source and what came of it.
-            identities: those that were found; a row that has one is looked at by the caller.
+            results: pairs of a row of the source and its result.
+            identities: the identities found so far; the caller looks at a row that has one.
 
         Returns:
-            the pair at which the caller is to look: one that is no record and was not taken, or a record that
-            was taken and has an identity or fills the batch; None at the end.
+            the pair that the caller must look at: a result that is no record and was not added, or a record
+            that was added and has an identity or fills the batch; None at the end.
         """
         add_index, add_record, size = self.indices.append, self.records.append, self.size_bytes
         for pair in results:
@@ -104,12 +100,12 @@ class OutputRows:
         return pair
 
     def keep(self, index: int, record: Record, row: int = -1) -> None:
-        """Take one more row that goes on as it came.
+        """Add a row as it came.
 
         Args:
             index: the row of the source that it comes from.
-            record: its key, value and topic; headers and timestamp are the source's, to the last bit.
-            row: which of the rows that were added it takes the place of; none unless given.
+            record: its key, value and topic; headers and timestamp are exactly the source's.
+            row: the added row that it replaces, if given.
         """
         if row < 0:
             row = len(self.indices)
@@ -119,33 +115,23 @@ class OutputRows:
         self.kept[row] = None
 
     def mark(self, extras: Mapping[str, Any], row: int = -1) -> None:
-        """Return a row values of columns that only some rows have.
-
-        Args:
-            extras: the values by column.
-            row: which of the rows that were added; the last one unless given.
-        """
+        """Set columns that only some rows have, of the last row that was added or of the given one."""
         at = row if row >= 0 else len(self.indices) - 1
         for name, value in extras.items():
             self.extras.setdefault(name, {})[at] = value
 
-    def done(self) -> tuple[int, int]:
-        """Count the rows that do not go on as they came, and the bytes of their values."""
+    def totals(self) -> tuple[int, int]:
+        """Return the number of rows without those kept as they came, and the size of their values."""
         kept = (self.records[row].value for row in self.kept)
         kept_bytes = sum(len(value) for value in kept if value.__class__ is bytes)
         return len(self.indices) - len(self.kept), self.size_bytes - kept_bytes
 
     def batch(self, computed: Computed) -> pa.RecordBatch:
-        """Return the rows as a batch.
-
-        Args:
-            computed: columns that are made from the records; others come from the source, or are nulls
-                but for the rows' extras.
-        """
+        """Build the batch; columns that are not computed come from the source, or are null but for extras."""
         whole = self.indices == list(range(self._source.num_rows))
         taken = None if whole else pa.array(self.indices, pa.int32())
         columns = [self._column(field, computed, taken) for field in self._schema]
-        # Types as they came: an array whose elements are never null must stay so for Spark.
+        # With the types of the source: an array whose elements are never null must stay so for Spark.
         return pa.RecordBatch.from_arrays(columns, names=self._schema.names)
 
     def _column(
@@ -159,15 +145,15 @@ class OutputRows:
             return pa.array([extras.get(row) for row in range(len(self.indices))], field.type)
         index = self._source.schema.get_field_index(field.name)
         if field.name in computed:
-            made = whole(computed[field.name](self.records))
+            made = single_chunk(computed[field.name](self.records))
             return self._as_it_came(made, index) if self.kept and field.name in _UNTOUCHED else made
-        if index < 0 or field.name in SPARSE_COLUMNS:  # what was said of the row before is no longer so
+        if index < 0 or field.name in SPARSE_COLUMNS:  # an earlier status no longer holds
             return pa.nulls(len(self.indices), field.type)
         column = self._source.column(index)
         return column if taken is None else column.take(taken)
 
     def _as_it_came(self, made: pa.Array, index: int) -> pa.Array:
-        """Put what the source has into the places of rows that are kept."""
+        """Put the source's values into the places of rows that are kept."""
         if index < 0:
             return made
         indices = pa.array([self.indices[row] for row in self.kept], pa.int32())
@@ -179,11 +165,11 @@ class OutputRows:
 
 
 class TypedRows:
-    """Turn rows into columns, those that hold objects included.
+    """Turn rows into columns, including those that hold objects.
 
     Args:
         typed: the parts (key, value) that hold objects.
-        schema: that of the frame that goes on.
+        schema: the schema of the new batches.
     """
 
     def __init__(self, typed: frozenset[str], schema: pa.Schema) -> None:
@@ -191,31 +177,31 @@ class TypedRows:
         self._says_status = STATUS in schema.names
 
     def without_objects(self, record: Record) -> Record:
-        """Return a record that leaves typed columns null, for what it holds are bytes."""
+        """Return a record, whose parts are bytes, with None for typed columns."""
         return record.replace(**dict.fromkeys(self._types)) if self._types else record
 
     def raw(self, record: Record) -> dict[str, Any]:
-        """Return the extra columns of a row that is to be read again, where its own are typed."""
+        """Return the bytes of a row that is read again later, as an extra, if its own columns are typed."""
         return {RAW: {"key": record.key, "value": record.value}} if self._types else {}
 
     def batch(
         self, rows: OutputRows, computed: Computed, originals: Sequence[Record], refused: Refused
     ) -> pa.RecordBatch:
-        """Return rows as a batch; those that do not fit become failures.
+        """Build a batch; rows that do not fit become failures.
 
         Args:
             rows: the rows.
-            computed: the columns that are made from the records, but for those that hold objects.
-            originals: the records that they come from, by index.
-            refused: gives the failure of an original, or raises.
+            computed: the columns that are made from the records, without the typed ones.
+            originals: the source's records, by index.
+            refused: returns the failure of an original, or raises.
         """
         computed = {**computed, **self.columns(rows, originals, refused)}
         try:
             return rows.batch(computed)
-        except _MISFITS:
-            # Looked for one by one only now, for nearly always all of them fit.
+        except _MISFIT_ERRORS:
+            # Nearly always all rows fit; only now look at them one by one.
             plain = {name: make for name, make in computed.items() if name not in self._types}
-            for row, name in list(_misfits(rows.records, plain)):
+            for row, name in list(_unfit_rows(rows.records, plain)):
                 original = originals[rows.indices[row]]
                 error = InterceptorError(
                     f"the chain gave a {name} that does not fit its column; key and value are bytes, or "
@@ -230,13 +216,7 @@ class TypedRows:
         originals: Sequence[Record],
         refused: Refused,
     ) -> dict[str, Callable[[Sequence[Record]], pa.Array]]:
-        """Return the typed columns of rows; those that do not fit become failures.
-
-        Args:
-            rows: the rows.
-            originals: the records that they come from, by index.
-            refused: gives the failure of an original, or raises.
-        """
+        """Return the typed columns; rows that do not fit become failures."""
         if not self._types:
             return {}
         from headerware.spark_bridge.frames.typed_columns import column  # noqa: PLC0415 - not for frames of bytes
@@ -251,7 +231,7 @@ class TypedRows:
                 error.part = name  # type: ignore[assignment]  # key or value
                 self._fail(rows, row, error.at("serialize", original), original, refused)
         if "failure" in rows.extras:
-            # What failed in one part has null in the other, too.
+            # A row that failed in one part is null in the other, too.
             failed = rows.extras["failure"]
             made = {name: _without(array, failed) for name, array in made.items()}
         return {name: _constant(array) for name, array in made.items()}
@@ -302,14 +282,9 @@ def timestamps(records: Sequence[Record]) -> pa.Array:
 
 
 def resolve_schema(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:
-    """Return the schema of what goes on, with the columns that are carried along in the types they came in.
+    """Return a schema with the types of the source for the columns that are carried along.
 
-    All batches of a task must have one schema, whatever their columns come from.
-
-    Args:
-        schema: that of the frame that goes on.
-        source: that of the batches that come in.
-        computed: the columns that are made anew.
+    All batches of a task must have one schema, wherever their columns come from.
     """
     return pa.schema([
         field
@@ -322,7 +297,7 @@ def resolve_schema(schema: pa.Schema, source: pa.Schema, computed: Collection[st
 def position_rows(
     schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]
 ) -> pa.RecordBatch:
-    """Return rows that have nothing but a place and some constants."""
+    """Return rows that have only a position and some constants."""
     places = {
         "topic": topics(records),
         "partition": partitions(records),
@@ -343,15 +318,15 @@ def _constant(array: pa.Array) -> Callable[[Sequence[Record]], pa.Array]:
     return lambda _: array
 
 
-def _misfits(
+def _unfit_rows(
     records: Sequence[Record], computed: Mapping[str, Callable[[Sequence[Record]], pa.Array]]
 ) -> Iterator[tuple[int, str]]:
-    """Return the rows that have no place in a column, and the first such column of each."""
+    """Return the rows that do not fit a column, and the first such column of each."""
     for row, record in enumerate(records):
         for name, make in computed.items():
             try:
                 make([record])
-            except _MISFITS:
+            except _MISFIT_ERRORS:
                 yield row, name
                 break
 
@@ -362,9 +337,5 @@ def _without(array: pa.Array, rows: dict[int, Any]) -> pa.Array:
 
 
 def arrow_schema(text: str) -> pa.Schema:
-    """Return the Arrow schema of a frame.
-
-    Args:
-        text: what ``StructType.json()`` gave.
-    """
+    """Return the Arrow schema of what ``StructType.json()`` wrote."""
     return to_arrow_schema(struct_from_json(text))

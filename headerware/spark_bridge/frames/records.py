@@ -1,4 +1,4 @@
-"""Arrow to records and back: columns are taken apart and put together whole, never row by row."""
+"""Convert Arrow columns to records and back, a column at a time, never row by row."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Keep the garbage collector from looking at objects that stay until their batch has gone on.
+    """Pause the garbage collector while a batch is processed.
 
-    Nothing of them is garbage, and looking costs more than making them. It must not begin again while they
-    are there, for then it would look at all of them at once.
+    None of the batch's objects is garbage, and examining them costs more than making them. The collector must
+    stay off as long as they exist, since it would examine all of them at once.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -69,7 +69,7 @@ def read_records(batch: pa.RecordBatch) -> list[Record]:
 
 
 def column(batch: pa.RecordBatch, name: str, otherwise: Any = None) -> Iterable[Any]:
-    """Return a column's values, or the same one for ever where there is no such column."""
+    """Return a column's values, or ``otherwise`` for ever if there is no such column."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         return repeat(otherwise)
@@ -77,7 +77,7 @@ def column(batch: pa.RecordBatch, name: str, otherwise: Any = None) -> Iterable[
 
 
 def _listed(array: pa.Array) -> list[Any]:
-    """Return the values of a column; of text that is no UTF-8, which Spark lets pass, it gives None."""
+    """Return the values of a column; None for text that is not UTF-8, which Spark lets pass."""
     try:
         values: list[Any] = array.to_pylist()
     except UnicodeDecodeError:
@@ -101,14 +101,14 @@ def milliseconds(batch: pa.RecordBatch) -> Iterable[int | None]:
     stamps = batch.column(index)
     micros = stamps.cast(pa.timestamp("us", stamps.type.tz)).cast(pa.int64())
     millis = pc.divide(micros, 1000)
-    # Arrow rounds towards zero; before 1970 that is the wrong way.
+    # Arrow rounds towards zero, which is wrong before 1970.
     late = pc.less(micros, pc.multiply(millis, 1000))
     values: list[int | None] = pc.subtract(millis, late.cast(pa.int64())).to_pylist()
     return values
 
 
 def timestamp_types(batch: pa.RecordBatch) -> Iterable[int]:
-    """Return who set the timestamps, as records number it: Kafka's own numbers begin at -1, for nobody."""
+    """Return timestamp types as records number them; Kafka's own numbers begin at -1."""
     index = batch.schema.get_field_index("timestampType")
     if index < 0:
         return repeat(0)
@@ -117,16 +117,16 @@ def timestamp_types(batch: pa.RecordBatch) -> Iterable[int]:
 
 
 def payload_bytes(batch: pa.RecordBatch) -> int:
-    """Return how many bytes the values have together."""
+    """Return the total size of the values."""
     values = batch.column(batch.schema.get_field_index("value"))
     return (pc.sum(pc.binary_length(values)).as_py() or 0) if _is_bytes(values.type) else 0
 
 
 def last_offsets(batch: pa.RecordBatch) -> list[tuple[tuple[str, int], int]]:
-    """Return how far each partition was read."""
-    places = ["topic", "partition", "offset"]
-    known = pa.Table.from_batches([batch.select(places)]).drop_null()
-    found = known.group_by(places[:2], use_threads=False).aggregate([("offset", "max")]).to_pylist()
+    """Return the last offset of each partition."""
+    columns = ["topic", "partition", "offset"]
+    known = pa.Table.from_batches([batch.select(columns)]).drop_null()
+    found = known.group_by(columns[:2], use_threads=False).aggregate([("offset", "max")]).to_pylist()
     return [((row["topic"], row["partition"]), row["offset_max"]) for row in found]
 
 
@@ -135,7 +135,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def header_lists(array: pa.Array) -> list[Any]:
-    """Return each row's headers; with a null name among them they are a list, which the chain refuses."""
+    """Return each row's headers; as a list, which the chain refuses, if a name is null."""
     if not len(array):
         return []
     offsets = array.offsets.to_pylist()

@@ -1,4 +1,4 @@
-"""The frames of Spark's Kafka connector: which columns there are, of which types, and what may be missing."""
+"""The columns of frames: those of Spark's Kafka connector, those that the bridge adds, and checks of both."""
 
 from __future__ import annotations
 
@@ -71,36 +71,36 @@ _HINTS: Final = {
     "offset": "slices and repeats are told by where they were read, so keep partition and offset",
 }
 STATUS: Final = "_hw_status"
-"""The column in which the executors say what became of a row; see :class:`Status`."""
+"""The column with the status of a row; see :class:`Status`."""
 ARRIVED: Final = "_hw_arrived_ms"
-"""When a slice that waits for others came: the time of the batch that brought it."""
+"""When a waiting slice came: the time of the batch that brought it."""
 
 
 class Status(IntEnum):
-    """What became of a row."""
+    """The status of a row."""
 
     DONE = 0
     FAILED = 1
     SLICE = 2
-    """It is a slice, as it came; its message is put together by partition."""
+    """A slice, as it came; its message is reassembled by partition."""
     POSITION = 3
-    """It is no record: it says how far a partition was read."""
+    """No record: the row says how far a partition was read."""
 
 
 RAW: Final = "_hw_raw"
-"""Key and value of a slice as they came, where the columns of these names are typed."""
+"""The key and value of a slice as they came, if the columns of these names are typed."""
 IDENTITY: Final = "_hw_identity"
-"""The identity that ``dedup`` read, by which repeats are told."""
+"""The identity that ``dedup`` read, by which repeats are found."""
 DIGEST: Final = "_hw_digest"
-"""The digest of the columns that identify a row that is to be written."""
+"""The digest of the columns that identify a row to be written."""
 SPARSE_COLUMNS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
-"""Columns that the executors fill in for the rows that have any."""
+"""Columns that the executors fill for some rows only."""
 OWN: Final = frozenset({"failure", "source", RAW, IDENTITY, STATUS, ARRIVED})
-"""Columns that the bridge adds; a user's may not be called so."""
+"""Columns that the bridge adds; a user's columns may not have these names."""
 
 
 def same_type(found: DataType, expected: DataType) -> bool:
-    """Return whether two types are the same, whatever may be null."""
+    """Return whether two types are the same, ignoring nullability."""
     if isinstance(expected, ArrayType):
         return isinstance(found, ArrayType) and same_type(found.elementType, expected.elementType)
     if isinstance(expected, StructType):
@@ -118,9 +118,9 @@ def struct_from_json(text: str) -> StructType:
 
 
 def with_columns(schema: StructType, **columns: DataType) -> StructType:
-    """Return a schema with columns replaced in their places, and new ones behind.
+    """Return a schema with columns replaced in place, and new ones at the end.
 
-    Any column may be null in it: a row that only says how far a partition was read has nothing of the user's.
+    All columns become nullable: a row with only a position has none of the user's values.
     """
     fields = [
         StructField(field.name, columns.pop(field.name))
@@ -132,40 +132,19 @@ def with_columns(schema: StructType, **columns: DataType) -> StructType:
 
 
 def with_status(schema: StructType, *, typed: bool) -> StructType:
-    """Return a schema with the columns in which the executors say what became of rows.
-
-    Args:
-        schema: that of the rows.
-        typed: whether key or value are, so that slices need another place for what they are.
-    """
+    """Return a schema with the columns for statuses; with typed parts also one for the bytes of slices."""
     raw = {RAW: RAW_PARTS} if typed else {}
     return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()}, **raw)
 
 
 def check_read(frame: DataFrame, *, needs_position: bool) -> None:
-    """Refuse a frame that cannot be decoded.
-
-    Args:
-        frame: the frame.
-        needs_position: whether the chain must know partition and offset.
-
-    Raises:
-        ConfigError: which column is missing, doubled or of another type, and what to do.
-    """
+    """Raise ConfigError for a frame that cannot be decoded; some chains need partition and offset."""
     needed = {"partition", "offset"} if needs_position else set()
     _check(frame, _READ, _OPTIONAL - needed)
 
 
 def check_written(frame: DataFrame, *, typed: frozenset[str]) -> None:
-    """Refuse a frame that cannot be encoded.
-
-    Args:
-        frame: the frame.
-        typed: the columns (key, value) that a serializer of the chain takes in any type.
-
-    Raises:
-        ConfigError: which column is missing, doubled or of another type, and what to do.
-    """
+    """Raise ConfigError for a frame that cannot be encoded; ``typed`` columns may have any type."""
     _check(frame, {name: types for name, types in _WRITTEN.items() if name not in typed}, _OPTIONAL_TO_WRITE)
     _require_columns(frame, typed - _OPTIONAL_TO_WRITE)
 
@@ -197,11 +176,7 @@ def _require_columns(frame: DataFrame, names: frozenset[str] | set[str]) -> None
 
 
 def require_free(frame: DataFrame, names: Collection[str]) -> None:
-    """Refuse a frame that has columns of our names, in any case, for Spark does not tell them apart.
-
-    Raises:
-        ConfigError: which.
-    """
+    """Raise ConfigError for a column of one of these names in any case; Spark ignores case."""
     ours = {name.lower() for name in names}
     taken = sorted(name for name in frame.columns if name.lower() in ours)
     if taken:
@@ -209,11 +184,7 @@ def require_free(frame: DataFrame, names: Collection[str]) -> None:
 
 
 def require_mappable(frame: DataFrame) -> None:
-    """Refuse a frame with a column that pyspark's ``mapInArrow`` takes for a field of another.
-
-    Raises:
-        ConfigError: which.
-    """
+    """Raise ConfigError for a column that pyspark's ``mapInArrow`` takes for a field of another."""
     dotted = [name for name in frame.columns if "." in name or "`" in name]
     if dotted:
         raise ConfigError(

@@ -1,10 +1,25 @@
-"""Typed columns on the executors: the objects that serdes give become Arrow columns, and come back.
+"""Turn objects into typed columns: the objects that serdes return become Arrow arrays.
 
 Objects are None, bool, int, float, str, bytes, Decimal, date, time, datetime, timedelta and UUID, and dicts
-and lists of them; Connect's structs, and its values beside a schema, are taken for what they hold. A type
-comes from :func:`~headerware.spark_bridge.frames.avro_types.avro_type`, from
+and lists of these; Connect's structs, and its values with a schema, count as what they hold. A type comes
+from :func:`~headerware.spark_bridge.frames.avro_types.avro_type`, from
 :func:`~headerware.spark_bridge.frames.json_types.json_type` or from the user, by way of pyspark's
-``to_arrow_type``. Neither function needs a JVM.
+``to_arrow_type``. No JVM is needed. :mod:`~headerware.spark_bridge.frames.typed_objects` is the way back.
+
+Arrow itself takes a list of dicts, but it does not report a missing field, takes text for bytes and true for
+1, and gives up the whole batch for one row. So dicts are taken apart field by field, each field is one call
+of Arrow, and only a column with objects of other classes than its own is converted one by one.
+
+An object fits if the column gives the same value back: text is not bytes, true is not a number, a datetime is
+not a date. The table of scalars at the end says what is taken besides a column's own class: a whole number
+for a double that holds it, a float without a fraction for an integer (JSON does not tell 1.0 from 1), a UUID
+for text, a time for the integer that Avro and Spark have in its place. Connect's logical types become:
+
+    Date          date: Spark's date
+    Time          time: milliseconds or microseconds since midnight, in an integer
+    Timestamp     datetime in UTC: Spark's timestamp
+
+A value beyond the years 1 to 9999 stays an integer, which no column of dates takes.
 """
 
 from __future__ import annotations
@@ -33,10 +48,10 @@ from headerware.spark_bridge.frames.typed_layout import (
     Misfit,
     fields_of,
     is_union,
-    placed,
-    refused,
-    spread,
-    whole,
+    misfits_by_row,
+    scatter,
+    single_chunk,
+    unsupported_type,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +60,8 @@ if TYPE_CHECKING:
     from headerware.connect.data.schema import Schema
 
 
-CLASSES: Final = frozenset({Struct, SchemaAndValue})
-"""The classes of what knows its schema."""
+_CONNECT_CLASSES: Final = frozenset({Struct, SchemaAndValue})
+"""The classes of values that know their schema."""
 
 
 class Column(NamedTuple):
@@ -63,37 +78,36 @@ class Column(NamedTuple):
 
 
 def column(objects: Sequence[Any], kind: pa.DataType) -> Column:
-    """Put objects into a column; one that does not fit takes no other along.
+    """Put objects into a column; one that does not fit affects no other.
 
-    A dict's fields that the type does not have are left out, as Spark's own readers leave them out. A field
-    that is missing is null, where the type lets it be null; else the object does not fit. None is null at the
-    top whatever the type, for a tombstone has no value. Nothing is rounded, cut or guessed: an integer beyond
-    a column's range, a decimal with more digits, text for bytes, a datetime without a zone for an instant
-    (or with one for a local time) do not fit. These are taken though they are of another class: an int for a
-    double that holds it exactly, a float without a fraction for an integer, a UUID for text, a time for an
-    int (milliseconds) or a long (microseconds) since midnight, a tuple for an array. An object of a union
-    goes to the first member of its own class that takes it, or else to the first that takes it at all;
-    dicts, to the struct with just their fields.
+    Fields of a dict that the type does not have are left out, as Spark's own readers do. A missing field is
+    null if the type allows null; else the object does not fit. None is null at the top whatever the type, for
+    a tombstone has no value. Nothing is rounded, truncated or guessed: an integer beyond a column's range, a
+    decimal with more digits, text for bytes, a datetime without a zone for an instant (or with one for a
+    local time) do not fit. Taken although of another class are: an int for a double that holds it exactly, a
+    float without a fraction for an integer, a UUID for text, a time for an int (milliseconds) or a long
+    (microseconds) since midnight, a tuple for an array. An object of a union goes to the first member of its
+    own class that takes it, or else to the first that takes it at all; a dict, to the struct with just its
+    fields.
 
     Args:
-        objects: what a deserializer gave, one per row.
+        objects: the results of a deserializer, one per row.
         kind: the column's Arrow type; timestamps in microseconds.
 
     Raises:
-        ConfigError: the type is, or holds, none that Spark's columns have here; or the column would pass
-            2 GiB, and the batches are to be smaller.
+        ConfigError: the type is not supported, or the column would exceed 2 GiB.
     """
-    node, rows = node_of(kind), list(objects)
-    if not CLASSES.isdisjoint(map(type, rows)):
-        rows = list(map(connect_object, rows))
+    node, rows = _node_of(kind), list(objects)
+    if not _CONNECT_CLASSES.isdisjoint(map(type, rows)):
+        rows = list(map(_from_connect, rows))
     array, misfits = node.build(rows)
     if misfits:
         good = [row for row in range(len(rows)) if row not in misfits]
-        array = spread(node.build([rows[row] for row in good])[0], good, len(rows))
+        array = scatter(node.build([rows[row] for row in good])[0], good, len(rows))
     return Column(array, {row: str(misfits[row]) for row in sorted(misfits)})
 
 
-class Node(Protocol):
+class _Node(Protocol):
     """A type of column."""
 
     def build(self, objects: list[Any]) -> Built:
@@ -101,26 +115,26 @@ class Node(Protocol):
         ...
 
     def is_own(self, value: Any) -> bool:
-        """Return whether this is what a union's object of exactly this type looks like."""
+        """Return whether a union's object looks exactly like one of this type."""
         ...
 
     def may_take(self, value: Any) -> bool:
-        """Return whether an object of a union can be put in here, though it looks like another's."""
+        """Return whether this column takes an object of a union, though it looks like another type's."""
         ...
 
 
 @lru_cache(maxsize=64)
-def node_of(kind: pa.DataType) -> Node:
-    """Make the type of column that an Arrow type stands for; those asked for lately are remembered.
+def _node_of(kind: pa.DataType) -> _Node:
+    """Return the kind of column for an Arrow type.
 
     Raises:
-        ConfigError: it is, or holds, a type that Spark's columns do not have here, or nests too deep.
+        ConfigError: the type is not supported, or nests too deep.
     """
     return _node(kind, 0)
 
 
 class _Compound(ABC):
-    """What structs, arrays and maps have in common: objects of one class, among them nulls and others."""
+    """Structs, arrays and maps: columns for objects of one class, among which nulls and others may be."""
 
     name: str
     own: type
@@ -139,23 +153,23 @@ class _Compound(ABC):
                 continue
             try:
                 present.append(self.taken(value))
-            except MisfitError as error:
+            except _MisfitError as error:
                 wrong[place] = Misfit("", str(error))
             else:
                 places.append(place)
         array, inner = self.assemble(present)
         wrong.update((places[place], misfit) for place, misfit in inner.items())
-        return spread(array, places, len(objects)), wrong
+        return scatter(array, places, len(objects)), wrong
 
     @abstractmethod
     def assemble(self, objects: list[Any]) -> Built:
-        """Put objects into an array, of which none is None and all are of the own class."""
+        """Put objects into an array; all are of the column's own class and none is None."""
 
     def taken(self, value: Any) -> Any:
-        """Return an object as one of the own class, or raise MisfitError."""
+        """Return an object as one of the column's own class, or raise _MisfitError."""
         if isinstance(value, self.own):
             return value
-        raise unfit(self.name, value)
+        raise _misfit_error(self.name, value)
 
     def is_own(self, value: Any) -> bool:
         return isinstance(value, self.own)
@@ -164,15 +178,15 @@ class _Compound(ABC):
         return False
 
     def nothing(self, objects: list[Any]) -> pa.Array:
-        """Return the array of a batch that has to be built again without the rows that are wrong."""
+        """Return a placeholder for a batch that is built again without its misfits."""
         return pa.nulls(len(objects), self.kind)
 
 
 class _Field(NamedTuple):
-    """What stands in a struct, an array or a map."""
+    """A field of a struct, or the items of an array or a map."""
 
     name: str
-    node: Node
+    node: _Node
     nullable: bool
 
     def build(self, objects: list[Any]) -> Built:
@@ -198,7 +212,7 @@ class _Struct(_Compound):
         arrays: list[pa.Array] = []
         wrong: dict[int, Misfit] = {}
         for field in self.fields:
-            array, inner = field.build(_picked(objects, field.name))
+            array, inner = field.build(_field_values(objects, field.name))
             arrays.append(array)
             for place, misfit in inner.items():
                 wrong.setdefault(place, misfit.within(f".{field.name}"))
@@ -221,11 +235,11 @@ class _Struct(_Compound):
 class _Union(_Struct):
     """A union, as Spark has it: a struct of ``member0``, ``member1``, ... of which one is not null."""
 
-    name, own = "union", type(NotImplemented)  # no object is taken as it is
+    name, own = "union", type(NotImplemented)  # no object is taken directly
 
     def __init__(self, kind: pa.DataType, fields: list[_Field]) -> None:
         super().__init__(kind, fields)
-        # A map takes any dict, so records are asked first.
+        # A map takes any dict, so structs come first.
         self._members: Final = sorted(fields, key=lambda field: isinstance(field.node, _Map))
 
     def taken(self, value: Any) -> Any:
@@ -233,15 +247,15 @@ class _Union(_Struct):
             return value
         member = self._member(value)
         if member is None:
-            raise unfit(f"one of the union's {len(self.fields)} types", value)
+            raise _misfit_error(f"one of the union's {len(self.fields)} types", value)
         return {member.name: value}
 
     def _member(self, value: Any) -> _Field | None:
-        """Choose the member: by its look, and where several look right, the first that it fits in whole."""
+        """Choose the member that looks right; of several, the first that takes all of the value."""
         looks_right = [field for field in self._members if field.node.is_own(value)] or [
             field for field in self._members if field.node.may_take(value)
         ]
-        if not looks_right or len(looks_right) == 1 or isinstance(looks_right[0].node, ScalarColumn):
+        if not looks_right or len(looks_right) == 1 or isinstance(looks_right[0].node, _ScalarColumn):
             return looks_right[0] if looks_right else None
         return next((field for field in looks_right if not field.build([value])[1]), looks_right[0])
 
@@ -257,7 +271,7 @@ class _List(_Compound):
         bounds = [0, *accumulate(map(len, objects))]
         items, inner = self._element.build(list(chain.from_iterable(objects)))
         if inner:
-            return self.nothing(objects), placed(inner, bounds, "")
+            return self.nothing(objects), misfits_by_row(inner, bounds, "")
         arrays, offsets = _LISTS[self.kind.id]
         return arrays.from_arrays(pa.array(bounds, offsets), items, type=self.kind), {}
 
@@ -282,7 +296,7 @@ class _Map(_Compound):
         values = chain.from_iterable(pairs.values() for pairs in objects)
         items, wrong_items = self._item.build(list(values))
         if wrong_keys or wrong_items:
-            wrong = placed(wrong_items, bounds, ".value") | placed(wrong_keys, bounds, ".key")
+            wrong = misfits_by_row(wrong_items, bounds, ".value") | misfits_by_row(wrong_keys, bounds, ".key")
             return self.nothing(objects), wrong
         return pa.MapArray.from_arrays(pa.array(bounds, pa.int32()), keys, items, type=self.kind), {}
 
@@ -296,12 +310,12 @@ _LISTS: Final = {
 }
 
 
-def _node(kind: pa.DataType, depth: int) -> Node:
+def _node(kind: pa.DataType, depth: int) -> _Node:
     if depth > MAX_DEPTH:
         raise ConfigError(f"the column's type nests more than {MAX_DEPTH} deep, the limit")
-    scalar = scalar_of(kind)
+    scalar = _scalar_of(kind)
     if scalar is not None:
-        return ScalarColumn(kind, scalar)
+        return _ScalarColumn(kind, scalar)
     if pa.types.is_struct(kind):
         fields = [_field(field, depth) for field in fields_of(kind)]
         return (_Union if is_union(kind) else _Struct)(kind, fields)
@@ -309,7 +323,7 @@ def _node(kind: pa.DataType, depth: int) -> Node:
         return _Map(kind, _field(kind.key_field, depth), _field(kind.item_field, depth))
     if kind.id in _LISTS:
         return _List(kind, _field(kind.value_field, depth))
-    raise refused(kind)
+    raise unsupported_type(kind)
 
 
 def _field(field: pa.Field, depth: int) -> _Field:
@@ -322,11 +336,11 @@ def _as_dict(name: str, value: Any) -> dict[Any, Any]:
         return found
     if isinstance(value, Mapping):
         return dict(value)
-    raise unfit(name, value)
+    raise _misfit_error(name, value)
 
 
-def _picked(objects: list[Any], name: str) -> list[Any]:
-    """Return one field of each; what lacks it has None there."""
+def _field_values(objects: list[Any], name: str) -> list[Any]:
+    """Return one field of each object, None where it is missing."""
     try:
         return list(map(itemgetter(name), objects))
     except KeyError:
@@ -334,21 +348,21 @@ def _picked(objects: list[Any], name: str) -> list[Any]:
 
 
 _TIME_DIVISORS: Final = {32: 1000, 64: 1}
-"""Avro's time-millis is an int, its time-micros a long; by what microseconds are divided."""
+"""Divisors of microseconds: Avro's time-millis is an int, its time-micros a long."""
 
 
-class MisfitError(ValueError):
-    """An object that a column does not take; the text says what was expected and what was found."""
+class _MisfitError(ValueError):
+    """An object that a column does not take: what was expected, and what was found."""
 
 
-class Scalar(NamedTuple):
+class _Scalar(NamedTuple):
     """A scalar column.
 
     Attributes:
-        name: Spark's word for its type.
-        classes: the classes of which Arrow takes objects as they are.
-        convert: makes what Arrow takes of an object, or raises MisfitError; it never gets None.
-        is_plain: whether a batch of these classes is right as it is, where the class alone does not say it.
+        name: Spark's name of its type.
+        classes: the classes whose objects Arrow takes directly.
+        convert: converts an object, never None, for Arrow, or raises _MisfitError.
+        is_plain: whether Arrow takes a batch of these classes directly, if the class alone does not tell.
     """
 
     name: str
@@ -357,7 +371,7 @@ class Scalar(NamedTuple):
     is_plain: Callable[[Sequence[Any]], bool] | None = None
 
 
-class ScalarColumn(NamedTuple):
+class _ScalarColumn(NamedTuple):
     """A column of scalars.
 
     Attributes:
@@ -366,15 +380,15 @@ class ScalarColumn(NamedTuple):
     """
 
     kind: pa.DataType
-    scalar: Scalar
+    scalar: _Scalar
 
     def build(self, objects: list[Any]) -> Built:
         """Put objects into an array; None is null."""
         classes, is_plain = self.scalar.classes, self.scalar.is_plain
         if set(map(type, objects)) - classes <= _NULL and (is_plain is None or is_plain(objects)):
             try:
-                return whole(pa.array(objects, self.kind)), {}
-            except (ValueError, TypeError, OverflowError):  # one by one it shows which
+                return single_chunk(pa.array(objects, self.kind)), {}
+            except (ValueError, TypeError, OverflowError):  # one by one, to find which
                 pass
         return self._one_by_one(objects)
 
@@ -386,47 +400,43 @@ class ScalarColumn(NamedTuple):
             if value is not None:
                 try:
                     fit = convert(value)
-                except MisfitError as error:
+                except _MisfitError as error:
                     wrong[place] = Misfit("", str(error))
             fitting.append(fit)
-        return whole(pa.array(fitting, self.kind)), wrong
+        return single_chunk(pa.array(fitting, self.kind)), wrong
 
     def is_own(self, value: Any) -> bool:
-        """Return whether an object of a union is of this column's own class, and fits."""
+        """Return whether a union's object is of this column's own class and fits."""
         return value.__class__ in self.scalar.classes and self.may_take(value)
 
     def may_take(self, value: Any) -> bool:
-        """Return whether an object of a union fits."""
+        """Return whether a union's object fits."""
         try:
             self.scalar.convert(value)
-        except MisfitError:
+        except _MisfitError:
             return False
         return True
 
 
-def scalar_of(kind: pa.DataType) -> Scalar | None:
-    """Find the scalar column of an Arrow type.
-
-    Returns:
-        the column, or None where the type is not among those that Spark's scalars have.
-    """
+def _scalar_of(kind: pa.DataType) -> _Scalar | None:
+    """Return the scalar column of an Arrow type, or None if it is no type of Spark's scalars."""
     if pa.types.is_decimal128(kind):
         name = f"decimal({kind.precision},{kind.scale})"
-        return Scalar(name, frozenset({Decimal}), partial(_decimal, name, kind.precision, kind.scale))
+        return _Scalar(name, frozenset({Decimal}), partial(_decimal, name, kind.precision, kind.scale))
     if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None:
-        return _ZONED  # sessions have zones of their own, the instants are the same
+        return _ZONED  # sessions have their own zones; the instants are the same
     return _SCALARS.get(kind)
 
 
-def unfit(expected: str, value: Any, but: str = "") -> MisfitError:
-    """Say what was expected and of what type the object is."""
-    return MisfitError(f"expected {expected}, found {type(value).__name__}{but}")
+def _misfit_error(expected: str, value: Any, but: str = "") -> _MisfitError:
+    """Return the error that names the expected type and the object's class."""
+    return _MisfitError(f"expected {expected}, found {type(value).__name__}{but}")
 
 
 def _boolean(value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
-    raise unfit("boolean", value)
+    raise _misfit_error("boolean", value)
 
 
 def _integer(name: str, bits: int, value: Any) -> int:
@@ -435,19 +445,19 @@ def _integer(name: str, bits: int, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise unfit(name, value)
+        raise _misfit_error(name, value)
     if value < -(1 << bits - 1) or value >= 1 << bits - 1:
-        raise unfit(name, value, " beyond its range")
+        raise _misfit_error(name, value, " beyond its range")
     return int(value)
 
 
 def _time(name: str, divisor: int, value: dt.time) -> int:
     if value.tzinfo is not None:
-        raise unfit(name, value, " with a zone")
+        raise _misfit_error(name, value, " with a zone")
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     units, rest = divmod(seconds * 1_000_000 + value.microsecond, divisor)
     if rest:
-        raise unfit(f"{name} of milliseconds", value, " with microseconds")
+        raise _misfit_error(f"{name} of milliseconds", value, " with microseconds")
     return units
 
 
@@ -455,27 +465,27 @@ def _double(name: str, value: Any) -> float:
     if isinstance(value, float):
         return value
     if not isinstance(value, int) or isinstance(value, bool):
-        raise unfit(name, value)
+        raise _misfit_error(name, value)
     try:
         number = float(value)
     except OverflowError:
-        raise unfit(name, value, " beyond its range") from None
+        raise _misfit_error(name, value, " beyond its range") from None
     if number != value:
-        raise unfit(name, value, " that no double holds exactly")
+        raise _misfit_error(name, value, " that no double holds exactly")
     return number
 
 
 def _float(value: Any) -> float:
     number = _double("float", value)
     try:
-        struct.pack("<f", number)  # in this form it says so
+        struct.pack("<f", number)  # this format checks the range
     except OverflowError:
-        raise unfit("float", value, " beyond its range") from None
+        raise _misfit_error("float", value, " beyond its range") from None
     return number
 
 
 def _stays_finite(values: Sequence[Any]) -> bool:
-    """Return whether no number would become infinite, where Arrow would not say so."""
+    """Return whether no number becomes infinite, which Arrow would not report."""
     return all(value is None or -_MAX_FLOAT <= value <= _MAX_FLOAT for value in values)
 
 
@@ -483,17 +493,17 @@ def _string(value: Any) -> str:
     if isinstance(value, uuid.UUID):
         return str(value)
     if not isinstance(value, str):
-        raise unfit("string", value)
+        raise _misfit_error("string", value)
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise unfit("string", value, " that is no Unicode text (a lone surrogate)") from None
+        raise _misfit_error("string", value, " that is no Unicode text (a lone surrogate)") from None
     return value
 
 
 def _binary(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise unfit("binary", value)
+        raise _misfit_error("binary", value)
     return bytes(value)
 
 
@@ -501,51 +511,53 @@ def _decimal(name: str, precision: int, scale: int, value: Any) -> Decimal:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_DECIMAL:
         value = Decimal(value)
     if not isinstance(value, Decimal):
-        raise unfit(name, value)
+        raise _misfit_error(name, value)
     if not value.is_finite():
-        raise unfit(name, value, " that is no finite number")
+        raise _misfit_error(name, value, " that is no finite number")
     exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
     try:
         return value.quantize(Decimal((0, (1,), -scale)), context=exact)
     except (Inexact, InvalidOperation):
-        raise unfit(name, value, " with more digits") from None
+        raise _misfit_error(name, value, " with more digits") from None
 
 
 def _date(value: Any) -> dt.date:
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
-    raise unfit("date", value)
+    raise _misfit_error("date", value)
 
 
 def _instant(value: Any) -> dt.datetime:
     if not isinstance(value, dt.datetime):
-        raise unfit("timestamp", value)
+        raise _misfit_error("timestamp", value)
     if value.utcoffset() is None:
-        raise unfit("timestamp", value, " without a zone, so no instant (its column is timestamp_ntz)")
+        raise _misfit_error(
+            "timestamp", value, " without a zone, so no instant (its column is timestamp_ntz)"
+        )
     try:
         return value.astimezone(dt.UTC)
     except OverflowError:
-        raise unfit("timestamp", value, " outside of the years 1 to 9999 in UTC") from None
+        raise _misfit_error("timestamp", value, " outside of the years 1 to 9999 in UTC") from None
 
 
 def _local(value: Any) -> dt.datetime:
     if not isinstance(value, dt.datetime):
-        raise unfit("timestamp_ntz", value)
+        raise _misfit_error("timestamp_ntz", value)
     if value.tzinfo is not None:
-        raise unfit("timestamp_ntz", value, " with a zone (its column is timestamp)")
+        raise _misfit_error("timestamp_ntz", value, " with a zone (its column is timestamp)")
     return value
 
 
 def _interval(value: Any) -> dt.timedelta:
     if not isinstance(value, dt.timedelta):
-        raise unfit("interval", value)
+        raise _misfit_error("interval", value)
     if not -_MAX_INTERVAL <= value <= _MAX_INTERVAL:
-        raise unfit("interval", value, " beyond its range")
+        raise _misfit_error("interval", value, " beyond its range")
     return value
 
 
 def _null(value: Any) -> None:
-    raise unfit("null", value)
+    raise _misfit_error("null", value)
 
 
 def _has_zone(zone: dt.tzinfo | None, values: Sequence[Any]) -> bool:
@@ -555,35 +567,35 @@ def _has_zone(zone: dt.tzinfo | None, values: Sequence[Any]) -> bool:
 _NULL: Final = {type(None)}
 _MAX_FLOAT: Final[float] = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 _MAX_DECIMAL: Final = 10**38
-"""More digits no column has, and to make a decimal of an integer takes time with the square of them."""
+"""No column has more digits, and converting an integer takes time with the square of their number."""
 _MAX_INTERVAL: Final = dt.timedelta(microseconds=(1 << 63) - 1)
 
 
-def _integers(kind: pa.DataType, name: str) -> tuple[pa.DataType, Scalar]:
-    return kind, Scalar(name, frozenset({int}), partial(_integer, name, kind.bit_width))
+def _integers(kind: pa.DataType, name: str) -> tuple[pa.DataType, _Scalar]:
+    return kind, _Scalar(name, frozenset({int}), partial(_integer, name, kind.bit_width))
 
 
-_TEXT: Final = Scalar("string", frozenset({str}), _string)
-_BYTES: Final = Scalar("binary", frozenset({bytes}), _binary)
-_ZONED: Final = Scalar("timestamp", frozenset({dt.datetime}), _instant, partial(_has_zone, dt.UTC))
-_SCALARS: Final[dict[pa.DataType, Scalar]] = {
-    pa.null(): Scalar("null", frozenset(), _null),
-    pa.bool_(): Scalar("boolean", frozenset({bool}), _boolean),
+_TEXT: Final = _Scalar("string", frozenset({str}), _string)
+_BYTES: Final = _Scalar("binary", frozenset({bytes}), _binary)
+_ZONED: Final = _Scalar("timestamp", frozenset({dt.datetime}), _instant, partial(_has_zone, dt.UTC))
+_SCALARS: Final[dict[pa.DataType, _Scalar]] = {
+    pa.null(): _Scalar("null", frozenset(), _null),
+    pa.bool_(): _Scalar("boolean", frozenset({bool}), _boolean),
     **dict([
         _integers(pa.int8(), "tinyint"),
         _integers(pa.int16(), "smallint"),
         _integers(pa.int32(), "int"),
         _integers(pa.int64(), "bigint"),
     ]),
-    pa.float32(): Scalar("float", frozenset({float}), _float, _stays_finite),
-    pa.float64(): Scalar("double", frozenset({float}), partial(_double, "double")),
+    pa.float32(): _Scalar("float", frozenset({float}), _float, _stays_finite),
+    pa.float64(): _Scalar("double", frozenset({float}), partial(_double, "double")),
     pa.string(): _TEXT,
     pa.large_string(): _TEXT,
     pa.binary(): _BYTES,
     pa.large_binary(): _BYTES,
-    pa.date32(): Scalar("date", frozenset({dt.date}), _date),
-    pa.timestamp("us"): Scalar("timestamp_ntz", frozenset({dt.datetime}), _local, partial(_has_zone, None)),
-    pa.duration("us"): Scalar("interval", frozenset({dt.timedelta}), _interval),
+    pa.date32(): _Scalar("date", frozenset({dt.date}), _date),
+    pa.timestamp("us"): _Scalar("timestamp_ntz", frozenset({dt.datetime}), _local, partial(_has_zone, None)),
+    pa.duration("us"): _Scalar("interval", frozenset({dt.timedelta}), _interval),
 }  # fmt: skip
 _LOGICAL: Final[dict[str | None, Callable[[datetime], Any]]] = {
     Date.SCHEMA.name: datetime.date,
@@ -591,23 +603,25 @@ _LOGICAL: Final[dict[str | None, Callable[[datetime], Any]]] = {
 }
 
 
-def connect_object(value: Any) -> Any:
-    """Give the object that a column takes for a value of Connect's; other values as plain Python has them."""
+def _from_connect(value: Any) -> Any:
+    """Return the object that a column takes for a value of Connect's."""
     if isinstance(value, SchemaAndValue):
-        return _of(value.schema, value.value)
-    return _of(None, value)
+        return _value_of(value.schema, value.value)
+    return _value_of(None, value)
 
 
-def _of(schema: Schema | None, value: Any) -> Any:
+def _value_of(schema: Schema | None, value: Any) -> Any:
     if isinstance(value, Struct):
-        return {field.name: _of(field.schema, value[field.name]) for field in value.schema.fields}
+        return {field.name: _value_of(field.schema, value[field.name]) for field in value.schema.fields}
     if schema is None or value is None:
         return plain(value)
     if schema.name in _LOGICAL and isinstance(value, datetime):
         return _LOGICAL[schema.name](value)
     if schema.type is Type.ARRAY:
-        return [_of(schema.value_schema, item) for item in value]
+        return [_value_of(schema.value_schema, item) for item in value]
     if schema.type is Type.MAP:
         keys = plain(dict.fromkeys(value))
-        return {key: _of(schema.value_schema, item) for key, item in zip(keys, value.values(), strict=True)}
+        return {
+            key: _value_of(schema.value_schema, item) for key, item in zip(keys, value.values(), strict=True)
+        }
     return plain(value)

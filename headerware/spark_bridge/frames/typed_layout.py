@@ -1,4 +1,4 @@
-"""What the two ways between objects and columns share: which types there are, and how parts lie in wholes."""
+"""What both ways between objects and columns share: limits, unions, and errors with their paths."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 MAX_DEPTH: Final = 128
 """How deep a column's type may nest, as Avro schemas may by default."""
 MAX_COLUMNS: Final = 10_000
-"""How many columns a schema may stand for, those inside of others included; by policy."""
+"""How many columns a schema may define, nested ones included; by policy."""
 _BATCH_OPTION: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Misfit(NamedTuple):
-    """Where in a row something does not fit, and why.
+    """A value inside a row that does not fit.
 
     Attributes:
-        path: the place inside the row's value, such as ``.items[3].price``; empty for the value itself.
+        path: where in the row's value, such as ``.items[3].price``; empty for the value itself.
         problem: what was expected and what was found; never the value.
     """
 
@@ -31,7 +31,7 @@ class Misfit(NamedTuple):
     problem: str
 
     def within(self, step: str) -> Misfit:
-        """Return the same as seen from one level further out."""
+        """Return the same misfit, seen from the enclosing value."""
         return Misfit(step + self.path, self.problem)
 
     def __str__(self) -> str:
@@ -39,16 +39,16 @@ class Misfit(NamedTuple):
 
 
 Built = tuple[pa.Array, dict[int, Misfit]]
-"""As many places as there were objects, and what is wrong at which; the array counts where nothing is."""
+"""An array with an item per object, and misfits by index; the array is valid if there are none."""
 
 
-def placed(inner: Mapping[int, Misfit], bounds: Sequence[int], step: str) -> dict[int, Misfit]:
-    """Say of items of arrays or maps in which row they stand; the first of each row counts.
+def misfits_by_row(inner: Mapping[int, Misfit], bounds: Sequence[int], step: str) -> dict[int, Misfit]:
+    """Return the first misfit of each row, from the misfits of items of arrays or maps.
 
     Args:
-        inner: what is wrong with which item, counted from the first bound.
-        bounds: where each row's items begin, and the last one's end.
-        step: what the path has before the item's number in its row.
+        inner: misfits by item, counted from the first bound.
+        bounds: where each row's items begin, and where the last row's end.
+        step: the path before the item's index in its row.
     """
     wrong: dict[int, Misfit] = {}
     for item, misfit in inner.items():
@@ -57,19 +57,19 @@ def placed(inner: Mapping[int, Misfit], bounds: Sequence[int], step: str) -> dic
     return wrong
 
 
-def spread(array: pa.Array, places: Sequence[int], length: int) -> pa.Array:
-    """Put an array's items to places of a longer one, in this order; the others are null."""
+def scatter(array: pa.Array, places: Sequence[int], length: int) -> pa.Array:
+    """Put an array's items at the given places of a longer array; the other places are null."""
     indices: list[int | None] = [None] * length
     for index, place in enumerate(places):
         indices[place] = index
     return array.take(pa.array(indices, pa.int64()))
 
 
-def whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column that is in one piece.
+def single_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array.
 
     Raises:
-        ConfigError: Arrow had to divide it, for it holds more than 2 GiB.
+        ConfigError: Arrow divided it, for it holds more than 2 GiB.
     """
     if isinstance(array, pa.ChunkedArray):
         raise ConfigError("a column of one batch passes 2 GiB; set it to fewer records", path=_BATCH_OPTION)
@@ -77,13 +77,13 @@ def whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def is_union(kind: pa.StructType) -> bool:
-    """Return whether a struct is what Spark makes of a union: ``member0``, ``member1``, ..., all nullable."""
+    """Return whether a struct is a union as Spark has it: ``member0``, ``member1``, ..., all nullable."""
     fields = fields_of(kind)
     return named_as_union([field.name for field in fields]) and all(field.nullable for field in fields)
 
 
 def named_as_union(names: Sequence[str]) -> bool:
-    """Return whether fields are called as the members of a union are."""
+    """Return whether fields are named like the members of a union."""
     return len(names) > 1 and all(name == f"member{index}" for index, name in enumerate(names))
 
 
@@ -92,8 +92,8 @@ def fields_of(kind: pa.StructType) -> list[pa.Field]:
     return [kind.field(index) for index in range(kind.num_fields)]
 
 
-def refused(kind: pa.DataType) -> ConfigError:
-    """Say that there is no column of a type."""
+def unsupported_type(kind: pa.DataType) -> ConfigError:
+    """Return the error for a type that columns do not have."""
     return ConfigError(
         f"objects have no column of the Arrow type {kind}; take those that avro_type and json_type give"
     )

@@ -1,4 +1,4 @@
-"""Arrow arrays become objects, a column at a time, such as serdes take them."""
+"""Turn typed columns into the objects that serdes take, a column at a time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headerware.core.errors import SerdeError
-from headerware.spark_bridge.frames.typed_layout import Misfit, fields_of, is_union, placed, refused
+from headerware.spark_bridge.frames.typed_layout import (
+    Misfit,
+    fields_of,
+    is_union,
+    misfits_by_row,
+    unsupported_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Read = tuple[list[Any], dict[int, Misfit]]
-"""An object for each place of an array, and why there is none at which."""
+"""The objects of an array, and the misfits by index."""
 _NO_DATE: Final = Misfit("", "expected a date in the years 1 to 9999, which Python has, found another")
 _BAD_TEXT: Final = Misfit("", "expected text, found bytes that are no UTF-8")
 _TWICE: Final = Misfit("", "expected a map, found one that has a key twice")
@@ -25,35 +31,30 @@ def objects(array: pa.Array) -> list[Any]:
     """Return a column's objects, as serializers take them.
 
     Structs and maps become dicts, arrays lists, decimals ``Decimal`` of the column's scale, timestamps
-    datetimes in UTC, local ones datetimes without a zone, Spark's unions the one member that is there.
+    datetimes in UTC, local ones datetimes without a zone, and Spark's unions the one member that is not null.
 
     Args:
-        array: the column, such as Spark hands to ``mapInArrow``; any zone of its timestamps stands for the
-            same instants.
+        array: the column, such as Spark passes to ``mapInArrow``; the zone of its timestamps does not matter.
 
     Returns:
-        one object per row; in place of an object that cannot be made, a SerdeError that says why and where:
-        a date outside of the years 1 to 9999, text that is no UTF-8, a map that has a key twice.
+        one object per row; in place of an object that cannot be made, a SerdeError with the reason and the
+        place: a date outside of the years 1 to 9999, text that is not UTF-8, a map with a key twice.
 
     Raises:
-        ConfigError: the column is, or holds, a type that objects do not have.
+        ConfigError: the column's type is not supported.
     """
-    found, misfits = read(array)
+    found, misfits = _read(array)
     for row, misfit in misfits.items():
         found[row] = SerdeError(str(misfit))
     return found
 
 
-def read(array: pa.Array) -> Read:
-    """Return an array's objects.
-
-    Raises:
-        ConfigError: the array is, or holds, a type that Spark's columns do not have here.
-    """
+def _read(array: pa.Array) -> Read:
+    """Return an array's objects and misfits."""
     kind = array.type
     step = _STEPS.get(kind.id)
     if step is None:
-        raise refused(kind)
+        raise unsupported_type(kind)
     return step(array)
 
 
@@ -83,7 +84,7 @@ def _decoded(values: list[Any]) -> Read:
 
 
 def _dates(array: pa.Array) -> Read:
-    """Return dates; numpy gives integers for those that Python does not have."""
+    """Return dates; numpy returns integers for those that Python does not have."""
     values, wrong = array.to_numpy(zero_copy_only=False).tolist(), {}
     if not set(map(type, values)) <= _DATES:
         wrong = {place: _NO_DATE for place, value in enumerate(values) if value.__class__ is int}
@@ -92,9 +93,9 @@ def _dates(array: pa.Array) -> Read:
 
 
 def _datetimes(array: pa.Array) -> Read:
-    """Give datetimes: an epoch, and how long after it they are; arithmetic is a fifth of replacing a zone."""
+    """Return datetimes, as an epoch plus intervals, which costs a fifth of replacing a zone."""
     if array.type.unit != "us":
-        raise refused(array.type)
+        raise unsupported_type(array.type)
     epoch = _LOCAL_EPOCH if array.type.tz is None else _EPOCH
     since = array.to_numpy(zero_copy_only=False).view("timedelta64[us]").tolist()
     missing = since.count(None)
@@ -122,7 +123,7 @@ def _datetimes_one_by_one(epoch: dt.datetime, since_us: list[int | None]) -> Rea
 
 def _intervals(array: pa.Array) -> Read:
     if array.type.unit != "us":
-        raise refused(array.type)
+        raise unsupported_type(array.type)
     return _by_numpy(array)
 
 
@@ -130,7 +131,7 @@ def _structs(array: pa.Array) -> Read:
     fields, columns = fields_of(array.type), []
     wrong: dict[int, Misfit] = {}
     for index, field in enumerate(fields):
-        values, inner = read(array.field(index))
+        values, inner = _read(array.field(index))
         columns.append(values)
         for place, misfit in inner.items():
             wrong.setdefault(place, misfit.within(f".{field.name}"))
@@ -144,31 +145,31 @@ def _structs(array: pa.Array) -> Read:
 
 
 def _member(row: dict[str, Any]) -> Any:
-    """Return the one member of a union that is there; a record that merely looks like one stays whole."""
+    """Return the member of a union that is not null; a record that merely looks like a union stays whole."""
     present = [value for value in row.values() if value is not None]
     return row if len(present) > 1 else present[0] if present else None
 
 
 def _lists(array: pa.Array) -> Read:
     bounds = _bounds(array)
-    items, inner = read(array.values.slice(bounds[0], bounds[-1] - bounds[0]))
+    items, inner = _read(array.values.slice(bounds[0], bounds[-1] - bounds[0]))
     first = bounds[0]
     rows: list[Any] = [items[begin - first : end - first] for begin, end in pairwise(bounds)]
-    return _with_nulls(array, rows, placed(inner, bounds, ""))
+    return _with_nulls(array, rows, misfits_by_row(inner, bounds, ""))
 
 
 def _maps(array: pa.Array) -> Read:
     if pa.types.is_nested(array.type.key_type):
-        raise refused(array.type)
+        raise unsupported_type(array.type)
     bounds = _bounds(array)
     first, length = bounds[0], bounds[-1] - bounds[0]
-    keys, wrong_keys = read(array.keys.slice(first, length))
-    items, wrong_items = read(array.items.slice(first, length))
+    keys, wrong_keys = _read(array.keys.slice(first, length))
+    items, wrong_items = _read(array.items.slice(first, length))
     rows: list[Any] = [
         dict(zip(keys[begin - first : end - first], items[begin - first : end - first], strict=True))
         for begin, end in pairwise(bounds)
     ]
-    wrong = placed(wrong_items, bounds, ".value") | placed(wrong_keys, bounds, ".key")
+    wrong = misfits_by_row(wrong_items, bounds, ".value") | misfits_by_row(wrong_keys, bounds, ".key")
     if sum(map(len, rows)) != length:
         for place, (begin, end) in enumerate(pairwise(bounds)):
             if len(rows[place]) != end - begin:
@@ -182,7 +183,7 @@ def _bounds(array: pa.Array) -> list[int]:
 
 
 def _with_nulls(array: pa.Array, rows: list[Any], wrong: dict[int, Misfit]) -> Read:
-    """Put None where the array is null; whatever lies beneath counts for nothing."""
+    """Put None where the array is null, whatever its buffers hold there."""
     if array.null_count:
         for place, is_there in enumerate(array.is_valid().to_pylist()):
             if not is_there:

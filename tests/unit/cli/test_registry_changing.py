@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headerware.cli import main
-from headerware.cli.registry_changes import _changed
-from headerware.cli.registry_free import next_id
+from headerware.cli.free_ids import next_id
+from headerware.cli.registry import _changed
 from headerware.core.errors import RegistryError
 from headerware.registry import Entry, Register, Registry, problems
 from headerware.registry.stores import open_store

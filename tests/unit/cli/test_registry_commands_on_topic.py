@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from headerware.cli import main
-from headerware.cli.registry_changes import _changed
+from headerware.cli.registry import _changed
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Registry, Retire
 from headerware.registry.stores.topic import TopicStore

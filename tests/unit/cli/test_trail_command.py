@@ -11,7 +11,7 @@ from headerware import Chain, Producer
 from headerware.cli.trail import trail, trail_lines
 from headerware.core.errors import WireFormatError
 from headerware.interceptors import Compact, Slice, Trail
-from headerware.interceptors.trail_entries import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
+from headerware.interceptors.trail import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
 
 if TYPE_CHECKING:
     from collections.abc import Callable

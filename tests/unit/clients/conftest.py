@@ -104,3 +104,13 @@ def take(consumer: Consumer, count: int, *, timeout_s: float = 10.0) -> list[Mes
             assert message.error() is None, message.error()
             found.append(message)
     return found
+
+
+def values(messages: list[Message]) -> list[bytes | None]:
+    return [message.value() for message in messages]
+
+
+def committed(consumer: Consumer, topic: str) -> tuple[int, str | None]:
+    """Return the committed offset of the topic's partition 0, with the application's own metadata."""
+    found = consumer.committed([TopicPartition(topic, 0)], 10)[0]
+    return found.offset, found.metadata

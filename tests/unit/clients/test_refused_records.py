@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.error import ConsumeError
 
 from headerware import (
@@ -26,8 +26,10 @@ from headerware import (
 from headerware.clients import refused_records
 from headerware.clients.dead_letters import DeadLetters
 from headerware.core.context import Context
-from headerware.core.errors import DeadLetterError, HeldBackError
+from headerware.core.errors import DeadLetterError, HeldBackError, KeyringError
+from headerware.core.hooks import Interceptor
 from headerware.interceptors import Slice
+from tests.unit.clients.conftest import committed, take, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 20.0
 SECRET = b"hunter2"
+EXPIRE_S = 1.0
 CLAIM: Any = [("hw.slice", b"hunter2")]
 """A record with it is refused by ``slice``."""
 
@@ -67,8 +70,8 @@ def _key(name: str) -> str:
 
 
 @pytest.fixture
-def lay(connection: dict[str, Any], topic: str) -> Callable[..., None]:
-    """Return a function that lays a record of each letter: capitals are refused."""
+def put_records(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+    """Return a function that produces a record for each letter: capitals are refused."""
 
     def put(letters: str) -> None:
         producer = confluent_kafka.Producer(connection)
@@ -97,15 +100,11 @@ def told(messages: list[Message]) -> list[Any]:
     return [message.offset() if message.error() else message.value() for message in messages]
 
 
-def committed(topic: str, consumer: Consumer) -> int:
-    return consumer.committed([TopicPartition(topic, 0)], DEADLINE_S)[0].offset
-
-
 class TestFromConfiguration:
     def test_a_refused_record_is_an_error_event(
-        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+        self, configured: Callable[..., Any], put_records: Callable[..., None], topic: str
     ) -> None:
-        lay("aBc")
+        put_records("aBc")
         consumer = configured()
         _, refused, _ = found = polled(consumer, 3)
         assert told(found) == [b"a", 1, b"c"]
@@ -122,9 +121,9 @@ class TestFromConfiguration:
         assert consumer.stats()["client"]["refused"] == 1
 
     def test_of_a_batch_it_comes_alone_and_in_its_place(
-        self, configured: Callable[..., Any], lay: Callable[..., None]
+        self, configured: Callable[..., Any], put_records: Callable[..., None]
     ) -> None:
-        lay("abCDeF")
+        put_records("abCDeF")
         consumer = configured()
         batches: list[list[Message]] = []
 
@@ -137,27 +136,27 @@ class TestFromConfiguration:
         assert [len(batch) for batch in with_errors] == [1, 1, 1]
 
     def test_its_offset_is_committed_at_once_and_nothing_behind_it(
-        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+        self, configured: Callable[..., Any], put_records: Callable[..., None], topic: str
     ) -> None:
-        lay("aBcc")
+        put_records("aBcc")
         consumer = configured()
         seen(lambda: consumer.consume(10, 0.3), 2)
-        assert committed(topic, consumer) == 2
+        assert committed(consumer, topic)[0] == 2
 
     def test_without_automatic_commits_the_application_decides(
-        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+        self, configured: Callable[..., Any], put_records: Callable[..., None], topic: str
     ) -> None:
-        lay("aB")
+        put_records("aB")
         consumer = configured(enable_auto_commit=False)
         polled(consumer, 2)
-        assert committed(topic, consumer) < 0
+        assert committed(consumer, topic)[0] < 0
         consumer.commit(asynchronous=False)
-        assert committed(topic, consumer) == 2
+        assert committed(consumer, topic)[0] == 2
 
     def test_a_flood_costs_few_commits_and_is_committed_in_the_end(
-        self, connection: dict[str, Any], lay: Callable[..., None], topic: str
+        self, connection: dict[str, Any], put_records: Callable[..., None], topic: str
     ) -> None:
-        lay("B" * 500)
+        put_records("B" * 500)
         commits: list[int] = []
         conf = {
             **connection,
@@ -180,9 +179,12 @@ class TestFromConfiguration:
         reader.close()
 
     def test_each_cause_is_logged_once(
-        self, configured: Callable[..., Any], lay: Callable[..., None], caplog: pytest.LogCaptureFixture
+        self,
+        configured: Callable[..., Any],
+        put_records: Callable[..., None],
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        lay("BBB")
+        put_records("BBB")
         with caplog.at_level(logging.WARNING, logger="headerware"):
             polled(configured(), 3)
         lines = [line for line in caplog.messages if "refused" in line]
@@ -215,20 +217,20 @@ class TestFromConfiguration:
         assert (given_up.topic(), given_up.partition(), given_up.offset()) == (topic, 0, 0)
         error: Any = given_up.error()
         assert isinstance(error.cause, ReassemblyError)
-        assert committed(topic, consumer) == 2, "nor does a restart wait for them again"
+        assert committed(consumer, topic)[0] == 2, "nor does a restart wait for them again"
         assert consumer.stats()["client"]["refused"] == 1
 
 
 class TestFromCode:
     def test_a_refused_record_is_raised_once_and_committed_at_once(
-        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+        self, configured: Callable[..., Any], put_records: Callable[..., None], topic: str
     ) -> None:
-        lay("aB")
+        put_records("aB")
         consumer = configured(chain=Chain([Slice()]))
         polled(consumer, 1)
         with pytest.raises(ReassemblyError):
             polled(consumer, 1)
-        assert committed(topic, consumer) == 2
+        assert committed(consumer, topic)[0] == 2
         assert consumer.stats()["client"]["refused"] == 1
 
 
@@ -259,7 +261,7 @@ class TestDeserializing:
         assert refused.value.kafka_message.offset() == 2
         assert caplog.messages == [], "what is raised needs no line in the log"
         deadline = time.monotonic() + DEADLINE_S
-        while committed(topic, consumer) != 3:  # the second so soon is committed by a later call
+        while committed(consumer, topic)[0] != 3:  # the second so soon is committed by a later call
             assert time.monotonic() < deadline
             assert consumer.poll(0.1) is None
 
@@ -311,7 +313,7 @@ class TestBlocked:
         assert time.monotonic() - started >= 0.1 + 0.2 + 0.4
         assert nothing > errors
         assert consumer.stats()["slice"]["failed"] == 4
-        assert committed(topic, consumer) < 0
+        assert committed(consumer, topic)[0] < 0
 
     @pytest.mark.parametrize("call", ["poll", "consume"])
     def test_a_call_waits_for_the_next_attempt_until_its_deadline(
@@ -338,7 +340,7 @@ class TestBlocked:
             error: Any = message.error()
             assert (error.name(), error.retriable(), error.fatal()) == ("_RETRY", True, False)
             assert (message.topic(), message.offset()) == (topic, 0)
-        assert committed(topic, consumer) < 0
+        assert committed(consumer, topic)[0] < 0
         assert consumer.stats()["client"]["refused"] == 0
 
     def test_a_stub_lets_the_stream_go_on(
@@ -353,9 +355,9 @@ class TestACommitOfARefusedRecord:
     """The second in 100 ms is left to a later call, which finds that the application has gone on."""
 
     def test_takes_back_no_later_commit(
-        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+        self, configured: Callable[..., Any], put_records: Callable[..., None], topic: str
     ) -> None:
-        lay("BBccc")
+        put_records("BBccc")
         consumer = configured()
         polled(consumer, 5)
         consumer.commit(asynchronous=False)
@@ -363,24 +365,24 @@ class TestACommitOfARefusedRecord:
         while consumer._refused_offsets:
             assert time.monotonic() < deadline
             assert consumer.poll(0.05) is None
-        assert committed(topic, consumer) == 5
+        assert committed(consumer, topic)[0] == 5
 
     def test_takes_back_none_when_the_process_ends(
-        self, configured: Callable[..., Any], lay: Callable[..., None], topic: str
+        self, configured: Callable[..., Any], put_records: Callable[..., None], topic: str
     ) -> None:
-        lay("BBccc")
+        put_records("BBccc")
         consumer = configured()
         polled(consumer, 5)
         consumer.commit(asynchronous=False)
         refused_records._commit_at_exit()
-        assert committed(topic, consumer) == 5
+        assert committed(consumer, topic)[0] == 5
 
 
 class TestManyThatAreHeld:
     """A batch of records that nobody could judge, or whose letters were not stored."""
 
     def test_are_tried_again_before_anybody_hears_of_them(
-        self, configured: Callable[..., Any], lay: Callable[..., None]
+        self, configured: Callable[..., Any], put_records: Callable[..., None]
     ) -> None:
         class Judge:
             in_order = False
@@ -390,7 +392,7 @@ class TestManyThatAreHeld:
                     raise HeldBackError("no keyring")
                 return record
 
-        lay("abcdefgh")
+        put_records("abcdefgh")
         judge = Judge()
         consumer = configured(chain=Chain([judge]))
         with pytest.raises(HeldBackError):
@@ -414,7 +416,7 @@ class TestManyThatAreHeld:
     def test_a_pause_in_a_callback_meanwhile_holds(
         self,
         connection: dict[str, Any],
-        lay: Callable[..., None],
+        put_records: Callable[..., None],
         topic: str,
         embedded_cluster: EmbeddedCluster,
         unique_topic: Callable[[str], str],
@@ -433,7 +435,7 @@ class TestManyThatAreHeld:
         paused: list[bool] = []
         other = unique_topic("other")
         embedded_cluster.create_topic(other, partitions=1)
-        lay("a")
+        put_records("a")
         conf = {"group.id": topic, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
         own = {"statistics.interval.ms": 50, "stats_cb": on_statistics}
         consumer = Consumer({**connection, **conf, **own}, chain=Chain([Judge()]))
@@ -452,3 +454,71 @@ class TestManyThatAreHeld:
         consumer.resume([TopicPartition(other, 0)])
         assert told(polled(consumer, 1)) == [b"x"]
         consumer.close()
+
+
+class TestHeldBack:
+    def test_a_record_waits_until_it_can_be_judged(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        broken = [True]
+
+        class Guard(Interceptor, frozen=True, kw_only=True):
+            def on_consume(self, record: Record) -> Record:
+                if broken:
+                    raise KeyringError("keyring keys.json is older than 300 s")
+                return record
+
+        fill(b"a", b"b")
+        consumer = make_consumer(Guard(on_error="drop"), topic=topic)
+        for _ in range(3):
+            with pytest.raises(HeldBackError, match=r"\[0\]@0: keyring keys.json is older than 300 s"):
+                consumer.poll(10)
+        with pytest.raises(KafkaException, match="No offset stored"):
+            consumer.commit(asynchronous=False)
+        broken.clear()
+        assert values(take(consumer, 2)) == [b"a", b"b"]
+
+
+class TestASlicedMessage:
+    """While the stream stands still, messages in slices do not expire: the rest of them cannot come."""
+
+    class Judge:
+        """Cannot judge a record for longer than messages wait for their slices."""
+
+        def __init__(self) -> None:
+            self.attempts = 0
+            self.until = 0.0
+
+        def on_consume(self, record: Record) -> Record:
+            if record.value == b"judged":
+                self.attempts += 1
+                self.until = self.until or time.monotonic() + 2 * EXPIRE_S
+                if time.monotonic() < self.until:
+                    raise HeldBackError("it cannot be judged now")
+            return record
+
+    def test_outlives_what_holds_its_stream(
+        self, connection: dict[str, Any], topic: str, make_consumer: Callable[..., Consumer]
+    ) -> None:
+        whole = Record(topic, bytes(3_000), partition=0)
+        first, *rest = Chain([Slice(max_bytes=1_500)]).open(Context(side="producer")).send([whole])
+        producer = confluent_kafka.Producer(connection)
+        for record in (first, Record(topic, b"judged"), *rest):
+            producer.produce(topic, record.value, None, 0, headers=list(record.headers))
+        assert producer.flush(DEADLINE_S) == 0
+
+        judge = self.Judge()
+        consumer = make_consumer(Slice(expire_ms=int(EXPIRE_S * 1000)), judge, topic=topic)
+        found: list[Any] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while len(found) < 2:
+            assert time.monotonic() < deadline, f"only {found} came"
+            try:
+                message = consumer.poll(0.1)
+            except HeldBackError:
+                continue
+            if message is not None:
+                found.append(message.value())
+        assert found == [b"judged", whole.value]
+        assert judge.attempts > 2
+        assert consumer.stats()["slice"]["expired"] == 0

@@ -1,3 +1,5 @@
+"""Expressions, and the predicate and the transform that evaluate them."""
+
 from __future__ import annotations
 
 import builtins
@@ -24,8 +26,8 @@ from headerware.connect.data import (
 )
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.expressions import VARIABLES, AbsentValueError, CompiledExpression, Result, compiled
-from headerware.connect.expressions.mentions import mentions
-from headerware.connect.predicates.packs.expression import Expression
+from headerware.connect.expressions.analysis import field_references
+from headerware.connect.predicates.expression import Expression
 from headerware.connect.records import SinkRecord, SourceRecord
 from headerware.connect.transforms.filter_by_expression import FilterByExpression
 from headerware.core.extras import install_command
@@ -268,7 +270,7 @@ class TestCompiledExpression:
 
     def test_is_loaded_only_when_it_is_used(self) -> None:
         program = (
-            "import sys; from headerware.connect.predicates.packs import expression; "
+            "import sys; from headerware.connect.predicates import expression; "
             "sys.exit('cel_expr_python' in sys.modules)"
         )
         assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -340,9 +342,9 @@ class TestHostileExpression:
             evaluate("value == 1", SinkRecord("t", value=endless))
 
 
-class TestMentions:
+class TestFieldReferences:
     def of(self, text: str) -> Any:
-        return mentions(CompiledExpression(text)._program.serialize(), VARIABLES)
+        return field_references(CompiledExpression(text)._program.serialize(), VARIABLES)
 
     @pytest.mark.parametrize(
         ("text", "expected"),
@@ -371,7 +373,7 @@ class TestMentions:
 
     @pytest.mark.parametrize("data", [b"", b"\xff", b"\x12\x7f", b"garbage", b"\x12\x02\x22\xff"])
     def test_are_everything_where_the_tree_is_not_understood(self, data: bytes) -> None:
-        assert mentions(data, ("value", "key")) == {"value": None, "key": None}
+        assert field_references(data, ("value", "key")) == {"value": None, "key": None}
 
 
 class TestExpression:

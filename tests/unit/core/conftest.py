@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from headerware.core import plugins
+from headerware.interceptors import built_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +73,7 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         (folder / f"{module}.py").write_text(dedent(source), encoding="utf-8")
         (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
         lines = [f"{word} = {entry or f'{module}:{word.title()}'}" for word in words]
-        (information / "entry_points.txt").write_text("\n".join([f"[{plugins.GROUP}]", *lines]) + "\n")
+        (information / "entry_points.txt").write_text("\n".join([f"[{built_in.GROUP}]", *lines]) + "\n")
         monkeypatch.syspath_prepend(folder)
         installed.append(module)
         plugins._entry_points.cache_clear()

@@ -225,12 +225,12 @@ class TestFailureToPublish:
         assert "no publish port" in str(self.failed(None))
 
 
-class TestLargeLetters:
-    def test_are_cut_by_the_slicer_of_the_chain(self) -> None:
-        def cut(record: Record) -> list[Record]:
+class TestLargeDeadLetters:
+    def test_are_split_by_the_slicer_of_the_chain(self) -> None:
+        def split(record: Record) -> list[Record]:
             return [record.with_value(record.value[index : index + 1], record.headers) for index in range(5)]
 
-        slicer = Hooks(name="slice", place=Place.SLICE, splits=True, on_send=cut)
+        slicer = Hooks(name="slice", place=Place.SLICE, splits=True, on_send=split)
         assert [letter.value for letter in letters(refusing(), slicer)] == [b"v", b"a", b"l", b"u", b"e"]
 
 

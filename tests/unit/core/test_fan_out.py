@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SECRET = "hunter2"
 
 
-def cut(record: Record) -> list[Record]:
+def split(record: Record) -> list[Record]:
     return [record.with_value(bytes([byte]), record.headers) for byte in record.value]
 
 
@@ -23,15 +23,15 @@ def appends(text: bytes) -> Callable[[Record], Record]:
     return lambda record: record.with_value(record.value + text, record.headers)
 
 
-class Cutter:
-    """Cut lazily, and count what was really made."""
+class Splitter:
+    """Split lazily, and count what was really made."""
 
     def __init__(self) -> None:
         self.made = 0
 
     def on_send(self, record: Record) -> FanOut:
         def pieces() -> Iterator[Record]:
-            for piece in cut(record):
+            for piece in split(record):
                 self.made += 1
                 yield piece
 
@@ -45,38 +45,40 @@ def values(outcome: Any) -> list[Any]:
 class TestEager:
     def test_each_goes_through_the_steps_behind(self) -> None:
         outcome = (
-            Chain([Hooks(on_send=cut), Hooks(on_send=appends(b"!"))]).open().send_outcome(Record("t", b"ab"))
+            Chain([Hooks(on_send=split), Hooks(on_send=appends(b"!"))])
+            .open()
+            .send_outcome(Record("t", b"ab"))
         )
         assert values(outcome) == [b"a!", b"b!"]
 
     def test_a_generator_will_do(self) -> None:
         def hook(record: Record) -> Iterator[Record]:
-            yield from cut(record)
+            yield from split(record)
 
         assert values(Chain([Hooks(on_send=hook)]).open().send_outcome(Record("t", b"ab"))) == [b"a", b"b"]
 
     def test_fan_out_of_fan_out_is_flat_and_in_order(self) -> None:
         twice = Hooks(on_send=lambda record: [record, record])
-        outcome = Chain([Hooks(on_send=cut), twice]).open().send_outcome(Record("t", b"ab"))
+        outcome = Chain([Hooks(on_send=split), twice]).open().send_outcome(Record("t", b"ab"))
         assert values(outcome) == [b"a", b"a", b"b", b"b"]
 
     def test_an_empty_list_waits_and_is_no_drop(self) -> None:
-        session = Chain([Hooks(name="glue", on_consume=lambda _: [])]).open()
+        session = Chain([Hooks(name="wait", on_consume=lambda _: [])]).open()
         assert session.consume_outcome(Record("t", b"")) == []
-        assert session.stats()["glue"]["dropped"] == 0
+        assert session.stats()["wait"]["dropped"] == 0
 
     def test_what_waits_further_on_waits_as_a_whole(self) -> None:
         waits = Hooks(on_consume=lambda _: [])
-        session = Chain([waits, Hooks(on_consume=cut)]).open()
+        session = Chain([waits, Hooks(on_consume=split)]).open()
         assert session.consume_outcome(Record("t", b"ab")) == []
 
     def test_is_dropped_where_every_one_was_dropped(self) -> None:
-        session = Chain([Hooks(on_send=cut), Hooks(on_send=lambda _: DROP)]).open()
+        session = Chain([Hooks(on_send=split), Hooks(on_send=lambda _: DROP)]).open()
         assert session.send_outcome(Record("t", b"ab")) is DROP
 
     def test_keeps_those_that_were_not_dropped(self) -> None:
         some = Hooks(on_send=lambda record: DROP if record.value == b"a" else record)
-        assert values(Chain([Hooks(on_send=cut), some]).open().send_outcome(Record("t", b"ab"))) == [b"b"]
+        assert values(Chain([Hooks(on_send=split), some]).open().send_outcome(Record("t", b"ab"))) == [b"b"]
 
     def test_an_error_of_one_is_the_outcome(self) -> None:
         def hook(record: Record) -> Record:
@@ -85,7 +87,7 @@ class TestEager:
             return record
 
         outcome = (
-            Chain([Hooks(on_send=cut), Hooks(name="x", on_send=hook)])
+            Chain([Hooks(on_send=split), Hooks(name="x", on_send=hook)])
             .open()
             .send_outcome(Record("t", b"abc"))
         )
@@ -108,33 +110,33 @@ class TestEager:
 
 class TestLazy:
     def test_makes_nothing_before_it_is_asked(self) -> None:
-        cutter = Cutter()
-        outcome = Chain([cutter]).open().send_outcome(Record("t", b"abcd"))
+        splitter = Splitter()
+        outcome = Chain([splitter]).open().send_outcome(Record("t", b"abcd"))
         assert isinstance(outcome, FanOut)
-        assert (len(outcome), outcome.size_bytes, cutter.made) == (4, 4, 0)
+        assert (len(outcome), outcome.size_bytes, splitter.made) == (4, 4, 0)
 
     def test_makes_one_at_a_time_through_the_steps_behind(self) -> None:
-        cutter = Cutter()
-        outcome = Chain([cutter, Hooks(on_send=appends(b"!"))]).open().send_outcome(Record("t", b"abcd"))
+        splitter = Splitter()
+        outcome = Chain([splitter, Hooks(on_send=appends(b"!"))]).open().send_outcome(Record("t", b"abcd"))
         assert isinstance(outcome, FanOut)
         pieces = iter(outcome)
         assert next(pieces).value == b"a!"
-        assert cutter.made == 1
+        assert splitter.made == 1
         assert values(pieces) == [b"b!", b"c!", b"d!"]
-        assert cutter.made == 4
+        assert splitter.made == 4
 
     def test_stays_lazy_in_a_batch(self) -> None:
-        cutter = Cutter()
-        outcomes = Chain([cutter, Hooks(on_send_batch=list)]).open().send_outcomes([Record("t", b"abcd")])
+        splitter = Splitter()
+        outcomes = Chain([splitter, Hooks(on_send_batch=list)]).open().send_outcomes([Record("t", b"abcd")])
         assert isinstance(outcomes[0], FanOut)
-        assert cutter.made == 0
+        assert splitter.made == 0
 
     def test_send_gives_all_of_them(self) -> None:
-        assert values(Chain([Cutter()]).open().send([Record("t", b"ab")])) == [b"a", b"b"]
+        assert values(Chain([Splitter()]).open().send([Record("t", b"ab")])) == [b"a", b"b"]
 
     def test_drops_those_that_are_dropped_further_on(self) -> None:
         some = Hooks(on_send=lambda record: DROP if record.value == b"a" else record)
-        assert values(Chain([Cutter(), some]).open().send([Record("t", b"ab")])) == [b"b"]
+        assert values(Chain([Splitter(), some]).open().send([Record("t", b"ab")])) == [b"b"]
 
     def test_an_error_further_on_comes_when_its_record_is_taken(self) -> None:
         def hook(record: Record) -> Record:
@@ -142,7 +144,7 @@ class TestLazy:
                 raise InterceptorError("refused")
             return record
 
-        outcome = Chain([Cutter(), Hooks(name="x", on_send=hook)]).open().send_outcome(Record("t", b"abc"))
+        outcome = Chain([Splitter(), Hooks(name="x", on_send=hook)]).open().send_outcome(Record("t", b"abc"))
         assert isinstance(outcome, FanOut)
         pieces = iter(outcome)
         assert next(pieces).value == b"a"
@@ -154,14 +156,14 @@ class TestLazy:
             yield Record("t", b"a")
             raise ValueError(SECRET)
 
-        session = Chain([Hooks(name="cut", on_send=lambda _: FanOut(2, pieces))]).open()
-        with pytest.raises(InterceptorError, match="cut at t: raised ValueError") as caught:
+        session = Chain([Hooks(name="split", on_send=lambda _: FanOut(2, pieces))]).open()
+        with pytest.raises(InterceptorError, match="split at t: raised ValueError") as caught:
             session.send([Record("t", b"ab")])
         assert SECRET not in str(caught.value)
-        assert session.stats()["cut"]["failed"] == 1
+        assert session.stats()["split"]["failed"] == 1
 
     def test_a_cut_of_no_record_is_refused(self) -> None:
-        session = Chain([Hooks(name="cut", on_send=lambda _: FanOut(1, lambda: iter([None])))]).open()  # type: ignore[list-item]
+        session = Chain([Hooks(name="split", on_send=lambda _: FanOut(1, lambda: iter([None])))]).open()  # type: ignore[list-item]
         with pytest.raises(InterceptorError, match="expected Records only"):
             session.send([Record("t", b"ab")])
 
@@ -169,11 +171,11 @@ class TestLazy:
         def pieces() -> Iterator[Record]:
             raise InterceptorError("no room")
 
-        chain = [Hooks(on_send=cut), Hooks(name="cut", on_send=lambda _: FanOut(1, pieces))]
+        chain = [Hooks(on_send=split), Hooks(name="split", on_send=lambda _: FanOut(1, pieces))]
         outcome = Chain(chain).open().send_outcome(Record("t", b"ab"))
         assert isinstance(outcome, InterceptorError)
-        assert str(outcome) == "cut at t: no room"
+        assert str(outcome) == "split at t: no room"
 
     def test_may_be_gone_through_again(self) -> None:
-        outcome = Chain([Cutter()]).open().send_outcome(Record("t", b"ab"))
+        outcome = Chain([Splitter()]).open().send_outcome(Record("t", b"ab"))
         assert values(outcome) == values(outcome) == [b"a", b"b"]

@@ -13,19 +13,19 @@ from headerware.core.hooks import Role, Stage
 from headerware.core.plugins import interceptor_type
 from headerware.core.record import Record
 from headerware.interceptors.schema import Schema
+from headerware.serdes.avro.schema import DIGEST_BYTES
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.schema_header import encode_mark
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores import Fingerprint
 from headerware.serdes.stores import Schema as StoredSchema
 from headerware.serdes.stores.folder import FolderSchemas
-from headerware.serdes.stores.store import DIGEST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headerware.serdes.stores.store import Algorithm
+    from headerware.serdes.avro.schema import Algorithm
 
 TEXT = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 KEY_TEXT = '"string"'

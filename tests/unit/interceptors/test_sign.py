@@ -16,8 +16,7 @@ from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeldBackError, KeyringError, SignatureError
 from headerware.core.headers import Headers
-from headerware.core.record import Record
-from headerware.core.verified import Verified
+from headerware.core.record import Record, Verified
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import (
     Keyring,
@@ -231,7 +230,7 @@ class TestSignSend:
 import base64, os, sys
 from headerware.core.context import Context
 from headerware.core.record import Record
-from headerware.core.verified import Verified
+from headerware.core.record import Verified
 from headerware.interceptors.sign import Sign
 step = Sign(keyring=sys.argv[1], key_id="hmac").open(Context())
 child = os.fork()

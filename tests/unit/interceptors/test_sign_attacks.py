@@ -17,9 +17,8 @@ from headerware.core.context import Context
 from headerware.core.errors import InterceptorError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
-from headerware.core.record import Record
+from headerware.core.record import Record, Verified
 from headerware.core.session import Session
-from headerware.core.verified import Verified
 from headerware.interceptors.sign import MAX_PRODUCERS, ReplayWindow, Sign, SignStep
 from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, Keyring, encode_keyring, read_keyring, with_new_key, with_revocation

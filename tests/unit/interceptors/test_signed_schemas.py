@@ -26,7 +26,7 @@ from headerware.serdes.stores.folder import FolderSchemas
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headerware.serdes.stores.store import Algorithm
+    from headerware.serdes.avro.schema import Algorithm
 
 FIELDS = [{"name": "payer", "type": "string"}, {"name": "payee", "type": "string"}]
 PAYMENT = json.dumps({"type": "record", "name": "Payment", "fields": FIELDS})

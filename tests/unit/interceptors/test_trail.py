@@ -11,10 +11,11 @@ from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Place, Role
 from headerware.core.record import Record
-from headerware.interceptors.trail import MIN_BOUND_BYTES, Trail
-from headerware.interceptors.trail_entries import (
+from headerware.interceptors.trail import (
     MAX_ENTRY_BYTES,
+    MIN_BOUND_BYTES,
     TRAIL_HEADER,
+    Trail,
     TrailEntry,
     TrailReading,
     decode_trail,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headerware.interceptors.trail_entries import TrailEntry, TrailReading
+from headerware.interceptors.trail import TrailEntry, TrailReading
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 
 WHEN = 1_767_225_600_123

@@ -20,12 +20,16 @@ from confluent_kafka.serialization import (
 
 from headerware import ConfigError, Headers, PluginError, SerdeError, UnknownSchemaError
 from headerware.serdes import ConfluentDeserializer, ConfluentSerializer, Json, Serde, SerdeContext
-from headerware.serdes.confluent.adapters import from_confluent
+from headerware.serdes.confluent.adapters import (
+    ConfluentSerdeError,
+    ConfluentUnknownSchemaError,
+    as_confluent,
+)
 from headerware.serdes.confluent.client import shared_client
-from headerware.serdes.confluent.errors import ConfluentSerdeError, ConfluentUnknownSchemaError, as_confluent
+from headerware.serdes.confluent.functions import from_confluent
 
 if TYPE_CHECKING:
-    from headerware.serdes.confluent.adapters import ConfluentFunction
+    from headerware.serdes.confluent.functions import ConfluentFunction
 
 VALUE_ID = "__value_schema_id"
 KEY_ID = "__key_schema_id"

@@ -17,12 +17,12 @@ import pytest
 from headerware.core.errors import ConfigError, SerdeError, UnknownSchemaError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.options import from_option
+from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores import cache
 from headerware.serdes.stores.folder import FolderSchemas
-from headerware.serdes.stores.store import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,11 +21,10 @@ import pytest
 
 from headerware.core.errors import SerdeError
 from headerware.core.headers import EMPTY, Headers
-from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores.folder import FolderSchemas
-from headerware.serdes.stores.store import Fingerprint, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

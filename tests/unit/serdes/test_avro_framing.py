@@ -17,7 +17,7 @@ from headerware.serdes.avro.serde import Avro
 from headerware.serdes.confluent.framing import encode_single_object
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores.folder import FolderSchemas
-from headerware.serdes.stores.registry import RegistryStore
+from headerware.serdes.stores.schema_registry import RegistryStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ import headerware
 from headerware import SerdeError
 from headerware.serdes import Avro, ConfluentDeserializer, ConfluentSerializer, Json, Polyglot
 from headerware.serdes.confluent.client import shared_client
-from headerware.serdes.stores.registry import RegistryStore
+from headerware.serdes.stores.schema_registry import RegistryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,21 +6,19 @@ import time
 import pytest
 
 from headerware import ConfigError, Headers, SerdeError
-from headerware.serdes.content.headers import (
-    ContentTypeContext,
-    ContentTypeHeader,
-    header_for,
-    require_content_type,
-)
-from headerware.serdes.content.types import (
-    _MAX_REMEMBERED,
+from headerware.serdes.content_types import (
+    _MAX_CACHED,
     CODECS,
     FORMATS,
     WRITTEN,
-    _remembered,
+    ContentTypeContext,
+    ContentTypeHeader,
+    _known,
     codec_of,
     content_type_of,
+    header_for,
     parse_content_type,
+    require_content_type,
 )
 from headerware.serdes.serde import SerdeContext
 
@@ -132,14 +130,14 @@ class TestContentTypeOf:
         assert content_type_of(b"text/x-often") is content_type_of(b"text/x-often")
 
     def test_a_flood_of_types_takes_no_memory(self) -> None:
-        for number in range(3 * _MAX_REMEMBERED):
+        for number in range(3 * _MAX_CACHED):
             content_type_of(b"a/b%d" % number)
-        assert len(_remembered) <= _MAX_REMEMBERED
+        assert _known.total() <= _MAX_CACHED
 
     def test_long_ones_are_not_remembered(self) -> None:
         long = b"a/b; c=" + b"d" * 500
         assert content_type_of(long).essence == "a/b"
-        assert long not in _remembered
+        assert long not in _known
 
     @pytest.mark.parametrize("value", [None, b"", b"\xff/\xff", b"x" * (1 << 20)])
     def test_refuses_what_is_none(self, value: bytes | None) -> None:

@@ -19,10 +19,12 @@ import pytest
 from headerware import ConfigError, Headers, SerdeError
 from headerware.connect.data import BigInteger, Float32, Int8
 from headerware.core.options import from_option
-from headerware.serdes.formats import cbor_codec
-from headerware.serdes.formats.plain import Bytes, Cbor, Json, MessagePack, Plain, Text
+from headerware.serdes.formats import cbor
+from headerware.serdes.formats.cbor import Cbor
+from headerware.serdes.formats.msgpack import MessagePack
+from headerware.serdes.formats.plain import Bytes, Json, Plain, Text
 from headerware.serdes.plugins import serde_type
-from headerware.serdes.polyglot.serde import Polyglot
+from headerware.serdes.polyglot import Polyglot
 from headerware.serdes.serde import Deserializer, SerdeContext, Serializer
 
 NONE = Headers()
@@ -487,8 +489,8 @@ class TestCbor:
         there: bool,  # noqa: FBT001 - parametrized
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(cbor_codec, "version", lambda _: found)
-        assert cbor_codec.cbor_is_there() is there
+        monkeypatch.setattr(cbor, "version", lambda _: found)
+        assert cbor.cbor_is_there() is there
         assert ("cbor" in Polyglot().table()) is there
 
     @pytest.mark.parametrize(
@@ -502,7 +504,7 @@ class TestCbor:
             "    sys.modules['cbor2'].__dict__.update(CBORDecoder=lambda stream: None, dumps=len,\n"
             "        CBORError=ValueError, CBORDecodeEOF=ValueError)\n"
             "from headerware import ConfigError\n"
-            "from headerware.serdes.formats.plain import Cbor, SerdeContext\n"
+            "from headerware.serdes import Cbor, SerdeContext\n"
             "try: Cbor().open(SerdeContext())\n"
             "except ConfigError as error: print(error)\n"
         )

@@ -28,7 +28,7 @@ from headerware.serdes import (
     Text,
 )
 from headerware.serdes.plugins import serde_type
-from headerware.serdes.polyglot.functions import _MAX_REMEMBERED
+from headerware.serdes.polyglot import _MAX_CACHED
 from headerware.serdes.serde import Serde
 
 if TYPE_CHECKING:
@@ -180,12 +180,12 @@ class TestPolyglotOnConsume:
 
     def test_a_flood_of_types_takes_no_memory(self) -> None:
         functions = opened(unknown="bytes")
-        for number in range(3 * _MAX_REMEMBERED):
+        for number in range(3 * _MAX_CACHED):
             functions.deserialize("t", typed(f"a/b{number}"), b"")
             functions.serialize("t", typed(f"a/b{number}"), b"")
         functions.deserialize("t", typed("a/b; c=" + "d" * 500), b"")
-        assert len(functions._readers) <= _MAX_REMEMBERED
-        assert len(functions._writers) <= _MAX_REMEMBERED
+        assert functions._readers.total() <= _MAX_CACHED
+        assert functions._writers.total() <= _MAX_CACHED
         assert all(len(known) < 200 for known in functions._readers)
 
     def test_a_corrupt_payload_is_its_serdes_error(self) -> None:

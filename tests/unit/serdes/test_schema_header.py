@@ -4,17 +4,17 @@ import pytest
 
 from headerware.core.errors import SerdeError
 from headerware.core.headers import Headers
+from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.confluent.framing import (
     decode_id_header,
     encode_guid,
     encode_id,
     encode_single_object,
     prefix_of,
-    single_object_of,
+    single_object_digest,
 )
 from headerware.serdes.lately_used import LatelyUsed
 from headerware.serdes.schema_header import decode_mark, encode_mark, is_mark_of_part, without_mark
-from headerware.serdes.stores.store import Fingerprint
 
 KEY, VALUE = (f"{part}:rabin:{bytes(range(8)).hex()}".encode() for part in ("key", "value"))
 
@@ -71,11 +71,11 @@ class TestSingleObject:
     def test_the_fingerprint_is_little_endian_there(self) -> None:
         fingerprint = Fingerprint("rabin", bytes(range(8)))
         assert encode_single_object(fingerprint) == b"\xc3\x01\x07\x06\x05\x04\x03\x02\x01\x00"
-        assert single_object_of(b"\xc3\x01\x07\x06\x05\x04\x03\x02\x01\x00rest") == fingerprint
+        assert single_object_digest(b"\xc3\x01\x07\x06\x05\x04\x03\x02\x01\x00rest") == fingerprint.digest
 
     @pytest.mark.parametrize("payload", [b"", b"\xc3\x01\x07", b"\xc3\x02" + bytes(8), bytes(10)])
     def test_other_payloads(self, payload: bytes) -> None:
-        assert single_object_of(payload) is None
+        assert single_object_digest(payload) is None
 
 
 class TestLatelyUsed:

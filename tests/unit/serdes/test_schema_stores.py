@@ -21,20 +21,19 @@ from rich.pretty import pretty_repr
 from headerware.core.errors import ConfigError, PluginError, SerdeError, UnknownSchemaError
 from headerware.core.extras import install_command
 from headerware.serdes.avro.limits import Limits
-from headerware.serdes.avro.schema import AvroSchema
+from headerware.serdes.avro.schema import DIGEST_BYTES, AvroSchema
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.confluent.client import shared_client
 from headerware.serdes.stores import Fingerprint, Schema, SchemaStore, Store, store_type
 from headerware.serdes.stores.cache import CachedStore, Patience, open_shared
 from headerware.serdes.stores.folder import FolderSchemas, FolderStore
-from headerware.serdes.stores.registry import RegistrySchemas, RegistryStore
-from headerware.serdes.stores.store import DIGEST_BYTES
+from headerware.serdes.stores.schema_registry import RegistrySchemas, RegistryStore
 from headerware.serdes.stores.topic import TopicSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headerware.serdes.stores.store import Algorithm
+    from headerware.serdes.avro.schema import Algorithm
 
 LONG = AvroSchema.parsed('"long"').deposit("md5")
 ORDER = AvroSchema.parsed(
@@ -556,7 +555,7 @@ class TestRegistryStore:
     def test_without_the_extra_it_says_what_to_install(self) -> None:
         program = (
             "import sys; sys.modules['certifi'] = None\n"
-            "from headerware.serdes.stores.registry import RegistrySchemas\n"
+            "from headerware.serdes.stores.schema_registry import RegistrySchemas\n"
             "try: RegistrySchemas(url='mock://').open()\n"
             "except Exception as error: print(type(error).__name__, error)\n"
         )

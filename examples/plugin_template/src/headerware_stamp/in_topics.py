@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headerware.connect import ConfigDef, ConfigKey, Predicate
+from headerware.connect import ConfigDef, ConfigKey
+from headerware.connect.predicates import Predicate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headerware.connect import (
-    Check,
-    ConfigDef,
-    ConfigKey,
-    ConnectDataError,
-    PartTransform,
-    Plan,
-    Struct,
-    Type,
-)
+from headerware.connect import Check, ConfigDef, ConfigKey, ConnectDataError
+from headerware.connect.data import Struct, Type
+from headerware.connect.transforms import PartTransform, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headerware.connect import Mode, Schema
+    from headerware.connect import Mode
+    from headerware.connect.data import Schema
 
 
 class Truncate(PartTransform):

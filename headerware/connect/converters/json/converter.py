@@ -3,40 +3,98 @@
 with schemas      {"schema": {"type": "int32", "optional": false}, "payload": 42}
 without           42
 
+A schema in JSON; an array's has "items", a map's "keys" and "values", a struct's "fields", each of which has
+its name as "field":
+
+    {"type": "int32", "optional": false, "name": "", "version": 1, "doc": "", "parameters": {}, "default": 5}
+
 What is written is byte for byte what Kafka writes, in both modes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from headerware.connect.config import ConfigDef
-from headerware.connect.converters.dual import DualConverter
-from headerware.connect.converters.json.known import Known
-from headerware.connect.converters.json.nodes import DigitsNeededError, count_of_names
-from headerware.connect.converters.json.options import (
-    DECIMAL_FORMAT,
-    JSON_CONFIG,
-    REPLACE_NULL,
-    SCHEMA_CONTENT,
-    SCHEMAS_CACHE_SIZE,
-    SCHEMAS_ENABLE,
-    check_options,
+from headerware.connect.config import ConfigDef, ConfigKey, one_of_any_case
+from headerware.connect.converters.base import TYPE, DualConverter
+from headerware.connect.converters.json.parsing import (
+    REFUSALS,
+    DigitsNeededError,
+    KafkaParser,
+    StrictParser,
+    count_of_names,
+    is_long,
 )
-from headerware.connect.converters.json.parsing import REFUSALS, KafkaParser, StrictParser, is_long
-from headerware.connect.converters.json.reading import Read, Readers, refuse_too_many, widest_struct
-from headerware.connect.converters.json.schemas import SchemaReader, schema_text
+from headerware.connect.converters.json.reading import (
+    Read,
+    Readers,
+    default_of,
+    refuse_too_many,
+    widest_struct,
+)
 from headerware.connect.converters.json.writing import Write, Writers
-from headerware.connect.data.schema import NULL, Schema, SchemaAndValue
-from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError
+from headerware.connect.data.numbers import Int32
+from headerware.connect.data.schema import NULL, Schema, SchemaAndValue, SchemaBuilder, Type
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, NullValueError, SchemaBuilderError
 from headerware.connect.modes import STRICT, Mode
+from headerware.core.bounded_cache import BoundedCache
 
+_SCHEMAS_ENABLE: Final = "schemas.enable"
+_SCHEMAS_CACHE_SIZE: Final = "schemas.cache.size"
+_SCHEMA_CONTENT: Final = "schema.content"
+_DECIMAL_FORMAT: Final = "decimal.format"
+_REPLACE_NULL: Final = "replace.null.with.default"
+_JSON_CONFIG: Final = ConfigDef(
+    TYPE,
+    ConfigKey(
+        name=_SCHEMAS_ENABLE,
+        type="BOOLEAN",
+        default=True,
+        importance="HIGH",
+        doc="Whether each value stands in an envelope with its schema.",
+    ),
+    ConfigKey(
+        name=_SCHEMAS_CACHE_SIZE,
+        type="INT",
+        default=1000,
+        importance="HIGH",
+        doc="How many schemas are remembered in each direction.",
+    ),
+    ConfigKey(
+        name=_SCHEMA_CONTENT,
+        type="STRING",
+        default=None,
+        importance="HIGH",
+        doc="The schema of all values that are read, as JSON; they then come without an envelope.",
+    ),
+    ConfigKey(
+        name=_DECIMAL_FORMAT,
+        type="STRING",
+        default="BASE64",
+        importance="LOW",
+        doc="How decimals are written: BASE64, or NUMERIC for JSON numbers.",
+        check=one_of_any_case("BASE64", "NUMERIC"),
+    ),
+    ConfigKey(
+        name=_REPLACE_NULL,
+        type="BOOLEAN",
+        default=True,
+        importance="LOW",
+        doc="Whether the default takes the place of null where there is one.",
+    ),
+)
 _MAX_TEXT_BYTES: Final = 65_536
-"""The largest schema that is remembered by its text; longer ones are read each time."""
+"""The largest schema that is cached by its text; larger ones are parsed each time."""
 _TOO_DEEP: Final = "the value is nested too deeply"
+
+
+def _is_too_large(text: bytes, _plan: object) -> bool:
+    """Return the cost of a cached text: nothing, or more than the cache has."""
+    return len(text) > _MAX_TEXT_BYTES
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -46,14 +104,14 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     payload: Any
 
 
-class _Reading(NamedTuple):
+class _ReadPlan(NamedTuple):
     """How to read values.
 
     Args:
         schema: their schema.
         read: the function for it; None for values without a schema.
-        names: how many names there are in the objects of the schema's JSON.
-        widest: how many fields the schema's widest struct has.
+        names: the number of names in the objects of the schema's JSON.
+        widest: the number of fields of the schema's widest struct.
     """
 
     schema: Schema | None
@@ -62,18 +120,18 @@ class _Reading(NamedTuple):
     widest: int = 0
 
     def value(self, node: Any, size: int) -> SchemaAndValue:
-        """Read JSON of a number of bytes."""
-        assert self.schema is not None  # noqa: S101 - who reads by a schema has one
+        """Read the value of JSON of ``size`` bytes."""
+        assert self.schema is not None  # noqa: S101 - callers have compared read, and the two go together
         assert self.read is not None  # noqa: S101 - likewise
         refuse_too_many(self.schema, node, size, self.widest)
         return SchemaAndValue(self.schema, self.read(node))
 
 
-class _Writing(NamedTuple):
+class _WritePlan(NamedTuple):
     """How to write values.
 
     Args:
-        schema: their schema; kept, for it is found by identity.
+        schema: their schema; kept alive here, because the plan is found by its identity.
         opening: what stands before the payload.
         write: writes the payload.
     """
@@ -89,7 +147,7 @@ _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 class JsonConverter(DualConverter):
     """Convert values to JSON, and back.
 
-    Equal schemas come out of envelopes as one and the same, so that transforms find their plans by identity.
+    Equal schemas in envelopes become one object, so that transforms find their plans by identity.
 
     Args:
         config: ``schemas.enable``, ``schemas.cache.size``, ``schema.content``, ``decimal.format`` and
@@ -101,24 +159,26 @@ class JsonConverter(DualConverter):
         ConnectDataError: ``schema.content`` is no schema, in the ``kafka_4_3`` mode.
     """
 
-    CONFIG: ClassVar[ConfigDef] = JSON_CONFIG
+    CONFIG: ClassVar[ConfigDef] = _JSON_CONFIG
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__(config, mode=mode)
         options = self.options
-        check_options(options, mode)
-        size, replace_null = options[SCHEMAS_CACHE_SIZE], options[REPLACE_NULL]
-        self._enveloped: Final[bool] = options[SCHEMAS_ENABLE]
+        _check_options(options, mode)
+        size, replace_null = options[_SCHEMAS_CACHE_SIZE], options[_REPLACE_NULL]
+        self._enveloped: Final[bool] = options[_SCHEMAS_ENABLE]
         self._parser: Final[KafkaParser | StrictParser] = StrictParser() if mode == STRICT else KafkaParser()
         self._readers: Final = Readers(mode, replace_null=replace_null)
-        self._schemas: Final = SchemaReader(mode, self._readers)
-        numeric = options[DECIMAL_FORMAT].upper() == "NUMERIC"
+        self._schemas: Final = _SchemaReader(mode, self._readers)
+        numeric = options[_DECIMAL_FORMAT].upper() == "NUMERIC"
         self._writers: Final = Writers(mode, replace_null=replace_null, numeric=numeric)
-        self._by_text: Final[Known[bytes, _Reading]] = Known(size)
-        self._by_content: Final[Known[Schema, _Reading]] = Known(size)
-        self._by_identity: Final[Known[int, _Writing]] = Known(size)
-        self._by_schema: Final[Known[Schema, _Writing]] = Known(size)
-        self._configured: Final = self._content(options[SCHEMA_CONTENT])
+        self._read_plans_by_text: Final[BoundedCache[bytes, _ReadPlan]] = BoundedCache(
+            size, self._parsed_plan, cost=_is_too_large
+        )
+        self._read_plans: Final[BoundedCache[Schema, _ReadPlan]] = BoundedCache(size, self._new_read_plan)
+        self._write_plans_by_id: Final[BoundedCache[int, _WritePlan]] = BoundedCache(size)
+        self._write_plans: Final[BoundedCache[Schema, _WritePlan]] = BoundedCache(size, self._new_write_plan)
+        self._configured: Final = self._content(options[_SCHEMA_CONTENT])
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
         """Return the JSON of a value.
@@ -133,8 +193,10 @@ class JsonConverter(DualConverter):
                     return None
                 text = self._writers.schemaless(value)
                 return (f'{{"schema":null,"payload":{text}}}' if self._enveloped else text).encode()
-            found = self._by_identity.get(id(schema))
-            _, opening, write = found if found is not None else self._writing(schema)
+            try:
+                _, opening, write = self._write_plans_by_id[id(schema)]
+            except KeyError:
+                _, opening, write = self._write_plan(schema)
             return f"{opening}{write(value)}{'}' if opening else ''}".encode()
         except RecursionError:
             raise ConnectDataError(_TOO_DEEP) from None
@@ -168,19 +230,19 @@ class JsonConverter(DualConverter):
         except REFUSALS:
             return self._from_any_envelope(data)
         text = bytes(envelope.schema)
-        reading = self._by_text.get(text) or self._reading_of_text(text)
-        if reading.read is None:
+        plan = self._read_plans_by_text[text]
+        if plan.read is None:
             return self._from_any_envelope(data)
         payload = envelope.payload
         if self.mode == STRICT:
-            self._parser.check_names(data, reading.names + 2 + count_of_names(payload))
+            self._parser.check_names(data, plan.names + 2 + count_of_names(payload))
         try:
-            return reading.value(payload, len(data))
+            return plan.value(payload, len(data))
         except DigitsNeededError:
             return self._from_any_envelope(data)
 
     def _from_any_envelope(self, data: bytes) -> SchemaAndValue:
-        """Read an envelope with nothing left for later: the slow way, for what is unusual."""
+        """Read an envelope in one go: the slow way, for unusual JSON."""
         tree = self._parser.exact(data)
         if not isinstance(tree, dict) or tree.keys() != {"schema", "payload"}:
             raise ConnectDataError(
@@ -188,49 +250,210 @@ class JsonConverter(DualConverter):
                 "set schemas.enable=false to read plain JSON"
             )
         self._parser.check_names(data, count_of_names(tree))
-        reading, payload = self._reading(tree["schema"]), tree["payload"]
-        if reading.read is None:
+        plan, payload = self._read_plan(tree["schema"]), tree["payload"]
+        if plan.read is None:
             return SchemaAndValue(None, self._parser.plain(payload))
-        return reading.value(payload, len(data))
+        return plan.value(payload, len(data))
 
-    def _with_schema(self, reading: _Reading, data: bytes) -> SchemaAndValue:
+    def _with_schema(self, plan: _ReadPlan, data: bytes) -> SchemaAndValue:
         tree = self._parser.fast(data)
         self._parser.check_names(data, count_of_names(tree))
         try:
-            return reading.value(tree, len(data))
+            return plan.value(tree, len(data))
         except DigitsNeededError:
-            return reading.value(self._parser.exact(data), len(data))
+            return plan.value(self._parser.exact(data), len(data))
 
-    def _reading_of_text(self, text: bytes) -> _Reading:
+    def _parsed_plan(self, text: bytes) -> _ReadPlan:
         tree = self._parser.exact(text)
-        reading = self._reading(tree)._replace(names=count_of_names(tree))
-        return self._by_text.put(text, reading) if len(text) <= _MAX_TEXT_BYTES else reading
+        return self._read_plan(tree)._replace(names=count_of_names(tree))
 
-    def _reading(self, tree: Any) -> _Reading:
+    def _read_plan(self, tree: Any) -> _ReadPlan:
         schema = self._schemas.schema(tree)
-        if schema is None:
-            return _Reading(None, None, 0)
-        known = self._by_content.get(schema)
-        if known is not None:
-            return known
-        return self._by_content.put(
-            schema, _Reading(schema, self._readers.reader(schema), 0, widest_struct(schema))
-        )
+        return _ReadPlan(None, None, 0) if schema is None else self._read_plans[schema]
 
-    def _writing(self, schema: Schema) -> _Writing:
-        known = self._by_schema.get(schema)
-        if known is None:
-            opening = f'{{"schema":{schema_text(schema, self._writers)},"payload":' if self._enveloped else ""
-            known = self._by_schema.put(schema, _Writing(schema, opening, self._writers.writer(schema)))
-        return self._by_identity.put(id(schema), known._replace(schema=schema))
+    def _new_read_plan(self, schema: Schema) -> _ReadPlan:
+        return _ReadPlan(schema, self._readers.reader(schema), 0, widest_struct(schema))
 
-    def _content(self, text: str | None) -> _Reading | None:
+    def _write_plan(self, schema: Schema) -> _WritePlan:
+        plan = self._write_plans[schema]._replace(schema=schema)
+        self._write_plans_by_id[id(schema)] = plan
+        return plan
+
+    def _new_write_plan(self, schema: Schema) -> _WritePlan:
+        opening = f'{{"schema":{_schema_text(schema, self._writers)},"payload":' if self._enveloped else ""
+        return _WritePlan(schema, opening, self._writers.writer(schema))
+
+    def _content(self, text: str | None) -> _ReadPlan | None:
         if not text:
             return None
         try:
-            reading = self._reading(self._parser.exact(text.encode()))
+            plan = self._read_plan(self._parser.exact(text.encode()))
         except ConnectDataError as error:
             if self.mode != STRICT:
                 raise
-            raise ConnectConfigError(str(error), path=SCHEMA_CONTENT) from None
-        return None if reading.schema is None else reading
+            raise ConnectConfigError(str(error), path=_SCHEMA_CONTENT) from None
+        return None if plan.schema is None else plan
+
+
+def _check_options(options: Mapping[str, Any], mode: Mode) -> None:
+    """Refuse nulls, which only the ``kafka_4_3`` mode lets through till here, and a negative size."""
+    for name in (_SCHEMAS_ENABLE, _SCHEMAS_CACHE_SIZE, _REPLACE_NULL):
+        if options[name] is None:
+            raise NullValueError(f"expected a value for {name}, found null")
+    if mode == STRICT and options[_SCHEMAS_CACHE_SIZE] < 0:
+        raise ConnectConfigError("expected a size of 0 or more", path=_SCHEMAS_CACHE_SIZE)
+
+
+_NAMES: Final = {**{kind: kind.value for kind in Type}, Type.FLOAT32: "float", Type.FLOAT64: "double"}
+_TYPES: Final = {name: kind for kind, name in _NAMES.items()}
+_FACTS: Final[dict[str, tuple[type, str]]] = {
+    "optional": (bool, "true or false"),
+    "name": (str, "text"),
+    "version": (int, "an integer"),
+    "doc": (str, "text"),
+    "parameters": (dict, "an object"),
+}
+_OWN: Final = {Type.ARRAY: {"items"}, Type.MAP: {"keys", "values"}, Type.STRUCT: {"fields"}}
+
+
+def _schema_text(schema: Schema | None, writers: Writers) -> str:
+    """Return a schema as JSON; the writers write its default."""
+    if schema is None:
+        return "null"
+    quoted = writers.quoted
+    parts = [f'"type":"{_NAMES[schema.type]}"', *_nested(schema, writers)]
+    parts.append(f'"optional":{"true" if schema.optional else "false"}')
+    if schema.name is not None:
+        parts.append(f'"name":{quoted(schema.name)}')
+    if schema.version is not None:
+        parts.append(f'"version":{int(schema.version)}')
+    if schema.doc is not None:
+        parts.append(f'"doc":{quoted(schema.doc)}')
+    if schema.parameters is not None:
+        entries = ",".join([f"{quoted(key)}:{quoted(value)}" for key, value in schema.parameters.items()])
+        parts.append(f'"parameters":{{{entries}}}')
+    if schema.default is not None:
+        parts.append(f'"default":{writers.writer(schema)(default_of(schema))}')
+    return f"{{{','.join(parts)}}}"
+
+
+def _nested(schema: Schema, writers: Writers) -> list[str]:
+    if schema.type is Type.ARRAY:
+        return [f'"items":{_schema_text(schema.value_schema, writers)}']
+    if schema.type is Type.MAP:
+        keys, values = _schema_text(schema.key_schema, writers), _schema_text(schema.value_schema, writers)
+        return [f'"keys":{keys}', f'"values":{values}']
+    if schema.type is Type.STRUCT:
+        fields = [
+            f'{_schema_text(field.schema, writers)[:-1]},"field":{writers.quoted(field.name)}}}'
+            for field in schema.fields
+        ]
+        return [f'"fields":[{",".join(fields)}]']
+    return []
+
+
+class _SchemaReader:
+    """Read schemas; the readers read their defaults.
+
+    The ``strict`` mode refuses unknown names and facts of another type, which Kafka ignores.
+    """
+
+    def __init__(self, mode: Mode, readers: Readers) -> None:
+        self._strict: Final = mode == STRICT
+        self._readers: Final = readers
+        self._builders: Final[dict[Type, Callable[[dict[str, Any]], SchemaBuilder]]] = {
+            Type.ARRAY: self._array,
+            Type.MAP: self._map,
+            Type.STRUCT: self._struct,
+        }
+
+    def schema(self, tree: Any, *, in_struct: bool = False) -> Schema | None:
+        """Return the schema of a tree with Decimals, or None for null; a struct's field also has a name."""
+        if tree is None:
+            return None
+        name = tree.get("type") if isinstance(tree, dict) else None
+        if not isinstance(name, str):
+            raise ConnectDataError("expected a schema, an object with the text 'type'")
+        kind = _TYPES.get(name)
+        if kind is None:
+            raise ConnectDataError(f"there is no type {name!r}; there are: {', '.join(_TYPES)}")
+        if self._strict:
+            _refuse_unknown(tree, kind, in_struct=in_struct)
+        builder = self._builders[kind](tree) if kind in self._builders else SchemaBuilder(kind)
+        self._add_facts(builder, tree)
+        if "default" in tree:
+            self._add_default(builder, tree["default"])
+        return builder.build()
+
+    def _array(self, tree: dict[str, Any]) -> SchemaBuilder:
+        if tree.get("items") is None:
+            raise ConnectDataError("expected an array's schema with 'items', the schema of what is in it")
+        return SchemaBuilder.array(self.schema(tree["items"]))
+
+    def _map(self, tree: dict[str, Any]) -> SchemaBuilder:
+        if "keys" not in tree or "values" not in tree:
+            raise ConnectDataError("expected a map's schema with 'keys' and 'values', their schemas")
+        return SchemaBuilder.map(self.schema(tree["keys"]), self.schema(tree["values"]))
+
+    def _struct(self, tree: dict[str, Any]) -> SchemaBuilder:
+        fields = tree.get("fields")
+        if not isinstance(fields, list):
+            raise ConnectDataError("expected a struct's schema with 'fields', a list of schemas")
+        builder = SchemaBuilder.struct()
+        for field in fields:
+            name = field.get("field") if isinstance(field, dict) else None
+            if not isinstance(name, str):
+                raise ConnectDataError("expected a struct's fields each with the text 'field', its name")
+            builder.field(name, self.schema(field, in_struct=True))
+        return builder
+
+    def _add_facts(self, builder: SchemaBuilder, tree: dict[str, Any]) -> None:
+        known = {name: self._fact(tree, name) for name in _FACTS}
+        if known["optional"]:
+            builder.optional()
+        else:
+            builder.required()
+        if known["name"] is not None:
+            builder.name(known["name"])
+        if known["version"] is not None:
+            builder.version(self._version(known["version"]))
+        if known["doc"] is not None:
+            builder.doc(known["doc"])
+        parameters = known["parameters"] or {}
+        for name, value in parameters.items():
+            if not isinstance(value, str):
+                raise ConnectDataError(f"expected text as a schema's parameter {name!r}")
+        builder.parameters(parameters)
+
+    def _fact(self, tree: dict[str, Any], name: str) -> Any:
+        kind, expected = _FACTS[name]
+        value = tree.get(name)
+        if value.__class__ is kind:
+            return value
+        if self._strict and value is not None:
+            raise ConnectDataError(f"expected {expected} as a schema's {name!r}")
+        return None
+
+    def _version(self, version: int) -> int:
+        if self._strict:
+            return int(Int32(version))
+        return int(Int32.wrapped(version))
+
+    def _add_default(self, builder: SchemaBuilder, tree: Any) -> None:
+        schema = builder.build()
+        if tree is None and self._strict:
+            return
+        value = self._readers.reader(schema)(tree)
+        if value is None and schema.optional:
+            return
+        if isinstance(value, Struct) and not self._strict:
+            # Kafka compares the struct's schema with the builder, which never equals it.
+            raise SchemaBuilderError("Kafka takes no struct for the default of a struct")
+        builder.default(value)
+
+
+def _refuse_unknown(tree: dict[str, Any], kind: Type, *, in_struct: bool) -> None:
+    known = {"type", *_FACTS, "default", *_OWN.get(kind, ())} | ({"field"} if in_struct else set())
+    unknown = [name for name in tree if name not in known]
+    if unknown:
+        raise ConnectDataError(f"a schema of type {_NAMES[kind]} has no {unknown[0]!r}")

@@ -1,20 +1,19 @@
-"""From values to JSON text: a function for each schema, made once, and one for values without a schema."""
+"""From values to JSON text, byte for byte as Jackson writes it.
+
+There is one function for each schema, made once, and one for values without a schema.
+"""
 
 from __future__ import annotations
 
+import binascii
+import math
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal as DecimalNumber
+from json.encoder import encode_basestring
 from typing import Any, Final
 
-from headerware.connect.converters.json.binary import base64_text
-from headerware.connect.converters.json.defaults import default_of
-from headerware.connect.converters.json.text import (
-    float32_json,
-    float64_json,
-    quoted,
-    quoted_strictly,
-    refuse_infinite,
-)
+from headerware.connect.converters.json.reading import default_of
 from headerware.connect.data.logical import TIME_TYPES, Decimal, scale_of
 from headerware.connect.data.numbers import BigInteger
 from headerware.connect.data.schema import CLASSES, DECIMAL, Schema, Type, described, is_instance
@@ -23,10 +22,22 @@ from headerware.connect.data.times import is_time
 from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.connect.java.text import integer_text
 from headerware.connect.modes import STRICT, Mode
+from headerware.connect.values import float32_text, float64_text
 
 Write = Callable[[Any], str]
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _BOOLEANS: Final = {True: "true", False: "false"}
+_SHORT: Final = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}
+_SPECIAL: Final = re.compile('["\\\\\x00-\x1f\ud800-\udfff\U00010000-\U0010ffff]')
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _digits: Final = int.__repr__
 
 
@@ -35,15 +46,15 @@ class Writers:
 
     Args:
         mode: ``strict`` or ``kafka_4_3``.
-        replace_null: whether null stands for the default.
-        numeric: whether decimals are numbers, rather than Base64.
+        replace_null: whether the default is written in place of null.
+        numeric: whether decimals are written as numbers, rather than Base64.
     """
 
     def __init__(self, mode: Mode, *, replace_null: bool, numeric: bool) -> None:
         self._strict: Final = mode == STRICT
         self._replace_null: Final = replace_null
         self._numeric: Final = numeric
-        self.quoted: Final[Write] = quoted_strictly if self._strict else quoted
+        self.quoted: Final[Write] = _quoted_strictly if self._strict else _quoted
         """Writes text."""
         self._scalars: Final = _scalars(self.quoted, strict=self._strict)
         self._nested: Final[Mapping[Type, Callable[[Schema], Write]]] = {
@@ -61,11 +72,7 @@ class Writers:
         }
 
     def schemaless(self, value: Any) -> str:
-        """Write a value without a schema.
-
-        Raises:
-            ConnectDataError: it is of a class that JSON has nothing for.
-        """
+        """Write a value without a schema."""
         write = self._plain.get(value.__class__)
         if write is None:
             write = next((each for cls, each in self._plain.items() if is_instance(value, (cls,))), None)
@@ -146,7 +153,7 @@ class Writers:
     def _object(self, entries: dict[Any, Any], key: Write, item: Write) -> str:
         made: dict[str, str] = {}
         for name, value in entries.items():
-            # As in Java, null is the name "null", and a logical type's text or number is a name, too.
+            # As in Java, null has the name "null", and the text or number of a logical type is a name, too.
             if name is None and self._strict:
                 raise ConnectDataError("a JSON object has no null among its names")
             text = key(name)
@@ -175,29 +182,21 @@ def _without_keys(value: Any) -> str:
 
 
 def _scalars(quote: Write, *, strict: bool) -> dict[Type, Write]:
-    def finite(write: Write) -> Write:
-        def write_finite(number: Any) -> str:
-            refuse_infinite(number)
-            return write(number)
-
-        return write_finite
-
-    wrap: Callable[[Write], Write] = finite if strict else lambda write: write
     return {
         Type.INT8: _of(Type.INT8, _digits),
         Type.INT16: _of(Type.INT16, _digits),
         Type.INT32: _of(Type.INT32, _digits),
         Type.INT64: _of(Type.INT64, _int64),
-        Type.FLOAT32: _of(Type.FLOAT32, wrap(float32_json)),
-        Type.FLOAT64: _of(Type.FLOAT64, wrap(float64_json)),
+        Type.FLOAT32: _of(Type.FLOAT32, _float(float32_text, strict=strict)),
+        Type.FLOAT64: _of(Type.FLOAT64, _float(float64_text, strict=strict)),
         Type.BOOLEAN: _of(Type.BOOLEAN, _BOOLEANS.__getitem__),
         Type.STRING: _of(Type.STRING, quote),
-        Type.BYTES: _of(Type.BYTES, lambda data: f'"{base64_text(data)}"'),
+        Type.BYTES: _of(Type.BYTES, lambda data: f'"{_base64(data)}"'),
     }
 
 
 def _of(kind: Type, write: Write) -> Write:
-    """Write values of a type's classes only."""
+    """Write values of the type's classes only."""
     classes = CLASSES[kind]
     usual = classes[0]
 
@@ -215,17 +214,30 @@ def _int64(value: int) -> str:
     return _digits(value)
 
 
+def _float(text: Callable[[Any], str], *, strict: bool) -> Write:
+    """Write numbers; NaN and infinity become text, or are refused."""
+
+    def write(number: Any) -> str:
+        if math.isfinite(number):
+            return text(number)
+        if strict:
+            raise ConnectDataError("JSON has neither NaN nor infinity")
+        return f'"{text(number)}"'
+
+    return write
+
+
 def _decimal(schema: Schema) -> Write:
     def write(value: Any) -> str:
         if not isinstance(value, DecimalNumber):
             raise _mismatch(schema, value)
-        return f'"{base64_text(Decimal.from_logical(schema, value))}"'
+        return f'"{_base64(Decimal.from_logical(schema, value))}"'
 
     return write
 
 
 def _number(schema: Schema, *, strict: bool) -> Write:
-    """Write decimals as numbers; Kafka does so whatever their scale, even where the schema says none."""
+    """Write decimals as numbers; Kafka does so whatever their scale, even if the schema has none."""
     scale = Decimal.scale(schema) if strict else None
 
     def write(value: Any) -> str:
@@ -252,7 +264,7 @@ def _time(schema: Schema) -> Write:
 
 
 def _blame(schema: Schema, writers: tuple[Write, ...], value: Struct) -> None:
-    """Raise again what a field's writer raises, with the field's name."""
+    """Raise the error of the field that cannot be written again, with the field's name."""
     for field, write, item in zip(schema.fields, writers, value.values, strict=True):
         try:
             write(item)
@@ -262,3 +274,31 @@ def _blame(schema: Schema, writers: tuple[Write, ...], value: Struct) -> None:
 
 def _mismatch(schema: Schema, value: Any) -> ConnectDataError:
     return ConnectDataError(f"expected {described(schema)}, found a value of class {type(value).__name__}")
+
+
+def _base64(data: bytes | bytearray | memoryview) -> str:
+    """Return the Base64 of bytes."""
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+def _quoted(text: str) -> str:
+    """Return text in quotes; characters beyond 16 bits and halves of surrogate pairs are escaped."""
+    if text.isprintable() and (text.isascii() or max(text) < "\ud800"):
+        return encode_basestring(text)
+    return f'"{_SPECIAL.sub(_escaped, text)}"'
+
+
+def _quoted_strictly(text: str) -> str:
+    """Return text in quotes; refuse half of a surrogate pair, which no reader has to accept."""
+    if not text.isascii() and _SURROGATE.search(text):
+        raise ConnectDataError("the text holds half of a surrogate pair")
+    return _quoted(text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    found = match[0]
+    short = _SHORT.get(found)
+    if short is not None:
+        return short
+    units = found.encode("utf-16-be", "surrogatepass").hex().upper()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

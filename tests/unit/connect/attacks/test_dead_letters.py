@@ -9,7 +9,7 @@ import pytest
 from headerware import DROP, Chain, Context, Record
 from headerware.interceptors.serialize import Serialize
 from headerware.interceptors.transforms import Transforms
-from headerware.serdes.connect.serde import Connect
+from headerware.serdes.connect import Connect
 
 SECRET: Final = "hunter2"
 LONG: Final = "n" * 900_000

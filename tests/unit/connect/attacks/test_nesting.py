@@ -25,7 +25,7 @@ from headerware.connect.errors import ConnectDataError
 from headerware.connect.values import convert_to_string, infer_schema, java_text, parse_string
 from headerware.core.errors import SerdeError, TransformError
 from headerware.interceptors.transforms import Transforms
-from headerware.serdes.connect.serde import Connect
+from headerware.serdes.connect import Connect
 from headerware.serdes.serde import SerdeContext
 
 LEVELS: Final = 50_000

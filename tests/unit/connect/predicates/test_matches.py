@@ -1,3 +1,5 @@
+"""Conditions on fields and headers: the predicates, and the transforms that keep or drop by them."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime
@@ -18,8 +20,8 @@ from headerware.connect.data import (
     Timestamp,
 )
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.predicates.packs.field_matches import FieldMatches
-from headerware.connect.predicates.packs.header_matches import HeaderMatches
+from headerware.connect.predicates.field_matches import FieldMatches
+from headerware.connect.predicates.header_matches import HeaderMatches
 from headerware.connect.records import SinkRecord
 from headerware.connect.transforms.filter_by_field import FilterByField
 from headerware.connect.transforms.filter_by_header import FilterByHeader

@@ -23,7 +23,7 @@ from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
 from headerware.interceptors import Compress, Dedup, Identity, Sign, Slice, Trail
 from headerware.interceptors.serialize import Serialize
-from headerware.interceptors.trail_entries import read_trail
+from headerware.interceptors.trail import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.serdes.avro.serde import Avro

@@ -11,7 +11,7 @@ from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, 
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors import Identity, Sign, Trail
-from headerware.interceptors.trail_entries import read_trail
+from headerware.interceptors.trail import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge.chain_source import ChainSource, TaskSpec, chain_source

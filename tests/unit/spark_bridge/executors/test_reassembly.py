@@ -17,7 +17,7 @@ from headerware.interceptors import Dedup, Sign, Slice, Trail
 from headerware.interceptors.dedup.identity import layout_of
 from headerware.interceptors.serialize import Serialize
 from headerware.interceptors.slice.header import HEADER
-from headerware.interceptors.trail_entries import read_trail
+from headerware.interceptors.trail import read_trail
 from headerware.keyring import Keyring, encode_keyring, with_new_key
 from headerware.serdes.formats.plain import Json
 from headerware.spark_bridge.chain_source import ChainSource, TaskSpec

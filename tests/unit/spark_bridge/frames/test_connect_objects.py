@@ -25,7 +25,7 @@ from headerware.connect.data import (
     Time,
     Timestamp,
 )
-from headerware.spark_bridge.frames.typed_columns import column, connect_object
+from headerware.spark_bridge.frames.typed_columns import _from_connect, column
 
 pa = pytest.importorskip("pyarrow")
 
@@ -54,7 +54,7 @@ class TestObjects:
             "visits": [{"day": DAY, "at": NOON}],
             "days": {"a": DAY},
         }
-        assert connect_object(Struct.of(PERSON, values)) == {
+        assert _from_connect(Struct.of(PERSON, values)) == {
             "id": 1,
             "seen": SEEN,
             "paid": Number("1.50"),
@@ -79,7 +79,7 @@ class TestObjects:
     def test_of_values_beside_a_schema_are_by_it(
         self, schema: Schema | None, value: Any, expected: Any
     ) -> None:
-        found = connect_object(SchemaAndValue(schema, value))
+        found = _from_connect(SchemaAndValue(schema, value))
         assert found == expected
         assert type(found) is type(expected)
 

@@ -23,7 +23,7 @@ from headerware.serdes.serde import SerdeContext
 from headerware.spark_bridge.frames.avro_types import avro_type
 from headerware.spark_bridge.frames.json_types import json_type
 from headerware.spark_bridge.frames.typed_columns import column
-from headerware.spark_bridge.frames.typed_layout import whole
+from headerware.spark_bridge.frames.typed_layout import single_chunk
 from headerware.spark_bridge.frames.typed_objects import objects
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -335,7 +335,7 @@ class TestColumn:
 
     def test_a_column_that_arrow_divides_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="maxRecordsPerBatch: a column of one batch passes 2 GiB"):
-            whole(pa.chunked_array([["a"], ["b"]]))
+            single_chunk(pa.chunked_array([["a"], ["b"]]))
 
 
 class TestObjects:

@@ -1,0 +1,136 @@
+"""Convert a record's headers on the wire to Connect's and back, with a header converter (KIP-145).
+
+The headers are created when a transform first reads them, and a header is decoded when its value is first
+read. A header that nobody reads or changes keeps its bytes, even if the converter would write others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.connect.data.schema import Schema, SchemaAndValue
+from headerware.connect.headers import ConnectHeader, ConnectHeaders
+from headerware.core.headers import Headers
+
+if TYPE_CHECKING:
+    from headerware.connect.converters.base import HeaderConverter
+
+
+def to_connect(topic: str, headers: Headers, converter: HeaderConverter) -> ConnectHeaders:
+    """Return headers as Connect has them.
+
+    Args:
+        topic: the record's topic.
+        headers: the headers on the wire.
+        converter: decodes a header when its schema or value is first read; its errors are raised there.
+    """
+    return _WireHeaders(headers, topic, converter)
+
+
+def from_connect(topic: str, headers: ConnectHeaders, converter: HeaderConverter) -> Headers:
+    """Return headers as they are on the wire, and freeze Connect's, because they have left.
+
+    Args:
+        topic: the record's topic.
+        headers: Connect's headers.
+        converter: encodes the headers that did not come from the wire.
+
+    Raises:
+        ConnectError: a header cannot be written.
+    """
+    headers.freeze()
+    if isinstance(headers, _WireHeaders) and not headers.is_read:
+        return headers.wire
+    encode = converter.from_connect_header
+    return Headers.trusted(
+        [
+            (header.key, header.raw)
+            if isinstance(header, WireHeader)
+            else (header.key, encode(topic, header.key, header.schema, header.value))
+            for header in headers
+        ]
+    )
+
+
+class WireHeader(ConnectHeader):
+    """A header from the wire, which is decoded when its schema or value is first read.
+
+    Args:
+        key: its name.
+        raw: its bytes on the wire.
+        decode: returns their schema and value.
+    """
+
+    __slots__ = ("_decode", "raw")
+
+    def __init__(
+        self, key: str, raw: bytes | None, decode: Callable[[str, bytes | None], SchemaAndValue]
+    ) -> None:
+        # Without the base class's constructor, because there are many; _decoded() sets schema and value.
+        self.key: str = key  # type: ignore[misc]  # final, and set here for the first time
+        self.raw: Final[bytes | None] = raw
+        self._decode: Callable[[str, bytes | None], SchemaAndValue] | None = decode
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of the value."""
+        self._decoded()
+        return super().schema
+
+    @property
+    def value(self) -> Any:
+        """The value."""
+        self._decoded()
+        return self._value
+
+    def rename(self, key: str) -> ConnectHeader:
+        """Return a header of another name with the same bytes."""
+        if key == self.key:
+            return self
+        decode = self._decode
+        if decode is None:
+            renamed = WireHeader(key, self.raw, _none)
+            renamed._schema, renamed._value, renamed._decode = self._schema, self._value, None
+            return renamed
+        return WireHeader(key, self.raw, decode)
+
+    def _decoded(self) -> None:
+        # Read once, because another thread may set it to None.
+        decode = self._decode
+        if decode is not None:
+            self._schema, self._value = decode(self.key, self.raw)
+            self._decode = None
+
+
+def _none(_key: str, _raw: bytes | None) -> SchemaAndValue:
+    return SchemaAndValue(None, None)
+
+
+class _WireHeaders(ConnectHeaders):
+    """Headers from the wire, which become :class:`WireHeader` when any of them is first read."""
+
+    __slots__ = ("_converter", "_topic", "is_read", "wire")
+
+    def __init__(self, wire: Headers, topic: str, converter: HeaderConverter) -> None:
+        # The base class's list is missing until __getattr__ makes it.
+        self._frozen = False
+        self._topic: Final = topic
+        self._converter: Final = converter
+        self.wire: Final[Headers] = wire
+        self.is_read: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_headers":
+            raise AttributeError(name)
+        decode = partial(self._converter.to_connect_header, self._topic)
+        self._headers = [WireHeader(key, raw, decode) for key, raw in self.wire]
+        self.is_read = True
+        return self._headers
+
+    def duplicate(self) -> ConnectHeaders:
+        """Return a copy that can be changed."""
+        if self.is_read:
+            return super().duplicate()
+        return _WireHeaders(self.wire, self._topic, self._converter)

@@ -1,0 +1,70 @@
+"""Expression: whether an expression in the Common Expression Language is true.
+
+predicates=large
+predicates.large.type=Expression
+predicates.large.expression=value.amount > 100 && headers.tenant == "a"
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig, one_of
+from headerware.connect.expressions import AbsentValueError, CompiledExpression, Result
+from headerware.connect.modes import STRICT
+from headerware.connect.predicates.base import Predicate
+from headerware.connect.predicates.conditions import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.connect.modes import Mode
+
+
+class Expression(Predicate):
+    """Hold for records for which an expression is true.
+
+    The expression sees ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``value``, ``headers``
+    and ``all_headers``, see :mod:`headerware.connect.expressions.compiled`. Where it reads what a record
+    lacks, ``missing.or.null.behavior`` says whether the predicate holds (include) or not (exclude);
+    ``has(value.amount)`` and ``value.?amount.orValue(0)`` say it in the expression itself. A field that is
+    null is there for ``has``: where it may be null, write
+    ``has(value.total) && value.total != null && value.total > 100``. Times are text:
+    ``timestamp(value.t)`` makes one of it that can be compared.
+    """
+
+    CONFIG: ClassVar[ConfigDef] = StrictConfig(
+        ConfigKey(
+            name="expression",
+            type="STRING",
+            importance="HIGH",
+            check=NOT_EMPTY_TEXT,
+            doc="An expression that is true or false.",
+        ),
+        ConfigKey(
+            name=MISSING,
+            type="STRING",
+            default="fail",
+            check=one_of("fail", "include", "exclude"),
+            doc="What holds for a record in which the expression reads what is missing or null.",
+        ),
+    )
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
+        super().__init__(config, mode=mode)
+        self._expression: Final = CompiledExpression(self.options["expression"], result=Result.BOOLEAN)
+        self._absent: Final[str] = self.options[MISSING]
+
+    def test(self, record: Any) -> bool:
+        """Return whether the expression is true for a record.
+
+        Raises:
+            AbsentValueError: it reads what the record lacks, and that is an error.
+            ConnectDataError: it cannot be evaluated on this record.
+        """
+        try:
+            return bool(self._expression.evaluate(record))
+        except AbsentValueError:
+            if self._absent == "fail":
+                raise
+            return self._absent == "include"

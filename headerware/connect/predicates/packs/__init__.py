@@ -1,1 +1,0 @@
-"""Predicates beyond Kafka's own: by a field, by a header, by an expression."""

@@ -1,0 +1,202 @@
+"""confluent-kafka's serializers and deserializers as ours; importing this module imports confluent_kafka.
+
+confluent-kafka's serializers are called ``serializer(obj, ctx)``, and find the headers in ``ctx.headers``,
+where they append to whatever list the caller passed. So a list that is used again grows with every record,
+None and tuples are refused, and a reader, who takes the first of several ids, takes the stalest. Here a
+serializer gets a list of its own each time, and an id of Confluent's replaces the one that stood there.
+
+Their messages may quote what they refuse: a JSON validator shows the value, and so does fastavro. So of most
+errors only the type is told, and the rest is left to the cause. The texts of a Schema Registry and of the
+network, and those that confluent-kafka makes of lengths and numbers, hold no payload.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from confluent_kafka.serialization import Deserializer, MessageField, SerializationContext, Serializer
+
+from headerware.core.errors import HeaderError, PluginError, SerdeError, UnknownSchemaError
+from headerware.core.headers import Headers
+from headerware.serdes.confluent.framing import ID_HEADERS
+from headerware.serdes.serde import Part, SerdeContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+FIELDS: Final[dict[Part, MessageField]] = {"key": MessageField.KEY, "value": MessageField.VALUE}
+_REGISTRY_SERDES: Final = "confluent_kafka.schema_registry."
+_CONTEXT_NAMES: Final = ("ctx", "context")
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_Method = Literal["serialize", "deserialize"]
+_REGISTRY_ERROR: Final = "confluent_kafka.schema_registry.error.SchemaRegistryError"
+# By name, for asking whether an error is one of them must not import what may not be installed.
+_SAFE_KINDS: Final = frozenset(
+    {_REGISTRY_ERROR, "httpx.HTTPError", "httpx2.HTTPError", "builtins.ConnectionError"}
+)
+_SAFE_BEGINNINGS: Final = (
+    "Invalid magic byte",
+    "Expecting data framing of length",
+    "Invalid msgidx array length",
+    "Unexpected EOF",
+    "message index ",
+    "Schema ID is not set",
+    "Schema GUID is not set",
+)
+_NOT_FOUND: Final = 404
+_MAX_TEXT: Final = 400
+
+
+def from_confluent(function: Callable[..., Any], context: SerdeContext) -> ConfluentFunction:
+    """Return a serializer or deserializer of confluent-kafka's as one of ours.
+
+    Args:
+        function: called as ``function(obj, ctx)``; as ``function(obj)`` where it takes no second argument,
+            or an optional one that is not called ``ctx`` or ``context``.
+        context: for which part of the records it is.
+
+    Raises:
+        PluginError: it is a coroutine function.
+    """
+    return ConfluentFunction(function, context)
+
+
+class ConfluentFunction:
+    """One function of confluent-kafka's kind, in both roles; as safe for use by several threads as that is.
+
+    Args:
+        function: the function.
+        context: for which part of the records it is.
+
+    Raises:
+        PluginError: it is a coroutine function.
+    """
+
+    __slots__ = ("_field", "_function", "_id_header", "_lock", "_part", "_takes_context")
+
+    def __init__(self, function: Callable[..., Any], context: SerdeContext) -> None:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            raise PluginError(f"{_name(function)} is a coroutine function; expected one that blocks")
+        self._function: Final = function
+        self._part: Final = context.part
+        self._field: Final = FIELDS[context.part]
+        self._takes_context: Final = _takes_context(function)
+        # Those of a Schema Registry say by which schema they wrote; what said so before is stale.
+        is_registrys = any(kind.__module__.startswith(_REGISTRY_SERDES) for kind in type(function).__mro__)
+        self._id_header: Final = ID_HEADERS[context.part] if is_registrys else None
+        # Those of confluent-kafka 2.13 keep the id of the record at hand where another thread overwrites it.
+        # Re-entrant, for their to_dict, a rule or a finalizer may serialize, too.
+        self._lock: Final = threading.RLock()
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
+        """Write an object; see :class:`headerware.serdes.serde.Serializer`."""
+        if self._id_header is None:
+            payload, headers = self._called("serialize", topic, headers, value)
+        else:
+            headers = headers.remove(self._id_header)
+            with self._lock:
+                payload, headers = self._called("serialize", topic, headers, value)
+        if payload.__class__ is bytes or payload is None:
+            return payload, headers
+        if isinstance(payload, str):  # which confluent-kafka's clients send as UTF-8
+            try:
+                return payload.encode(), headers
+            except UnicodeEncodeError:  # its text quotes the payload
+                raise self._refusal("gave text that UTF-8 cannot express") from None
+        raise self._refusal(f"gave {type(payload).__qualname__}, expected bytes, text or None")
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
+        """Read a payload; see :class:`headerware.serdes.serde.Deserializer`."""
+        return self._called("deserialize", topic, headers, payload)
+
+    def _called(self, method: _Method, topic: str, headers: Headers, given: Any) -> tuple[Any, Headers]:
+        """Call the function, and return its result with the headers as it left them."""
+        own: list[Any] = []
+        try:
+            if self._takes_context:
+                own = list(headers)
+                result = self._function(given, SerializationContext(topic, self._field, own))
+            else:
+                result = self._function(given)
+        except SerdeError as error:
+            error.part = self._part
+            raise
+        except Exception as error:
+            raise _refused(_name(self._function), self._part, method, error) from error
+        if result.__class__ is CoroutineType:
+            result.close()
+            raise self._refusal("gave a coroutine; expected a function that blocks")
+        if not self._takes_context or tuple(own) == headers:
+            return result, headers
+        return result, self._taken_over(headers, own)
+
+    def _taken_over(self, before: Headers, after: Iterable[Any]) -> Headers:
+        """Return the headers that a function left behind, without the ids that it has replaced."""
+        try:
+            changed = Headers(after)
+        except HeaderError as error:
+            raise self._refusal(f"left headers that are none: {error}") from error
+        for name in ID_HEADERS.values():
+            ids = changed.all(name)
+            if len(ids) > 1 and ids != before.all(name):
+                changed = changed.put(name, ids[-1])
+        return changed
+
+    def _refusal(self, problem: str) -> SerdeError:
+        error = SerdeError(f"the {self._part}'s {_name(self._function)} {problem}")
+        error.part = self._part
+        return error
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Return whether a function is to be called with a context, as all of confluent-kafka's are."""
+    if isinstance(function, Serializer | Deserializer):
+        return True
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError):  # written in C, and so for no context
+        return False
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters[:2]):
+        return True
+    second = [parameter for parameter in parameters if parameter.kind in _POSITIONAL][1:2]
+    return any(
+        parameter.default is inspect.Parameter.empty or parameter.name.strip("_") in _CONTEXT_NAMES
+        for parameter in second
+    )
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def _refused(name: str, part: Part, method: str, error: Exception) -> SerdeError:
+    """Make the error for what a function of confluent-kafka's kind raised; raise it from that.
+
+    Args:
+        name: the function's name.
+        part: the part of the record.
+        method: what was asked of it, ``serialize`` or ``deserialize``.
+        error: what it raised.
+    """
+    kinds = _class_names(error)
+    text = _safe_text(error, kinds)
+    problem = f"{name} cannot {method} the {part}: {type(error).__name__}"
+    problem += f": {text}" if text else "; the cause says more"
+    unknown = _REGISTRY_ERROR in kinds and getattr(error, "http_status_code", None) == _NOT_FOUND
+    refusal = UnknownSchemaError(problem) if unknown else SerdeError(problem)
+    refusal.part = part
+    return refusal
+
+
+def _class_names(error: Exception) -> set[str]:
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+
+
+def _safe_text(error: Exception, kinds: set[str]) -> str:
+    text = str(error)
+    if kinds & _SAFE_KINDS or text.startswith(_SAFE_BEGINNINGS):
+        return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
+    return ""

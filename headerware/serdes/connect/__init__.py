@@ -1,1 +1,0 @@
-"""Connect's converters as a serde."""

@@ -1,1 +1,0 @@
-"""Content types: how they are written, what they mean, and the headers that state them."""

@@ -1,0 +1,356 @@
+"""Polyglot: one topic, many formats; each record's content type chooses its serde.
+
+On the way out an application's own content type chooses, or else the object's type does. A record of a
+type that nobody reads is refused, and goes where the step's ``on_error`` says: with ``dead_letter`` it
+leaves the stream with all its headers.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+from dataclasses import is_dataclass
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NoReturn
+
+import msgspec
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import ConfigError, SerdeError
+from headerware.core.header_ids import header_name
+from headerware.core.options import from_option, kinds
+from headerware.serdes.content_types import (
+    FORMATS,
+    WRITTEN,
+    ContentTypeContext,
+    content_type_of,
+    header_for,
+    parse_content_type,
+    require_content_type,
+    spellings,
+)
+from headerware.serdes.formats.cbor import Cbor, cbor_is_there
+from headerware.serdes.formats.msgpack import MessagePack
+from headerware.serdes.formats.plain import Bytes, Json, Plain, Text
+from headerware.serdes.plugins import first_unsignable, open_serde, require_serde, serde_type
+from headerware.serdes.serde import Serde, SerdeContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.core.headers import Headers
+    from headerware.serdes.serde import SerdeContext
+
+    Function = Callable[[str, Headers, Any], tuple[Any, Headers]]
+    from collections.abc import Mapping
+
+_DEFAULTS: Final[dict[str, Serde]] = {
+    "json": Json(),
+    "msgpack": MessagePack(),
+    "text": Text(),
+    "bytes": Bytes(),
+}
+_CBOR: Final = Cbor()
+_OWN: Final = frozenset(WRITTEN.values())
+_MAX_CACHED: Final = 256
+_MAX_CACHED_BYTES: Final = 128
+
+_CLOUD_EVENTS: Final = "application/cloudevents+json"
+
+_BUILT_IN: Final[dict[type, str]] = {
+    **dict.fromkeys((bytes, bytearray, memoryview), "application/octet-stream"),
+    str: "text/plain",
+    **dict.fromkeys((bool, int, float, dict, list, tuple, msgspec.Struct), "application/json"),
+}
+_WHERE_SERVED: Final = (
+    ("protobuf", "google.protobuf.message:Message", "application/protobuf"),
+    (_CLOUD_EVENTS, "headerware.serdes.cloudevents.event:CloudEvent", _CLOUD_EVENTS),
+)
+"""Format or content type, the objects that it is for, and what they are written as."""
+
+
+class Polyglot(Serde, frozen=True, kw_only=True):
+    """Choose the serde by content type, and on send without one by the object's type.
+
+    Args:
+        types: the serde for each content type, without parameters. It also reads the type's aliases,
+            and, where it is a format's own type (``application/avro-binary``), types with the format's
+            suffix (``+avro``). JSON, MessagePack, text, bytes, and CBOR where cbor2 is installed
+            (the extra ``cbor``), are there by themselves. CloudEvents are for structured mode
+            here, for those in binary mode state the content type of their data.
+        default: the serde for records without a content type; None is ``bytes``.
+        unknown: ``raise`` refuses records of other content types, ``bytes`` gives their bytes.
+        header: the name or dotted id of the header with the content type; empty is ``content-type`` for
+            values and ``key-content-type`` for keys.
+        by_type: the content type for objects of a type and its subtypes: the type's name (``dict``,
+            ``shop.orders:Order``), or in code the class. Bytes, text, what JSON can hold, Structs,
+            dataclasses and, where ``types`` has Protobuf, messages are there by themselves.
+
+    Raises:
+        ConfigError: a content type is malformed, has parameters where it must not, or has no serde.
+
+    A null goes through as a tombstone, without a content type. Safe for use by several threads at once
+    where the serdes are; ours are.
+    """
+
+    type: ClassVar[str] = "polyglot"
+
+    types: dict[str, Annotated[Any, kinds(serde_type)]] = msgspec.field(default_factory=dict)
+    default: Annotated[Any, kinds(serde_type)] = None
+    unknown: Literal["raise", "bytes"] = "raise"
+    header: str = ""
+    by_type: dict[Any, str] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Make the serdes that are named by words, and refuse what cannot work."""
+        if self.unknown not in {"raise", "bytes"}:  # in code nothing has checked it yet
+            raise ConfigError("expected one of 'raise', 'bytes'", path="unknown")
+        types = {key.lower(): _made(serde, f"types.{key}") for key, serde in self.types.items()}
+        msgspec.structs.force_setattr(self, "types", types)
+        msgspec.structs.force_setattr(self, "default", _made(self.default, "default"))
+        for key in types:
+            require_content_type(key, path=f"types.{key}")
+            if ";" in key or not key:
+                raise ConfigError("expected a content type without parameters", path=f"types.{key}")
+        table = self.table()
+        for kind, content_type in self.by_type.items():
+            _require_object_type(kind, path="by_type")
+            require_content_type(content_type, path=f"by_type.{kind}")
+            if not content_type or parse_content_type(content_type).choose(table) is None:
+                raise ConfigError("expected a content type that a serde is there for", path=f"by_type.{kind}")
+
+    def table(self) -> dict[str, Any]:
+        """Return the serdes by content type, and by format for aliases and suffixes."""
+        formats: dict[str, Any] = {}
+        for essence, serde in self.types.items():
+            if essence in FORMATS:
+                formats.setdefault(FORMATS[essence], serde)
+        installed = {"cbor": _CBOR} if cbor_is_there() else {}
+        return {**_DEFAULTS, **installed, **formats, **self.types}
+
+    @property
+    def unsignable(self) -> str | None:
+        """Why it cannot be used where records are signed, or None if it can."""
+        return first_unsignable([*self.types.values(), self.default])
+
+    def open(self, context: SerdeContext) -> PolyglotFunctions:
+        """Return the functions for one client, and open the serdes.
+
+        Raises:
+            ConfigError: a serde cannot be opened, or a type of ``by_type`` cannot be imported.
+        """
+        return PolyglotFunctions(self, context)
+
+
+def _made(serde: Any, path: str) -> Any:
+    made = from_option(serde, serde_type, path=path)
+    require_serde(made, path=path)
+    return made
+
+
+class PolyglotFunctions:
+    """The functions for one client, and the serdes behind them.
+
+    Args:
+        options: what serves which content type.
+        context: the client's surroundings.
+    """
+
+    __slots__ = (
+        "_by_class",
+        "_bytes",
+        "_default",
+        "_name",
+        "_names",
+        "_object_types",
+        "_opened",
+        "_readers",
+        "_serdes",
+        "_table",
+        "_unknown",
+        "_writers",
+    )
+
+    def __init__(self, options: Polyglot, context: SerdeContext) -> None:
+        self._name: Final = header_name(options.header) if options.header else header_for(context)
+        self._names: Final = spellings(self._name)
+        self._unknown: Final = options.unknown
+        self._serdes: Final = options.table()
+        self._object_types: Final = _ObjectTypes(options.by_type, frozenset(self._serdes))
+        self._opened: Final[dict[int, Any]] = {}
+        inner = ContentTypeContext(
+            part=context.part, side=context.side, signed=context.signed, header=self._name
+        )
+        self._bytes: Final = Bytes(content_type="").open(inner)
+        try:
+            self._table: Final = {key: self._open(serde, inner) for key, serde in self._serdes.items()}
+            default = self._bytes if options.default is None else self._open(options.default, inner)
+        except BaseException:
+            self.close()
+            raise
+        self._default: Final = _function(default, "deserialize")
+        self._readers: Final[BoundedCache[bytes | None, Function]] = BoundedCache(
+            _MAX_CACHED, partial(self._looked_up, "deserialize"), cost=_is_long
+        )
+        self._writers: Final[BoundedCache[bytes | None, Function]] = BoundedCache(
+            _MAX_CACHED, partial(self._looked_up, "serialize"), cost=_is_long
+        )
+        self._by_class: Final[BoundedCache[type, Function]] = BoundedCache(_MAX_CACHED, self._writer_for)
+
+    def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
+        """Write an object by the content type that the headers state, or by its own type.
+
+        Raises:
+            SerdeError: no serde is there for it, or the serde refuses it.
+        """
+        if value is None:
+            return None, headers
+        names = self._names
+        for pair in reversed(headers):
+            if pair[0] in names:
+                return self._writers[pair[1]](topic, headers, value)
+        return self._by_class[value.__class__](topic, headers, value)
+
+    def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
+        """Read a payload by the content type that the headers state.
+
+        Raises:
+            SerdeError: no serde is there for it, or the serde refuses the payload.
+        """
+        if payload is None:
+            return None, headers
+        names = self._names
+        for pair in reversed(headers):
+            if pair[0] in names:
+                return self._readers[pair[1]](topic, headers, payload)
+        return self._default(topic, headers, payload)
+
+    def close(self) -> None:
+        """Close the serdes that were opened here; an application's own stay open."""
+        while self._opened:
+            _, functions = self._opened.popitem()
+            close = getattr(functions, "close", None)
+            if close is not None:
+                close()
+
+    def _open(self, serde: Any, context: ContentTypeContext) -> Any:
+        """Return a serde's functions; one that serves several content types is opened once."""
+        if id(serde) in self._opened:
+            return self._opened[id(serde)]
+        # Of a format's own content type its serde says more, such as the message or the charset.
+        served = {key for key, other in self._serdes.items() if other is serde} - _OWN
+        functions = open_serde(serde, msgspec.structs.replace(context, served=frozenset(served)))
+        if functions is not serde:
+            self._opened[id(serde)] = functions
+        return functions
+
+    def _looked_up(self, what: str, stated: bytes | None) -> Function:
+        """Find the function for a content type."""
+        try:
+            functions = content_type_of(stated).choose(self._table)
+        except SerdeError:
+            if self._unknown == "raise":
+                raise
+            functions = None
+        if functions is None:
+            if self._unknown == "raise":
+                self._refuse("no serde is there for its content type")
+            functions = self._bytes
+        return _function(functions, what)
+
+    def _writer_for(self, kind: type) -> Function:
+        """Find the function for objects of a type."""
+        content_type = self._object_types.content_type_of(kind)
+        if content_type is None:
+            self._refuse(
+                f"no content type is there for objects of type {kind.__qualname__}; add it to by_type"
+            )
+        return self._writer_of(content_type)
+
+    def _writer_of(self, content_type: str) -> Function:
+        """Return the function that states a content type, unless the serde does, and lets the serde write."""
+        read = content_type_of(content_type.encode())
+        serde, functions = read.choose(self._serdes), read.choose(self._table)
+        serialize = _function(functions, "serialize")
+        if isinstance(serde, Plain) and serde.stated() and content_type == WRITTEN.get(read.format or ""):
+            return serialize
+        pair = (self._name, content_type.encode())
+
+        def write(topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
+            return serialize(topic, headers.append(pair), value)
+
+        return write
+
+    def _refuse(self, problem: str) -> NoReturn:
+        known = ", ".join(sorted({WRITTEN.get(key, key) for key in self._serdes}))
+        raise SerdeError(f"{problem}; there are: {known}")
+
+
+def _is_long(stated: bytes | None, _: object) -> bool:
+    """Return whether a content type is too long to be kept, so that a flood of them displaces no other."""
+    return stated is None or len(stated) > _MAX_CACHED_BYTES
+
+
+def _function(functions: Any, what: str) -> Function:
+    """Return one of a serde's two functions, or one that says it is missing."""
+    found: Function | None = getattr(functions, what, None)
+    if found is not None:
+        return found
+
+    def missing(topic: str, headers: Headers, value: Any) -> tuple[Any, Headers]:  # noqa: ARG001
+        raise SerdeError(f"the serde for its content type cannot {what}")
+
+    return missing
+
+
+class _ObjectTypes:
+    """The content types of Python's types.
+
+    Args:
+        by_type: the content type for each type or its name.
+        served: the formats and content types that a serde is there for.
+
+    Raises:
+        ConfigError: a type cannot be imported.
+    """
+
+    __slots__ = ("_content_types",)
+
+    def __init__(self, by_type: Mapping[Any, str], served: frozenset[str]) -> None:
+        extra = {_imported(name): written for form, name, written in _WHERE_SERVED if form in served}
+        named = {_imported(kind): content_type for kind, content_type in by_type.items()}
+        self._content_types: Final = {**_BUILT_IN, **extra, **named}
+
+    def content_type_of(self, kind: type) -> str | None:
+        """Return the content type for objects of a type: that of its nearest ancestor, or None."""
+        for ancestor in kind.__mro__:
+            found = self._content_types.get(ancestor)
+            if found is not None:
+                return found
+        return self._content_types[dict] if is_dataclass(kind) else None
+
+
+def _require_object_type(kind: object, *, path: str) -> None:
+    """Refuse what can be neither a type nor its name.
+
+    Raises:
+        ConfigError: what was expected.
+    """
+    if not isinstance(kind, type) and not (isinstance(kind, str) and kind):
+        raise ConfigError(f"expected a class or its name, found {type(kind).__name__}", path=path)
+
+
+def _imported(kind: Any) -> type:
+    """Return the class that a name stands for: ``dict``, ``builtins.dict`` or ``module:Class``."""
+    if isinstance(kind, type):
+        return kind
+    module, _, name = kind.partition(":") if ":" in kind else kind.rpartition(".")
+    try:
+        home = importlib.import_module(module) if module else builtins
+        found = attrgetter(name)(home)
+    except Exception as error:  # whatever the module raises
+        raise ConfigError(f"cannot be imported: {error}", path=f"by_type.{kind}") from error
+    if not isinstance(found, type):
+        raise ConfigError(f"expected a class, found {type(found).__name__}", path=f"by_type.{kind}")
+    return found

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition
+
+from headerware.clients import Consumer, Producer
+from headerware.core.chain import Chain
+from headerware.core.errors import DeadLetterError, InterceptorError
+from headerware.core.hooks import Interceptor
+from headerware.interceptors import Slice
+from tests.unit.clients.conftest import committed, take, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.core.record import Record
+
+
+class TestDeadLetters:
+    class Careful(Interceptor, frozen=True, kw_only=True):
+        def on_consume(self, record: Record) -> Record:
+            if record.value == b"bad":
+                raise InterceptorError("no")
+            return record
+
+    def test_are_published_and_passed(
+        self,
+        connection: dict[str, Any],
+        make_consumer: Callable[..., Consumer],
+        fill: Callable[..., None],
+        topic: str,
+    ) -> None:
+        fill(b"bad", b"b")
+        consumer = make_consumer(self.Careful(on_error="dead_letter"), topic=topic)
+        assert values(take(consumer, 1)) == [b"b"]
+        reader = confluent_kafka.Consumer(
+            {**connection, "group.id": "letters", "auto.offset.reset": "earliest"}
+        )
+        reader.assign([TopicPartition(f"{topic}.dead-letter", partition, 0) for partition in range(4)])
+        letter = reader.poll(10)
+        reader.close()
+        assert letter is not None
+        assert letter.value() == b"bad"
+        assert ("__connect.errors.offset", b"0") in (letter.headers() or [])
+
+    def test_hold_everything_back_until_they_are_stored(
+        self, connection: dict[str, Any], fill: Callable[..., None], topic: str
+    ) -> None:
+        fill(b"a", b"bad", b"c")
+        chain = Chain([self.Careful(on_error="dead_letter", dead_letter_topic="not a topic's name")])
+        consumer = Consumer(
+            {
+                **connection,
+                "group.id": topic,
+                "auto.offset.reset": "earliest",
+                "headerware.dead_letter.message.timeout.ms": 1_000,
+                "headerware.dead_letter.bootstrap.servers": "127.0.0.1:1",
+            },
+            chain=chain,
+        )
+        consumer.assign([TopicPartition(topic, 0)])
+        assert values(take(consumer, 1)) == [b"a"]
+        for _ in range(2):
+            with pytest.raises(DeadLetterError):
+                consumer.poll(10)
+        consumer.commit(asynchronous=False)
+        assert committed(consumer, topic)[0] == 1
+        consumer.close()
+
+    def test_that_cannot_be_stored_cost_no_place_in_the_group(
+        self, connection: dict[str, Any], fill: Callable[..., None], topic: str
+    ) -> None:
+        fill(b"bad")
+        lost: list[Any] = []
+        consumer = Consumer(
+            {
+                **connection,
+                "group.id": topic,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 4_000,
+                "heartbeat.interval.ms": 300,
+                "max.poll.interval.ms": 4_000,
+                "headerware.dead_letter.message.timeout.ms": 500,
+                "headerware.dead_letter.bootstrap.servers": "127.0.0.1:1",
+            },
+            chain=Chain([self.Careful(on_error="dead_letter")]),
+        )
+        consumer.subscribe([topic], on_lost=lambda _, partitions: lost.extend(partitions))
+        held, deadline = 0, time.monotonic() + 8
+        while time.monotonic() < deadline:
+            try:
+                message = consumer.poll(0.2)
+            except DeadLetterError:
+                held += 1
+            else:
+                assert message is None, message.error()
+        for _ in range(4):  # serve what is due
+            event = confluent_kafka.Consumer.poll(consumer, 0.25)
+            assert event is None or event.error() is None
+        assert held >= 2
+        assert lost == []
+        assert len(consumer.assignment()) == 1
+        consumer.close()
+
+    def test_of_a_message_without_a_key_stay_in_one_partition(
+        self, connection: dict[str, Any], topic: str
+    ) -> None:
+        sender = Producer(connection, chain=Chain([Slice(max_bytes=2_000)]))
+        sender.produce(topic, b"bad" * 5_000)
+        sender.flush(10)
+
+        class Suspicious(Interceptor, frozen=True, kw_only=True):
+            def on_consume(self, record: Record) -> Record:
+                raise InterceptorError("no")
+
+        chain = Chain([Suspicious(on_error="dead_letter"), Slice(max_bytes=2_000)])
+        conf = {**connection, "auto.offset.reset": "earliest"}
+        with Consumer({**conf, "group.id": topic}, chain=chain) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            deadline = time.monotonic() + 10
+            while consumer.stats()["suspicious"]["dead_lettered"] < 1:
+                assert time.monotonic() < deadline
+                assert consumer.poll(0.1) is None
+        letters = [TopicPartition(f"{topic}.dead-letter", partition, 0) for partition in range(4)]
+        with Consumer({**conf, "group.id": f"{topic}-letters"}, chain=Chain([Slice()])) as reader:
+            reader.assign(letters)
+            assert values(take(reader, 1)) == [b"bad" * 5_000]

@@ -1,0 +1,100 @@
+"""Header names that are no UTF-8: confluent-kafka cannot read them, but any C client can send them."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from headerware.clients import Consumer
+from headerware.core.errors import HeaderError
+from headerware.testing.embedded import _librdkafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_END, _TOPIC_NAME, _PARTITION, _VALUE, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 7, 9
+_COPY = 2
+_PRODUCER = 0
+SECRET = b"hunter2"
+
+
+class Noop:
+    def on_consume(self, record: Any) -> Any:
+        return record
+
+
+@pytest.fixture
+def put_values(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+    """Return a function that sends values, each with a header of a given name, through librdkafka itself."""
+    lib: Any = _librdkafka()
+    pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
+
+    def put(*records: tuple[bytes, bytes]) -> None:
+        problem = ctypes.create_string_buffer(512)
+        conf = pointer(lib.rd_kafka_conf_new())
+        servers = connection["bootstrap.servers"].encode()
+        assert lib.rd_kafka_conf_set(conf, b"bootstrap.servers", servers, problem, size(512)) == 0
+        client = pointer(lib.rd_kafka_new(_PRODUCER, conf, problem, size(512)))
+        for value, name in records:
+            parts = [number(_TOPIC_NAME), text(topic.encode()), number(_PARTITION), ctypes.c_int32(0)]
+            parts += [number(_VALUE), text(value), size(len(value)), number(_MSGFLAGS), number(_COPY)]
+            parts += [number(_HEADER), text(name), text(SECRET), ctypes.c_ssize_t(len(SECRET)), number(_END)]
+            assert lib.rd_kafka_producev(client, *parts) == 0
+        assert lib.rd_kafka_flush(client, 10_000) == 0
+        lib.rd_kafka_destroy(client)
+
+    return put
+
+
+def outcomes(consumer: Consumer, take: Callable[[], list[Any]], count: int) -> list[Any]:
+    found: list[Any] = []
+    deadline = time.monotonic() + 10
+    while len(found) < count and time.monotonic() < deadline:
+        try:
+            found.extend(message.value() for message in take() if message is not None)
+        except HeaderError as error:
+            found.append(error)
+    return found
+
+
+class TestUnreadableHeaders:
+    def check(self, consumer: Consumer, topic: str, found: list[Any]) -> None:
+        assert [found[0], found[2]] == [b"a", b"c"]
+        assert isinstance(found[1], HeaderError)
+        assert f"{topic}[0]@1" in str(found[1])
+        assert SECRET.decode() not in str(found[1])
+        consumer.commit(asynchronous=False)
+        assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 3
+
+    def test_refuse_one_record_of_a_batch(
+        self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str
+    ) -> None:
+        put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
+        consumer = make_consumer(Noop(), topic=topic)
+        self.check(consumer, topic, outcomes(consumer, lambda: consumer.consume(3, 0.3), 3))
+
+    def test_are_an_error_event_where_the_chain_is_configured(
+        self, connection: dict[str, Any], put_values: Callable[..., None], topic: str
+    ) -> None:
+        put_values((b"a", b"fine"), (b"b", b"\xff\xfe"))
+        conf = {**connection, "group.id": topic, "auto.offset.reset": "earliest"}
+        with Consumer({**conf, "interceptors": "trail"}) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            first, second = [consumer.poll(10) for _ in range(2)]
+        assert first is not None
+        assert first.value() == b"a"
+        assert second is not None
+        assert (second.topic(), second.offset(), second.value()) == (topic, 1, None)
+        assert f"{topic}[0]@1: a header's name is no UTF-8" in str(second.error())
+
+    def test_refuse_one_record_of_those_that_are_polled(
+        self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str
+    ) -> None:
+        put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
+        consumer = make_consumer(Noop(), topic=topic)
+        self.check(consumer, topic, outcomes(consumer, lambda: [consumer.poll(0.3)], 3))
