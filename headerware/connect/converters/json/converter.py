@@ -184,7 +184,7 @@ class JsonConverter(DualConverter):
         """Return the JSON of a value.
 
         Raises:
-            ConnectDataError: the value does not fit its schema, or has a class that cannot be written as JSON.
+            ConnectDataError: the value does not fit its schema, or JSON has nothing for its class.
             NullValueError: a decimal's schema has no scale, or a map's no keys, in the ``kafka_4_3`` mode.
         """
         try:
