@@ -42,10 +42,10 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> int:
-    """Return a Java's major version, 8 for what calls itself 1.8.
+    """Return a Java's major version, which is 8 for 1.8.
 
     Raises:
-        MissingPartError: it does not run, or does not tell its version.
+        MissingPartError: it does not run, or does not report its version.
     """
     try:
         done = subprocess.run(  # noqa: S603 - asks a java for its version

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 _ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024)}
-READING: Final = {"includeHeaders": "true", "kafka.isolation.level": "read_committed"}
+_READING: Final = {"includeHeaders": "true", "kafka.isolation.level": "read_committed"}
 """The bridge's default options for reading Kafka."""
 SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
 _NO_SPARK = f"expected Spark in SPARK_HOME or in pyspark ({install_command('spark')})"
@@ -90,10 +90,10 @@ def configure(
             connector.
         MissingPartError: Java, pyarrow or pandas is missing or does not fit, or the connector is missing.
     """
-    check_requirements()
+    _check_requirements()
     own = builder_settings(builder)
     refuse_remote(own)
-    running = running_settings()
+    running = _running_settings()
     if running is None:
         find_java()
         _add_connector(builder, own, _folder(jars))
@@ -139,7 +139,7 @@ def _check_open(key: str, added: list[str]) -> None:
 def _check_running_connector() -> None:
     from pyspark import SparkContext  # noqa: PLC0415 - Spark only where it is used
 
-    check_connector(SparkContext._jvm)  # noqa: SLF001 - there may be no session yet
+    _check_connector(SparkContext._jvm)  # noqa: SLF001 - there may be no session yet
 
 
 def _choose_python(made: Mapping[str, str]) -> None:
@@ -166,7 +166,7 @@ def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[st
     require_classic(reader)
     require_connector(reader._spark)  # noqa: SLF001 - it does not name its session otherwise
     given = {key.lower() for key in options}
-    defaults = {key: value for key, value in READING.items() if key.lower() not in given}
+    defaults = {key: value for key, value in _READING.items() if key.lower() not in given}
     return reader.format("kafka").options(**defaults, **options).load()
 
 
@@ -178,10 +178,10 @@ def require_connector(spark: SparkSession) -> None:
         MissingPartError: the session has no Kafka connector.
     """
     require_classic(spark)
-    check_connector(spark._jvm)  # noqa: SLF001 - a classic session's way to its JVM
+    _check_connector(spark._jvm)  # noqa: SLF001 - a classic session's way to its JVM
 
 
-def check_connector(jvm: Any) -> None:
+def _check_connector(jvm: Any) -> None:
     """Raise MissingPartError if the driver's JVM cannot load the Kafka source."""
     import pyspark  # noqa: PLC0415 - Spark only where it is used
     from py4j.java_gateway import JavaClass  # noqa: PLC0415
@@ -239,7 +239,7 @@ def submit_settings() -> dict[str, str]:
     return {**confs, **options}
 
 
-def running_settings() -> dict[str, str] | None:
+def _running_settings() -> dict[str, str] | None:
     """Return the settings of the JVM that runs already, or None if none runs.
 
     One runs if this process made a session before, and under spark-submit, which starts Python from the JVM.
@@ -276,7 +276,7 @@ REQUIREMENTS: Final = (
 )
 
 
-def check_requirements() -> None:
+def _check_requirements() -> None:
     """Raise MissingPartError unless pyspark, pyarrow and pandas are installed in versions that fit."""
     for requirement in REQUIREMENTS:
         check(requirement)

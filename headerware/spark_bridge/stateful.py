@@ -82,9 +82,9 @@ _NO_PROTOBUF: Final = (
     "protobuf is missing here, and Spark's transformWithStateInPandas needs it on the driver and on each "
     "executor: pip install 'protobuf>=5.28.3'"
 )
-IPC_ROWS: Final = StructType([StructField("rows", BinaryType())])
+_IPC_ROWS: Final = StructType([StructField("rows", BinaryType())])
 """What the operator returns: finished rows."""
-KEYED_IPC_ROWS: Final = StructType([
+_KEYED_IPC_ROWS: Final = StructType([
     StructField("topic", StringType()),
     StructField("partition", IntegerType()),
     StructField("offset", LongType()),
@@ -159,10 +159,12 @@ def decode_stateful(
         dead_letter_headers=dead_letter_headers,
     ).replace(schema=with_status(plan.schema, typed=bool(plan.typed)).json())
     spark = frame.sparkSession
-    streams = frame.mapInArrow(shipped(f"{_STAGES}decode_to_ipc", spec, _stream_bytes(spark)), KEYED_IPC_ROWS)
+    streams = frame.mapInArrow(
+        shipped(f"{_STAGES}decode_to_ipc", spec, _stream_bytes(spark)), _KEYED_IPC_ROWS
+    )
     task = ReassemblyProcessor(_pickled(spec), _expire_ms(loaded))
     by_partition = streams.groupBy("topic", "partition")
-    reassembled = by_partition.transformWithStateInPandas(task, IPC_ROWS, "Append", "ProcessingTime")
+    reassembled = by_partition.transformWithStateInPandas(task, _IPC_ROWS, "Append", "ProcessingTime")
     return reassembled.mapInArrow(shipped(f"{_STAGES}ipc_to_rows"), plan.schema)
 
 
@@ -239,7 +241,7 @@ class ReassemblyProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Take the state. Spark calls this on the driver too, so the chain is not opened here."""
         self._handle = handle
-        self._waiting: MapState = handle.getMapState("waiting", _OFFSET, IPC_ROWS)
+        self._waiting: MapState = handle.getMapState("waiting", _OFFSET, _IPC_ROWS)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,

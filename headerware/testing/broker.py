@@ -46,8 +46,8 @@ _ATTEMPTS = 3
 _TAIL_LINES = 40
 _PORT_TAKEN = "Address already in use"
 HOST: Final = "127.0.0.1"
-# Below the range from which systems take ports for outgoing connections, so that none of those sits on a
-# broker's port while it restarts.
+# Below the range of ports for outgoing connections, so that none of these takes a broker's port while it
+# restarts.
 _PORTS = range(20_000, 32_000)
 _TRIES = 100
 
@@ -57,9 +57,9 @@ class KafkaBroker:
 
     Args:
         config: broker properties, over the defaults for a single node.
-        port: the port of its listener; a free one where None.
-        data_dir: where it keeps its data, which then stays there; a temporary folder where None.
-        heap_mib: the most memory that Java may take for its heap.
+        port: the port of its listener; None takes a free one.
+        data_dir: the folder of its data, which is kept; None takes a temporary folder.
+        heap_mib: the maximal size of Java's heap, in MiB.
 
     ``with KafkaBroker() as broker`` starts it and waits until it answers; `stop`, `kill` and `restart` keep
     its ports and its data; the end of the block stops it for good. It also ends when this process ends,
@@ -115,7 +115,7 @@ class KafkaBroker:
             message = "the broker is closed"
             raise BrokerError(message)
         for attempt in range(1, _ATTEMPTS + 1):
-            ports = self._ports or (self._fixed_port or free_port(), free_port())
+            ports = self._ports or (self._fixed_port or _free_port(), _free_port())
             try:
                 self._launch(ports)
                 self._wait_until_ready(ports[0])
@@ -129,12 +129,12 @@ class KafkaBroker:
                 return
 
     def stop(self) -> None:
-        """Stop the broker in good order, and keep its ports and data for the next `start`."""
+        """Shut the broker down, and keep its ports and data for the next `start`."""
         if self._process is not None:
             self._process.end(grace_seconds=_STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would, and keep its ports and data."""
+        """Kill the broker, as a crash would, and keep its ports and data."""
         if self._process is not None:
             self._process.kill()
 
@@ -200,7 +200,7 @@ class KafkaBroker:
         logging = write_logging_file(self._work, target="SYSTEM_OUT", level="INFO")
         java = [str(find_java()), self._heap, logging, "-cp", f"{find_jars(BROKER_JARS)}/*"]
         properties = self._work / "server.properties"
-        properties.write_text(server_properties(ports, self._data, self._config), encoding="utf-8")
+        properties.write_text(_server_properties(ports, self._data, self._config), encoding="utf-8")
         if not (self._data / "meta.properties").exists():
             self._format(java, properties)
         with self._log.open("ab") as output:
@@ -208,7 +208,7 @@ class KafkaBroker:
             self._process = WatchedProcess(command, output, temporary=self._work)
 
     def _format(self, java: list[str], properties: Path) -> None:
-        command = [*java, "kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(properties)]
+        command = [*java, "kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(properties)]
         with self._log.open("ab") as output:
             done = subprocess.run(  # noqa: S603 - the command is the library's own
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
@@ -218,7 +218,7 @@ class KafkaBroker:
 
     def _wait_until_ready(self, port: int) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        own_id = cluster_id_of(self._data)
+        own_id = _cluster_id_of(self._data)
         while _cluster_at(port) != own_id:
             if self._process is not None and (code := self._process.exit_code()) is not None:
                 raise self._failure(f"it ended with exit code {code}")
@@ -236,7 +236,7 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 
 
 def _cluster_at(port: int) -> str | None:
-    """Return the id of the cluster that answers there: ours, or that of whoever took the port before us."""
+    """Return the id of the cluster at a port: ours, or that of a broker that took the port before."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
         answer = _admin(f"{HOST}:{port}").list_topics(timeout=_REQUEST_SECONDS)
@@ -258,13 +258,9 @@ def _remove(folder: Path, owner_pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def free_port() -> int:
-    """Return a port of this machine that nothing listens on.
-
-    Raises:
-        BrokerError: none of a hundred was free.
-    """
-    # SystemRandom: a program that has set random's seed must not get the same ports in each of its processes.
+def _free_port() -> int:
+    """Return a free port of this machine."""
+    # SystemRandom: with a fixed seed, each process of a program would get the same ports.
     for port in random.SystemRandom().sample(_PORTS, k=_TRIES):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -277,34 +273,24 @@ def free_port() -> int:
     raise BrokerError(message)
 
 
-def new_cluster_id() -> str:
-    """Make a cluster's id: a UUID in Kafka's form, with no leading dash, which would pass for an option."""
+def _new_cluster_id() -> str:
+    """Return a UUID in Kafka's form, without a leading dash, which would look like an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
 
 
-def cluster_id_of(data: Path) -> str:
-    """Read the cluster's id from a formatted folder.
-
-    Raises:
-        BrokerError: the folder holds none.
-    """
+def _cluster_id_of(data: Path) -> str:
+    """Read the cluster's id from a formatted folder."""
     for line in (data / "meta.properties").read_text(encoding="utf-8").splitlines():
         if line.startswith("cluster.id="):
             return line.removeprefix("cluster.id=")
     raise BrokerError(f"no cluster.id in {data / 'meta.properties'}")
 
 
-def server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, str | int | bool]) -> str:
-    """Write the properties file of a node that is broker and controller in one.
-
-    Args:
-        ports: of the listener and of the controller.
-        data: the folder of its data.
-        config: properties over the defaults here.
-    """
+def _server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, str | int | bool]) -> str:
+    """Return the properties file of a node that is broker and controller in one."""
     client, controller = ports
     properties: dict[str, str | int | bool] = {
         "process.roles": "broker,controller",
@@ -321,15 +307,15 @@ def server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, s
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
-        # After a kill the controller waits for the old session to end before it lets the broker back.
+        # After a kill the controller waits for the end of the old session before it admits the broker again.
         "broker.heartbeat.interval.ms": 500,
         "broker.session.timeout.ms": 4_000,
         **config,
     }
-    return "".join(f"{key}={_text(value)}\n" for key, value in properties.items())
+    return "".join(f"{key}={_property_value(value)}\n" for key, value in properties.items())
 
 
-def _text(value: str | int | bool) -> str:  # noqa: FBT001 - a property's value
+def _property_value(value: str | int | bool) -> str:  # noqa: FBT001 - a property's value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -47,11 +47,11 @@ class EmbeddedCluster:
     """Run librdkafka's mock brokers in this process, from construction until `close`.
 
     Args:
-        brokers: how many brokers, one or more.
+        brokers: the number of brokers, one or more.
         topics: topics to create at once, by name, with their number of partitions.
 
     Raises:
-        MissingPartError: this confluent-kafka does not show librdkafka's mock.
+        MissingPartError: this build of confluent-kafka does not export librdkafka's mock cluster.
         BrokerError: the brokers did not start, or a topic could not be created.
 
     It may be shared between threads; a forked child must not use or close it.
@@ -72,7 +72,7 @@ class EmbeddedCluster:
         self._finalizer = weakref.finalize(
             self, _destroy, self._lib, self._cluster, self._client, os.getpid()
         )
-        # Else each new consumer group waits three seconds for members that nobody starts.
+        # By default each new consumer group waits three seconds for further members.
         self._lib.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
         self.bootstrap_servers: str = self._lib.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
         """The brokers' addresses, for ``bootstrap.servers``."""
@@ -121,8 +121,8 @@ class EmbeddedCluster:
 
 @cache
 def _librdkafka() -> ctypes.CDLL:
-    # Symbols are found through the extension module, so this is the very library the clients run on, wherever
-    # the wheel or the system keeps it.
+    # Through the extension module, so that it is the same library that the clients use, wherever it is
+    # installed.
     lib = ctypes.CDLL(cimpl.__file__)
     try:
         for name, (result, arguments) in _SIGNATURES.items():
@@ -137,7 +137,7 @@ def _librdkafka() -> ctypes.CDLL:
 def _new_client(lib: ctypes.CDLL) -> int:
     reason = ctypes.create_string_buffer(_ERROR_BYTES)
     config = lib.rd_kafka_conf_new()
-    # This client only houses the brokers: that it has no bootstrap.servers is no news to anybody.
+    # This client only hosts the brokers; do not log that it has no bootstrap.servers.
     lib.rd_kafka_conf_set(config, b"log_level", b"3", reason, _ERROR_BYTES)
     client: int | None = lib.rd_kafka_new(_PRODUCER, config, reason, _ERROR_BYTES)
     if not client:
@@ -147,7 +147,7 @@ def _new_client(lib: ctypes.CDLL) -> int:
 
 
 def _destroy(lib: ctypes.CDLL, cluster: int, client: int, owner_pid: int) -> None:
-    # librdkafka's threads do not survive a fork: a child that frees the handle would wait for them for ever.
+    # librdkafka's threads do not survive a fork; a child that frees the handle would wait for them for ever.
     if os.getpid() != owner_pid:
         return
     with contextlib.ExitStack() as stack:

@@ -38,14 +38,14 @@ _TAIL_LINES = 15
 
 
 class JarSet(msgspec.Struct, frozen=True):
-    """A set of jars: the cache folder's name, the jar that shows it is there, and what to resolve."""
+    """A set of jars: the cache folder's name, a jar that shows that the set is there, and what to resolve."""
 
     name: str
     sign: str
     coordinates: tuple[tuple[str, str, str], ...]
 
 
-# Kafka's jars log through slf4j and bring no binding; without one a broker that fails does so in silence.
+# Kafka's jars log through slf4j without a binding; without one a broker fails in silence.
 _LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION)
 BROKER_JARS: Final = JarSet(
     f"kafka-{KAFKA_VERSION}", "kafka_2.1*.jar", (("org.apache.kafka", "kafka_2.13", KAFKA_VERSION), _LOGGING)
@@ -64,7 +64,7 @@ def find_jars(jars: JarSet) -> Path:
         jars: which set.
 
     Raises:
-        MissingPartError: nothing had them; the message lists what was tried.
+        MissingPartError: they are nowhere; the message lists what was tried.
     """
     tried: list[str] = []
     for label, folder in _places(jars):
@@ -154,7 +154,7 @@ def _fetch_by_maven(jars: JarSet, work: Path, staging: Path) -> str:
 
 
 def _run(command: Sequence[str]) -> str:
-    """Run a resolver; give nothing if it went well, else the end of what it said."""
+    """Run a resolver; return an empty text on success, else the end of its output."""
     try:
         done = subprocess.run(  # noqa: S603 - the command is the library's own
             command,

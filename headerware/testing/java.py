@@ -27,7 +27,7 @@ rootLogger.appenderRef.out.ref=out
 
 
 def write_logging_file(folder: Path, *, target: str, level: str) -> str:
-    """Write a log4j configuration and give the Java option that names it.
+    """Write a log4j configuration, and return the Java option that names it.
 
     Args:
         folder: where to write it.

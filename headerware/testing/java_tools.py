@@ -1,4 +1,4 @@
-"""The console tools of Apache Kafka, as a peer from another language."""
+"""Run the console tools of Apache Kafka, as clients in another language."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _MARGIN_SECONDS = 30
-# ConsoleProducer tells of a record that it could not deliver by its log alone, and exits with 0.
+# ConsoleProducer reports an undelivered record only in its log, and exits with 0.
 _UNDELIVERED = "ERROR ErrorLoggingCallback"
 
 
@@ -41,7 +41,7 @@ class JavaTools:
         consumer_config: Mapping[str, str] | None = None,
         timeout_ms: int = 30_000,
     ) -> list[str]:
-        """Read a topic from its beginning and give what the tool prints, a string a line.
+        """Read a topic from its beginning, and return the lines that the tool prints.
 
         Args:
             bootstrap_servers: the cluster's addresses.
@@ -49,10 +49,10 @@ class JavaTools:
             max_messages: how many records to read.
             properties: of the formatter, such as ``{"print.headers": "true"}``.
             consumer_config: of the consumer, such as ``{"isolation.level": "read_committed"}``.
-            timeout_ms: how long to wait for the next record; what came before is given all the same.
+            timeout_ms: how long to wait for the next record; records that came before are returned anyway.
 
         Raises:
-            BrokerError: the tool failed; the message ends with what it said.
+            BrokerError: the tool failed; the message ends with its output.
         """
         arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"]
         arguments += ["--max-messages", str(max_messages), "--timeout-ms", str(timeout_ms)]
@@ -83,7 +83,7 @@ class JavaTools:
             timeout_ms: how long the whole run may take.
 
         Raises:
-            BrokerError: the tool failed; the message ends with what it said.
+            BrokerError: the tool failed; the message ends with its output.
         """
         arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic]
         arguments += _options("--reader-property", properties)

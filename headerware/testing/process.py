@@ -1,9 +1,9 @@
-"""A child process that ends with us, however we end.
+"""A child process that ends when this process ends, even if it is killed.
 
-The child is started through a small shell watchdog that reads a pipe whose other end only this process
-holds. A line on the pipe sends the watchdog away; end of file, which the kernel brings about even after
-SIGKILL, makes it kill the child and remove the child's temporary folder. (PR_SET_PDEATHSIG would fire when
-the starting *thread* ends, and exists on Linux only.)
+The child is started through a small shell watchdog, which reads a pipe whose other end only this process
+holds. A line on the pipe ends the watchdog. At end of file, which the kernel causes even after SIGKILL, it
+kills the child and removes the child's temporary folder. (PR_SET_PDEATHSIG would fire when the starting
+*thread* ends, and exists on Linux only.)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WatchedProcess:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in a terminal is for us; we stop the child in our own time
+            start_new_session=True,  # Ctrl-C in a terminal must not reach the child
         )
 
     @property
@@ -55,11 +55,11 @@ class WatchedProcess:
         """Return the exit code, or None while the program runs."""
         code = self._child.poll()
         if code is not None:
-            self._send_watchdog_away()
+            self._end_watchdog()
         return code
 
     def end(self, *, grace_seconds: float) -> None:
-        """Ask the program to end, and kill it when it has not done so in time."""
+        """Ask the program to end, and kill it after the grace period."""
         if os.getpid() != self._owner_pid or self.exit_code() is not None:
             return
         self._child.send_signal(signal.SIGTERM)
@@ -68,7 +68,7 @@ class WatchedProcess:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self._send_watchdog_away()
+        self._end_watchdog()
 
     def kill(self) -> None:
         """Kill the program and wait until it is gone."""
@@ -76,9 +76,9 @@ class WatchedProcess:
             return
         self._child.kill()
         self._child.wait()
-        self._send_watchdog_away()
+        self._end_watchdog()
 
-    def _send_watchdog_away(self) -> None:
+    def _end_watchdog(self) -> None:
         pipe = self._child.stdin
         if pipe is None or pipe.closed:
             return

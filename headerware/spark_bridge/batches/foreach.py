@@ -355,7 +355,7 @@ class _DecodeStages:
         self._ledger = ledger
         self._now_ms = now_ms
         self.accumulator: Final = batch.decoded
-        self.is_traced: Final[bool] = is_traced()
+        self.is_traced: Final[bool] = _is_traced()
         schema = with_status(with_columns(plan.schema, source=SOURCE), typed=bool(plan.typed))
         self._spec = spec.replace(schema=schema.json())
 
@@ -483,7 +483,7 @@ def _end_offsets(spark: SparkSession, query_id: str, batch: int) -> str | None:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
-def is_traced() -> bool:
+def _is_traced() -> bool:
     """Return whether spans may be recorded here, which needs an SDK."""
     # Asking a tracer would make a span, which an exporter would see.
     silent = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)

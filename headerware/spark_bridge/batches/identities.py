@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 BROADCAST_ROWS: Final = 2_000_000
 """Up to this number all identities are sent to every executor; beyond it both sides are shuffled."""
 
-ROWS_PER_FILE: Final = 1_000_000
-ROWS_PER_TASK: Final = 250_000
+_ROWS_PER_FILE: Final = 1_000_000
+_ROWS_PER_TASK: Final = 250_000
 
 _MERGE_COUNT: Final = 10
 _POSITION: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
@@ -129,7 +129,7 @@ class IdentityHistory:
         self._segments = self._earlier
         if not count:
             return
-        spread = narrow.repartition(_partition_count(count, ROWS_PER_FILE), "identity")
+        spread = narrow.repartition(_partition_count(count, _ROWS_PER_FILE), "identity")
         rows = self._tables.write(spread, f"{batch:012d}-{attempt.token}-seen")
         self._segments += (
             Segment(rows=rows, count=count, batches=1, last_batch=batch, newest_ms=attempt.now_ms),
@@ -173,7 +173,7 @@ class IdentityHistory:
         position = F.struct(*_POSITION)
         return (
             # Streams run without adaptive execution: left alone, a hundred rows would make 200 tasks.
-            rows.repartition(_partition_count(count, ROWS_PER_TASK), "identity")
+            rows.repartition(_partition_count(count, _ROWS_PER_TASK), "identity")
             .groupBy("identity")
             .agg(
                 F.min(F.struct("turn", *_POSITION)).alias("first"),
@@ -193,7 +193,7 @@ class IdentityHistory:
         batches = sum(segment.batches for segment in last)
         together = self._tables.read(*(segment.rows for segment in last))
         rows = self._tables.write(
-            together.coalesce(_partition_count(count, ROWS_PER_FILE)),
+            together.coalesce(_partition_count(count, _ROWS_PER_FILE)),
             f"{attempt.batch:012d}-{attempt.token}-merged{len(str(batches))}",
         )
         one = Segment(

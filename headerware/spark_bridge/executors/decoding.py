@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-SLICE_HEADERS: Final = frozenset({"hw.slice", "~E", "hw.ids"})
+_SLICE_HEADERS: Final = frozenset({"hw.slice", "~E", "hw.ids"})
 
 
 def decode_rows(spec: bytes, accumulator: bytes, reassembles: bytes) -> Callable[[Batches], Iterator[Any]]:
@@ -104,7 +104,7 @@ class DecodeTask(Task):
         """Return the indices of rows that stand alone; keep slices as they came."""
         alone = []
         for index, record in enumerate(records):
-            if not may_be_slice(record.headers):
+            if not _may_be_slice(record.headers):
                 alone.append(index)
             elif record.partition is None or record.offset is None:
                 self._refuse(rows, index, record, InterceptorError(NO_POSITION))
@@ -135,18 +135,18 @@ class DecodeTask(Task):
             yield output.position_rows(self._schema, positions, {STATUS: Status.POSITION})
 
 
-def may_be_slice(headers: Iterable[tuple[str, bytes | None]]) -> bool:
+def _may_be_slice(headers: Iterable[tuple[str, bytes | None]]) -> bool:
     """Return whether a row may be a slice.
 
     A packed block of header ids may hold the slice's header, and finding out would mean reading it. So rows
     with such a block take the way of slices, where the chain reads it; this does them no harm.
     """
-    return any(name in SLICE_HEADERS for name, _ in headers)
+    return any(name in _SLICE_HEADERS for name, _ in headers)
 
 
 def slice_condition() -> Column:
-    """Return :func:`may_be_slice` in SQL, for the column ``headers``; never null."""
+    """Return :func:`_may_be_slice` in SQL, for the column ``headers``; never null."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's custom; executors need no SQL
 
-    found = F.exists("headers", lambda header: header["key"].isin(sorted(SLICE_HEADERS)))
+    found = F.exists("headers", lambda header: header["key"].isin(sorted(_SLICE_HEADERS)))
     return F.coalesce(found, F.lit(False))  # noqa: FBT003 - Spark takes it so

@@ -60,7 +60,7 @@ def encode(
     chain = open_chain(spec)
     chain.pick_partition.counts = pickle.loads(counts)  # noqa: S301 - Spark's own channel
     counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
-    return EncodeTask(chain, counter, pickle.loads(carrier))  # noqa: S301 - as above
+    return _EncodeTask(chain, counter, pickle.loads(carrier))  # noqa: S301 - as above
 
 
 def decode_and_encode(*arguments: bytes) -> Callable[[Batches], Iterator[Any]]:
@@ -77,7 +77,7 @@ def decode_and_encode(*arguments: bytes) -> Callable[[Batches], Iterator[Any]]:
     return lambda batches: encoded(_to_write(batch, columns, topic) for batch in decoded(batches))
 
 
-class EncodeTask(Task):
+class _EncodeTask(Task):
     """Encode one task's rows."""
 
     def __init__(self, chain: OpenChain, counter: TaskCounter, carrier: dict[str, str]) -> None:

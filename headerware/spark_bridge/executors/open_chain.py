@@ -43,7 +43,7 @@ _HEADER = "hw.id"
 _LOCAL = "dedup"
 
 
-class BatchClock:
+class _BatchClock:
     """The time of a batch, the same in a replay; wall-clock time if none is set."""
 
     __slots__ = ("ms",)
@@ -75,7 +75,7 @@ class PartitionPicker:
         return crc32(_seed(record)) % (self.counts.get(record.topic) or 1)
 
 
-class DeadLetterRoute(NamedTuple):
+class _DeadLetterRoute(NamedTuple):
     """The topic of a step's dead letters, and the style of their header names."""
 
     topic: str
@@ -99,11 +99,11 @@ class OpenChain:
         self.spec: Final = spec
         self.dedups: Final = any(place_of(step) is Place.DEDUP for step in steps)
         """Whether records get identities."""
-        self.clock: Final = BatchClock()
+        self.clock: Final = _BatchClock()
         self.identities: Final[dict[tuple[Any, ...], bytes]] = {}
         """The identities that ``dedup`` found, by position; the reader empties it."""
         self._dead_letter_routes = {
-            name: DeadLetterRoute(step.dead_letter_topic, step.dead_letter_headers)
+            name: _DeadLetterRoute(step.dead_letter_topic, step.dead_letter_headers)
             for step, name in zip(chain, chain.names, strict=True)
             if isinstance(step, Interceptor) and step.on_error == "dead_letter"
         }
@@ -130,7 +130,7 @@ class OpenChain:
         if self.spec.failures == "fail" or isinstance(error, HeldBackError):
             raise error
         spec = self.spec
-        default_route = DeadLetterRoute(spec.dead_letter_topic, spec.dead_letter_headers)
+        default_route = _DeadLetterRoute(spec.dead_letter_topic, spec.dead_letter_headers)
         topic, names = self._dead_letter_routes.get(error.step or "", default_route)
         if spec.side == "consumer" and is_dead_letter_topic(topic, original.topic or ""):
             raise InterceptorError(f"{error}; {_DEAD_LETTER_LOOP}") from error

@@ -69,7 +69,7 @@ def reassemble(spec: bytes, accumulator: bytes, options: bytes) -> Callable[[Bat
     return ReassembleTask(chain, counter, pickle.loads(options))  # noqa: S301 - as above
 
 
-class WaitingRows:
+class _WaitingRows:
     """The waiting rows of one partition, as they came; nothing else of their batches is kept."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class ReassembleTask(Task):
     def __init__(self, chain: OpenChain, counter: TaskCounter, options: ReassemblyOptions) -> None:
         super().__init__(chain, counter, ("key", "value", "headers", "topic", "timestamp"), chain.spec.typed)
         self._options = options
-        self._waiting_rows = WaitingRows()
+        self._waiting_rows = _WaitingRows()
         self._topic_partition: TopicPartitionKey | None = None
 
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -55,7 +55,7 @@ def read_records(batch: pa.RecordBatch) -> list[Record]:
             header_lists(batch.column("headers")),
             column(batch, "partition"),
             milliseconds(batch),
-            timestamp_types(batch),
+            _timestamp_types(batch),
             column(batch, "offset"),
             strict=False,
         )
@@ -107,7 +107,7 @@ def milliseconds(batch: pa.RecordBatch) -> Iterable[int | None]:
     return values
 
 
-def timestamp_types(batch: pa.RecordBatch) -> Iterable[int]:
+def _timestamp_types(batch: pa.RecordBatch) -> Iterable[int]:
     """Return timestamp types as records number them; Kafka's own numbers begin at -1."""
     index = batch.schema.get_field_index("timestampType")
     if index < 0:

@@ -36,7 +36,7 @@ FAILURE: Final = StructType([
     StructField("headers", HEADERS),
 ])  # fmt: skip
 """Why a row failed, and its dead letter: the untouched original, with the reason in its headers."""
-RAW_PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+_RAW_PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
 """Key and value as they came."""
 SOURCE: Final = StructType([
     StructField("topic", StringType()),
@@ -133,7 +133,7 @@ def with_columns(schema: StructType, **columns: DataType) -> StructType:
 
 def with_status(schema: StructType, *, typed: bool) -> StructType:
     """Return a schema with the columns for statuses; with typed parts also one for the bytes of slices."""
-    raw = {RAW: RAW_PARTS} if typed else {}
+    raw = {RAW: _RAW_PARTS} if typed else {}
     return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()}, **raw)
 
 

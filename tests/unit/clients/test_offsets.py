@@ -328,10 +328,10 @@ class TestDeadLetters:
         stored: list[str] = []
         publish = DeadLetters.publish
 
-        def outage(letters: DeadLetters, record: Record) -> None:
+        def outage(dead_letters: DeadLetters, record: Record) -> None:
             if not available:
                 raise KafkaException(confluent_kafka.KafkaError(1, "unavailable"))
-            publish(letters, record)
+            publish(dead_letters, record)
             stored.append(record.topic)
 
         monkeypatch.setattr(DeadLetters, "publish", outage)
