@@ -19,7 +19,8 @@ def _registered_name(header_id: int) -> str | None:
     return default_name_of(header_id)
 
 
-interceptor_type.add(built_in.INTERCEPTORS, built_in.GROUP)
+interceptor_type.add(built_in.INTERCEPTORS)
+interceptor_type.group = built_in.GROUP
 use_own_headers(built_in.HEADERS)
 use_connector_lines(connector_lines.is_connector_line, connector_lines.connector_source)
 use_names(_registered_name)

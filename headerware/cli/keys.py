@@ -145,7 +145,7 @@ def generate(
     not_after: datetime | None,
     as_json: bool,
 ) -> None:
-    """Make a new key, and the file where there is none."""
+    """Make a new key, and the file if there is none."""
 
     def change(ring: Keyring) -> Keyring:
         return with_new_key(

@@ -596,7 +596,7 @@ class _Inspected(NamedTuple):
     """A registry as it was found, with all that is wrong in it.
 
     Attributes:
-        registry: what could be read of it; None where that says nothing.
+        registry: what could be read of it; None if nothing could.
         problems: all there are.
         places: for TOML, where the tables of ids and blocks stand.
         conflicts: in a topic, the records that changed nothing.

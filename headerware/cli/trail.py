@@ -132,8 +132,8 @@ def _last_records(
         ends = {}
         starts = []
         for number in _partitions(consumer, topic, partition, deadline):
-            place = TopicPartition(topic, number)
-            low, high = consumer.get_watermark_offsets(place, timeout=_left(deadline))
+            topic_partition = TopicPartition(topic, number)
+            low, high = consumer.get_watermark_offsets(topic_partition, timeout=_left(deadline))
             first = max(low, high - limit if offset is None else offset)
             if first < high:
                 starts.append(TopicPartition(topic, number, first))
@@ -156,7 +156,7 @@ def _partitions(consumer: Consumer, topic: str, partition: int | None, deadline:
 
 
 def _until(consumer: Consumer, ends: dict[int, int], limit: int, deadline: float) -> Iterator[Message]:
-    """Yield messages until each partition is at its end, which may come before the last offset."""
+    """Yield messages until each partition is at its end; offsets have holes, so the last may not be there."""
     open_partitions = set(ends)
     while open_partitions:
         for message in consumer.consume(min(limit, 500), timeout=min(0.5, _left(deadline))):
@@ -236,11 +236,9 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
 
 
 def trail_lines(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) -> list[Text]:
-    """Lay a trail out in columns for a terminal: when, how long after, who, and what.
+    """Return the lines of a trail in columns for a terminal: when, how long after, who, and what.
 
-    Args:
-        trail: what ``read_trail`` gave.
-        found_in: the cluster and topic in which the record was found, to tell a gap at the end.
+    Where the record was found, if that is known, tells a gap at the end.
     """
     steps = timeline(trail, found_in=found_in)
     afters = ["" if step.after_ms is None else duration_text(step.after_ms) for step in steps]

@@ -707,7 +707,7 @@ class Consumer(confluent_kafka.Consumer):
             return self._commit_stored(waits=waits)
         wanted = [self._behind(message)] if message is not None else offsets
         return self._report_committed(
-            _c_commit(self, offsets=self.clamped(wanted or []), asynchronous=not waits)
+            _c_commit(self, offsets=self.committable(wanted or []), asynchronous=not waits)
         )
 
     @unless_chained(_C.committed)
@@ -715,7 +715,7 @@ class Consumer(confluent_kafka.Consumer):
         """Return the group's committed offsets, with the application's own metadata."""
         return [with_own_metadata(found) for found in _C.committed(self, partitions, timeout)]
 
-    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+    def committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         """Return positions held back to where a restart loses nothing, with watermarks in their metadata."""
         if not self._chained:
             return positions

@@ -235,7 +235,7 @@ class Offsets:
 
 
 class _HoldsOffsetsBack(Protocol):
-    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]: ...
+    def committable(self, positions: list[TopicPartition]) -> list[TopicPartition]: ...
 
 
 _consumers: Final[dict[bytes, weakref.WeakSet[Any]]] = {}
@@ -283,7 +283,7 @@ def _lowest(consumers: list[Any], position: TopicPartition) -> TopicPartition:
     """Return the position as held back by the consumer that reads its partition; others change nothing."""
     held: TopicPartition
     for consumer in consumers:
-        held = consumer.clamped([position])[0]
+        held = consumer.committable([position])[0]
         if held.offset != position.offset:
             break
     return held

@@ -248,8 +248,8 @@ def _named(prefix: str, own: dict[str, Any]) -> Any:
     try:
         found = nested(plain)["serde"]
     except ConfigError as error:
-        place = prefix + error.path.removeprefix("serde")
-        raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=place) from None
+        path = prefix + error.path.removeprefix("serde")
+        raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=path) from None
     serde = from_option(found, serde_type, path=prefix)
     require_serde(serde, path=prefix)
     return serde

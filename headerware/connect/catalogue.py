@@ -79,9 +79,9 @@ class Catalogue(plugins.Catalogue[Kind]):
             raise self.unknown(word, path=path, mode=mode)
         return self.checked(loaded, word, path=path)
 
-    def add(self, built_in: Mapping[str, str], group: str | None = None) -> None:
+    def add(self, built_in: Mapping[str, str]) -> None:
         """Add some of our own, as ``name: "module:Class"``."""
-        super().add(built_in, group)
+        super().add(built_in)
         self._names.update({name: name for name in built_in} | {_simple(name): name for name in built_in})
 
     def names(self, mode: Mode = STRICT) -> tuple[str, ...]:

@@ -16,8 +16,7 @@
     ├── ArgumentError                 java.lang.IllegalArgumentException
     │   ├── NumberTextError           java.lang.NumberFormatException
     │   └── GroupNumberError          java.lang.IndexOutOfBoundsException
-    ├── StateError                    java.lang.IllegalStateException
-    └── NumberRangeError              java.lang.ArithmeticException
+    └── StateError                    java.lang.IllegalStateException
 
 The errors of ``java.lang`` are raised in the ``kafka_4_3`` mode only, where Kafka itself fails by accident.
 Apart from those of configuration, the ``strict`` mode raises a :class:`ConnectDataError` instead. A message
@@ -130,9 +129,3 @@ class StateError(ConnectError, RuntimeError):
     """A call at the wrong time, such as on headers that were closed."""
 
     java: ClassVar[str] = "java.lang.IllegalStateException"
-
-
-class NumberRangeError(ConnectError, ArithmeticError):
-    """A number that its type cannot hold exactly."""
-
-    java: ClassVar[str] = "java.lang.ArithmeticException"

@@ -21,7 +21,7 @@ def replace_file(
     Args:
         target: the file; a link is replaced by the file.
         content: all of it.
-        mode: its permissions; None keeps those of the file that is there, or 0o600 where there is none.
+        mode: its permissions; None keeps those of the file that is there, or is 0o600 if there is none.
         prepare: called with the file's descriptor before anyone can see it, to set its owner for instance.
 
     Raises:

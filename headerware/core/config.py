@@ -40,26 +40,13 @@ _connector_source: Callable[[Mapping[str, Any]], list[Declared]] = _no_source
 def use_connector_lines(
     is_connector_line: Callable[[str], bool], connector_source: Callable[[Mapping[str, Any]], list[Declared]]
 ) -> None:
-    """Say how to read the lines of a Kafka connector in a client's configuration.
-
-    Args:
-        is_connector_line: tells whether a key belongs to them.
-        connector_source: returns what the lines in a configuration declare, in the order of sending.
-    """
+    """Say how to read the lines of a Kafka connector in a client's configuration."""
     global _is_connector_line, _connector_source
     _is_connector_line, _connector_source = is_connector_line, connector_source
 
 
 def from_flat(config: Mapping[str, Any], read: Read = read_text) -> list[Interceptor]:
-    """Make the interceptors of a flat configuration, in the order of sending.
-
-    Args:
-        config: the flat configuration.
-        read: reads the text of files that it names.
-
-    Raises:
-        ConfigError: an unknown key, alias or option, or a value of a wrong type, with its full path.
-    """
+    """Make the interceptors of a flat configuration, in the order of sending."""
     for key in config:
         if not is_ours(key):
             raise ConfigError(
@@ -71,15 +58,7 @@ def from_flat(config: Mapping[str, Any], read: Read = read_text) -> list[Interce
 
 
 def from_file(path: str | os.PathLike[str], read: Read = read_text) -> list[Interceptor]:
-    """Make the interceptors of a TOML file and what it includes, in the order of sending.
-
-    Args:
-        path: the file.
-        read: reads the text of files.
-
-    Raises:
-        ConfigError: what is wrong, in which file and where.
-    """
+    """Make the interceptors of a TOML file and what it includes, in the order of sending."""
     return [interceptor for _, interceptor in built(read_sources(path, read))]
 
 
@@ -109,11 +88,7 @@ def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[lis
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Put dotted options into tables: ``value`` is a type, and ``value.schema`` an option of that.
-
-    Raises:
-        ConfigError: an option is both a value and a table.
-    """
+    """Put dotted options into tables: ``value`` is a type, and ``value.schema`` an option of that."""
     tables: dict[str, Any] = {}
     for option, value in sorted(options.items()):
         head, dot, rest = option.partition(".")

@@ -54,13 +54,7 @@ _markers: frozenset[str] = frozenset()
 
 
 def admit(record: Record) -> Record:
-    """Normalise a record that an application sends; its key and value stay the objects that they are.
-
-    Raises:
-        HeaderError: a header of a wrong type, one that is Headerware's own, or a name that no client can
-            write.
-        RecordError: a topic that is no text.
-    """
+    """Normalise a record that an application sends; its key and value stay the objects that they are."""
     if record.headers.__class__ is not Headers or record.topic.__class__ is not str:
         record = record.replace(topic=_topic(record), headers=Headers(record.headers))
     for pair in record.headers:
@@ -70,12 +64,7 @@ def admit(record: Record) -> Record:
 
 
 def admit_bytes(record: Record) -> Record:
-    """Normalise a record that an application sends, in a chain that does not serialize it.
-
-    Raises:
-        HeaderError: as :func:`admit` does.
-        RecordError: a topic that is no text, or a value or key that is neither bytes nor text.
-    """
+    """Normalise a record that an application sends, in a chain that does not serialize it."""
     # The checks of admit and to_wire in one place, for every record that is sent comes through here.
     headers = record.headers
     if (
@@ -97,9 +86,7 @@ def admit_bytes(record: Record) -> Record:
 def require_wire_names(record: Record) -> Record:
     """Refuse, as the last step on send, header names that no client can write; hooks may have set them.
 
-    Raises:
-        HeaderError: a name with a zero byte, where librdkafka cuts it, or one that UTF-8 cannot express, at
-            which confluent-kafka ends the process.
+    librdkafka cuts a name at a zero byte, and confluent-kafka ends the process if UTF-8 cannot write one.
     """
     if record.headers is not _last_admitted:
         for pair in record.headers:
@@ -109,11 +96,7 @@ def require_wire_names(record: Record) -> Record:
 
 
 def require_plain_names(record: Record) -> Record:
-    """Refuse also names that look like compact keys of Headerware's own headers, on topics without such keys.
-
-    Raises:
-        HeaderError: as :func:`require_wire_names` does, or a name such as ``~C``.
-    """
+    """Refuse also names that look like compact keys of our own headers, on topics without such keys."""
     if record.headers is not _last_admitted:
         for pair in record.headers:
             if pair[0] in _markers:
@@ -174,12 +157,7 @@ def _reserved(name: str) -> HeaderError:
 
 
 def normalised(record: Record) -> Record:
-    """Return the record with plain headers, and text and buffers as bytes; objects stay as they are.
-
-    Raises:
-        HeaderError: a header of a wrong type.
-        RecordError: a topic that is no text, or a value or key that is text without a form in UTF-8.
-    """
+    """Return the record with plain headers, and text and buffers as bytes; objects stay as they are."""
     if (
         record.headers.__class__ is Headers
         and record.value.__class__ in WIRE_TYPES
@@ -196,11 +174,7 @@ def normalised(record: Record) -> Record:
 
 
 def to_wire(record: Record) -> Record:
-    """Return the record with text and buffers as bytes, and refuse what is still an object.
-
-    Raises:
-        RecordError: what the value or key is instead.
-    """
+    """Return the record with text and buffers as bytes, and refuse what is still an object."""
     if record.value.__class__ in WIRE_TYPES and record.key.__class__ in WIRE_TYPES:
         return record
     record = record.replace(value=_plain(record.value, "value"), key=_plain(record.key, "key"))
@@ -214,11 +188,7 @@ def to_wire(record: Record) -> Record:
 
 
 def refuse_encodings(record: Record) -> Record:
-    """Refuse a record that is still encoded, which an application would take for the real thing.
-
-    Raises:
-        TransportHeaderError: which header is left, and what to configure.
-    """
+    """Refuse a record that is still encoded, which an application would take for the real thing."""
     for pair in record.headers:
         if pair[0] in _encodings:
             raise _undecoded(pair[0], _encodings[pair[0]])
@@ -226,11 +196,7 @@ def refuse_encodings(record: Record) -> Record:
 
 
 def refuse_compacted(record: Record) -> Record:
-    """Refuse it also if a compact key says that it is encoded, for topics where no step reads such keys.
-
-    Raises:
-        TransportHeaderError: which header is left, and what to configure.
-    """
+    """Refuse it also if a compact key says that it is encoded, for topics where no step reads such keys."""
     for pair in record.headers:
         if pair[0] in _compacted:
             raise _undecoded(pair[0], _own.compactor)

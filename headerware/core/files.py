@@ -44,26 +44,12 @@ Read = Callable[[Path], str]
 
 
 def read_text(path: Path) -> str:
-    """Read a file of UTF-8.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or is larger than configurations are.
-        UnicodeDecodeError: it holds something else.
-    """
+    """Return the text of a configuration file, which is UTF-8, a plain file and not too large."""
     return read_plain(path, _MAX_FILE_BYTES)[0].decode()
 
 
 def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[list[Declared]]:
-    """Read a TOML file and what it includes, each as a source of its own.
-
-    Args:
-        path: the file.
-        read: returns a file's text; needed if the files are not in the file system.
-
-    Raises:
-        ConfigError: a file that is missing or no TOML, an include that goes round, an unknown key or
-            stack, or a stack that is defined twice.
-    """
+    """Read a TOML file and what it includes, each as a source of its own."""
     return _Reader(read).sources(Path(path))
 
 

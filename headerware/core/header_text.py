@@ -29,15 +29,7 @@ def text_bytes(layout_bytes: int) -> int:
 
 
 def decode_text(value: bytes | None, name: str) -> bytes:
-    """Return the binary layout of a header value.
-
-    Args:
-        value: the header's value.
-        name: the header's name, for the error.
-
-    Raises:
-        WireFormatError: the value is null or not base64 in its one spelling.
-    """
+    """Return the binary layout of a header value; a null or anything but its one spelling is refused."""
     if value is None:
         raise WireFormatError(f"header {name!r}: expected base64, found null")
     quoted = b'"%b"' % value

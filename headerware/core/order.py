@@ -63,11 +63,7 @@ def in_order(sources: Iterable[Sequence[object]]) -> list[object]:
 
 
 def check_order(interceptors: Sequence[object]) -> None:
-    """Refuse a chain that cannot work.
-
-    Raises:
-        ConfigError: which two stand wrong, and why.
-    """
+    """Refuse a chain that cannot work."""
     for left_index, left in enumerate(interceptors):
         for right in interceptors[left_index + 1 :]:
             if not _share_topics(left, right):

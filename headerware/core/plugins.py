@@ -37,7 +37,7 @@ class Catalogue(Generic[Kind]):
         what: what one of them is called in errors, such as ``interceptor type``.
         base: the class that all of them extend.
         built_in: our own, as ``word: "module:Class"``.
-        group: the entry-point group of the others; None where there are no others.
+        group: the entry-point group of the others; None if there are no others.
     """
 
     error: ClassVar[type[PluginError]] = PluginError
@@ -49,7 +49,7 @@ class Catalogue(Generic[Kind]):
         self.what: Final = what
         self.base: Final = base
         self._built_in: Final = dict(built_in)
-        self._group = group
+        self.group = group
 
     def __call__(self, word: str, *, path: str = "") -> type[Kind]:
         """Load the class that a word stands for.
@@ -72,10 +72,9 @@ class Catalogue(Generic[Kind]):
         """Our own, as ``word: "module:Class"``."""
         return MappingProxyType(self._built_in)
 
-    def add(self, built_in: Mapping[str, str], group: str | None = None) -> None:
-        """Add some of our own, as ``word: "module:Class"``, and say where plug-ins are if nobody has yet."""
+    def add(self, built_in: Mapping[str, str]) -> None:
+        """Add some of our own, as ``word: "module:Class"``."""
         self._built_in.update(built_in)
-        self._group = self._group or group
 
     def names(self) -> tuple[str, ...]:
         """Return all words, those of plug-ins too, in alphabetical order."""
@@ -105,7 +104,7 @@ class Catalogue(Generic[Kind]):
 
     def entries(self) -> tuple[EntryPoint, ...]:
         """Return the entry points of plug-ins."""
-        return _entry_points(self._group) if self._group else ()
+        return _entry_points(self.group) if self.group else ()
 
     def entry(self, word: str, *, path: str = "") -> EntryPoint | None:
         """Return the plug-in of a word, or None; raise PluginError if there are several."""

@@ -394,11 +394,7 @@ def _normalised(record: Record) -> Record:
 
 
 def flat(outcome: Outcome) -> Iterable[Record]:
-    """Return the records of an outcome.
-
-    Raises:
-        HeaderwareError: the outcome is one, or a lazy split meets one.
-    """
+    """Return the records of an outcome, or raise the error that it is; lazy records may raise one later."""
     if outcome is DROP:
         return ()
     if isinstance(outcome, Record):

@@ -19,15 +19,7 @@ SELECT type, name, sql FROM sqlite_schema WHERE type <> 'table' OR name NOT LIKE
 
 
 def foreign_parts(connection: sqlite3.Connection, schema: str) -> list[str]:
-    """Return what differs between a file and a schema (more, other or missing parts), as ``type name``.
-
-    Args:
-        connection: the opened file.
-        schema: the statements that make the schema.
-
-    Raises:
-        sqlite3.Error: the file cannot be read.
-    """
+    """Return what differs between a file and a schema (more, other or missing parts), as ``type name``."""
     found = _parts(connection)
     return sorted({f"{kind} {name}" for kind, name, _ in found ^ _expected(schema)})
 

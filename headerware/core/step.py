@@ -129,11 +129,7 @@ class Failures:
     def answer(self, step: Step, error: Exception, current: Record, original: Record) -> _Refusal | None:
         """Return what became of a record that a step failed on; None if it goes on as it was.
 
-        Args:
-            step: the step.
-            error: what its hook raised.
-            current: the last good record.
-            original: the record as it came in, for the dead letter.
+        ``current`` is the last good record, and ``original`` the record as it came in, for the dead letter.
         """
         refused = error_at(error, step, current)
         if step.on_error == "skip":

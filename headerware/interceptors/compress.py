@@ -436,7 +436,7 @@ for _marks in _FORMATS.values():
     _BY_FIRST_BYTE.setdefault(_marks[0][1][0], []).append(_marks)
 
 FIRST_BYTES: Final = frozenset(_BY_FIRST_BYTE)
-"""The first bytes of compressed formats: most other values are told from them by this byte."""
+"""The first bytes of compressed formats: a look at one byte rules out most other values."""
 
 
 def is_compressed(value: bytes) -> bool:

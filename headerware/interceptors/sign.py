@@ -529,7 +529,7 @@ class _Verification:
         except WireFormatError as error:
             raise SignatureError(f"its hw.sig cannot be read: {error}") from error
         except KeyringError as error:
-            if self._file.failure is not None:  # nobody can tell what keys there are
+            if self._file.failure is not None:  # so it is not known which keys there are
                 raise KeyringError(f"{error}, as it was last read: {self._file.failure}") from error
             raise SignatureError(f"signed with a key that is not trusted here: {error}") from error
         self._check_origin(statement, record.topic, own)

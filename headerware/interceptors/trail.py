@@ -362,7 +362,7 @@ def _decode_entry(entry: bytes, index: int) -> TrailEntry:
     found = _entry.fullmatch(entry)
     try:
         if found is None or int(found[1]) not in _TIMES:
-            raise ValueError  # noqa: TRY301 - told in one place
+            raise ValueError  # noqa: TRY301 - one message for all below
         _, by_whom, *places = found.groups()
         texts = [_unquoted(by_whom, _PLAIN + "/"), *map(_decode_part, places)]
         if _NO_PLACE in (places[:2], places[2:]):

@@ -109,8 +109,8 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         except ConfigError as error:
             if self.file is None or error.path == self.file:
                 raise
-            place = f"{self.file}: {error.path}" if error.path else self.file
-            raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=place) from error
+            path = f"{self.file}: {error.path}" if error.path else self.file
+            raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=path) from error
 
     def shown(self, option: str, written: Any) -> Any:
         """Return an option as it may be printed, with passwords in the lines hidden."""

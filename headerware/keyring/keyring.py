@@ -120,7 +120,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return self.secret is not None or self.private is not None
 
     def verifies_at(self, topic: str, partition: int | None, offset: int | None) -> bool:
-        """Return whether a record in this place may be verified with the key, revoked or not."""
+        """Return whether the key, even if revoked, may verify a record at a position."""
         if self.status != "revoked":
             return True
         limit = self.revoked_from.get(f"{topic}[{partition}]")

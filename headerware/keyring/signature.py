@@ -3,7 +3,7 @@
     hw.sig        u8      version, 1
                   u8 + n  key id, UTF-8
                   u16     key version
-                  u8 + n  cluster id, UTF-8; empty where the signer did not know it
+                  u8 + n  cluster id, UTF-8; empty if the signer did not know it
                   u8 + n  topic, UTF-8
                   i64     time of signing, milliseconds since the epoch
                   8       producer id, random for each session

@@ -210,7 +210,7 @@ class Registry:
         return self._changed(_blocks=blocks, _networks=networks, _prefixes=prefixes)
 
     def _with_entry(self, entry: Entry) -> Registry:
-        # The indexes are copied, for building them anew is dear: many changes are folded one by one.
+        # The indexes are copied, for building them anew is slow: a log applies many changes one by one.
         at = bisect_left(self._entries, int(entry.id), key=_entry_order)
         behind = at + (entry.id in self._ids)
         return self._changed(

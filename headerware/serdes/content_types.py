@@ -62,7 +62,7 @@ Only these, for of the others that a record could name some, such as punycode, t
 name that Python does not know it remembers for ever.
 """
 
-CONTENT_TYPE_HEADERS: Final = {"value": "content-type", "key": "key-content-type"}
+_CONTENT_TYPE_HEADERS: Final = {"value": "content-type", "key": "key-content-type"}
 """The header that holds the content type of each part of a record."""
 
 _MAX_BYTES: Final = 1024
@@ -202,12 +202,12 @@ def header_for(context: SerdeContext) -> str:
     """Return the name of the header that holds a part's content type."""
     if isinstance(context, ContentTypeContext):
         return context.header
-    return CONTENT_TYPE_HEADERS[context.part]
+    return _CONTENT_TYPE_HEADERS[context.part]
 
 
 def spellings(name: str) -> frozenset[str]:
     """Return the names under which a content type is found, for bridges from HTTP keep HTTP's capitals."""
-    return frozenset({name, name.title()} if name in CONTENT_TYPE_HEADERS.values() else {name})
+    return frozenset({name, name.title()} if name in _CONTENT_TYPE_HEADERS.values() else {name})
 
 
 def require_content_type(text: str | None, *, path: str = "content_type") -> None:

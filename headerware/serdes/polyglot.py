@@ -305,15 +305,7 @@ def _function(functions: Any, what: str) -> Function:
 
 
 class _ObjectTypes:
-    """The content types of Python's types.
-
-    Args:
-        by_type: the content type for each type or its name.
-        served: the formats and content types that a serde is there for.
-
-    Raises:
-        ConfigError: a type cannot be imported.
-    """
+    """The content types of Python's types."""
 
     __slots__ = ("_content_types",)
 
@@ -332,11 +324,7 @@ class _ObjectTypes:
 
 
 def _require_object_type(kind: object, *, path: str) -> None:
-    """Refuse what can be neither a type nor its name.
-
-    Raises:
-        ConfigError: what was expected.
-    """
+    """Refuse what can be neither a type nor its name."""
     if not isinstance(kind, type) and not (isinstance(kind, str) and kind):
         raise ConfigError(f"expected a class or its name, found {type(kind).__name__}", path=path)
 

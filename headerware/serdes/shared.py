@@ -25,9 +25,6 @@ class _Use(Generic[Thing]):
 class Shared(Generic[Thing]):
     """Count the users of things that are opened by settings.
 
-    Args:
-        is_same: whether two settings mean the same thing.
-
     Safe for use by several threads at once, and by finalizers: garbage that is collected at any line may be
     a client that closes its serdes.
     """

@@ -78,11 +78,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Read a snapshot.
-
-    Raises:
-        WireFormatError: a wrong checksum, another version, or lengths that do not fit.
-    """
+    """Read a snapshot."""
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest:
         raise WireFormatError("the snapshot's checksum is wrong: the file is cut off or was changed")
@@ -120,11 +116,7 @@ def _own(path: str | os.PathLike[str]) -> bytes:
 
 
 def write_snapshot(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Write a snapshot file, readable by its owner: whole or not at all, even if others write it too.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a snapshot file, readable by its owner: whole or not at all, even if others write it too."""
     target = Path(path)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(target, encode_snapshot(snapshot), mode=0o600)
@@ -171,12 +163,7 @@ def _record(cursor: _Cursor) -> TableRecord:
 
 
 class SnapshotFile:
-    """Keep a table's snapshot file; safe for use by several threads.
-
-    Args:
-        path: the file, or None for none.
-        topic: the topic.
-    """
+    """Keep a table's snapshot file; safe for use by several threads."""
 
     def __init__(self, path: str | os.PathLike[str] | None, topic: str) -> None:
         self._path = path

@@ -212,13 +212,7 @@ class TopicTable(Generic[AnyRows]):
 
 
 class _Pump:
-    """Move records from a reader to a state, in one thread at a time.
-
-    Args:
-        reader: where they come from; closed with the pump.
-        state: where they go.
-        topic: the topic's name, for messages.
-    """
+    """Move records from a reader to a state, in one thread at a time."""
 
     def __init__(self, reader: TopicReader, state: TableState[Any], topic: str) -> None:
         self._reader = reader
@@ -233,13 +227,7 @@ class _Pump:
         self._closed = False
 
     def begin(self, deadline: float) -> None:
-        """Begin to read the topic, unless it is being read.
-
-        Raises:
-            UnreachableError: not by the deadline.
-            RegistryError: there is no such topic, it has several partitions, access is denied, or the
-                pump is closed.
-        """
+        """Begin to read the topic, unless it is being read."""
         self.require_open()
         if self._is_begun():
             return
@@ -253,12 +241,7 @@ class _Pump:
                 self._begin(deadline)
 
     def end(self, deadline: float) -> int:
-        """Ask where the topic ends; where that is before what was read already, read it anew.
-
-        Raises:
-            UnreachableError: no answer by the deadline.
-            RegistryError: as for `begin`.
-        """
+        """Ask where the topic ends; where that is before what was read already, read it anew."""
         self.begin(deadline)
         position = self._state.position
         end = self._reader.end(deadline)
@@ -266,22 +249,12 @@ class _Pump:
         return end
 
     def require_reaches(self, position: int, end: int) -> None:
-        """Read the topic anew if it ends before what was read already.
-
-        Args:
-            position: how far the topic had been read when its end was requested.
-            end: where it ended then, or the offset that a record got.
-        """
+        """Read the topic anew if it ends before the position that was read when its end was requested."""
         if end < position:
             self._read_anew(f"it was read to {position}, and ends at {end}")
 
     def read_to(self, end: int, deadline: float) -> None:
-        """Return when the state holds all that stands before an offset.
-
-        Raises:
-            UnreachableError: not by the deadline.
-            RegistryError: as for `begin`.
-        """
+        """Return when the state holds all that stands before an offset."""
         while not self._state.has_read_to(end):
             self.require_open()
             if not seconds_left(deadline):
@@ -297,11 +270,10 @@ class _Pump:
         self._state.notify()
 
     def follow(self, look: Callable[[float], object], failed: Callable[[RegistryError], None]) -> None:
-        """Start the thread that follows; nothing if it runs.
+        """Start the thread that follows, unless it runs.
 
-        Args:
-            look: called by the thread every few seconds with a timeout, in seconds.
-            failed: called by it with what keeps it from reading; it tries again.
+        It calls ``look`` every few seconds with a timeout in seconds, and ``failed`` with what keeps it from
+        reading; then it tries again.
         """
         with self._starting:
             self.require_open()
@@ -326,11 +298,7 @@ class _Pump:
         return first
 
     def require_open(self) -> None:
-        """Raise unless the pump is open.
-
-        Raises:
-            RegistryError: it is closed.
-        """
+        """Raise unless the pump is open."""
         if self._stop.is_set():
             raise RegistryError(f"the table of topic {self._topic!r} is closed")
 

@@ -1,4 +1,8 @@
-"""The Kafka side of a table: its topic is read, written and created here, and nowhere else."""
+"""The Kafka side of a table: its topic is read, written and created here, and nowhere else.
+
+Deadlines are times of the monotonic clock, in seconds. What the brokers do not answer in time is an
+UnreachableError; what they refuse is another RegistryError.
+"""
 
 from __future__ import annotations
 
@@ -101,12 +105,6 @@ class TopicReader:
     Several threads may ask for the end while another polls; all else is for one thread at a time. That
     question has a client of its own: confluent-kafka lets one thread at a time into a client, in no fair
     order, and brokers answer a connection in order, so that it would wait for a fetch that waits for records.
-
-    Args:
-        conf: librdkafka's properties, ``bootstrap.servers`` among them.
-        topic: the topic.
-        create: whether to create a compacted topic where there is none.
-        replication_factor: of a topic that is created; -1 leaves it to the brokers.
     """
 
     def __init__(self, conf: Mapping[str, Any], topic: str, *, create: bool, replication_factor: int) -> None:
@@ -126,15 +124,7 @@ class TopicReader:
         self._checked = False
 
     def begin(self, deadline: float) -> int:
-        """Check the topic, go to its beginning, and return the offset at which it ends now.
-
-        Args:
-            deadline: when to give up, by the monotonic clock, in seconds.
-
-        Raises:
-            UnreachableError: no answer by then.
-            RegistryError: there is no such topic, it has several partitions, or access is denied.
-        """
+        """Check the topic, go to its beginning, and return the offset at which it ends now."""
         count = self._partitions(deadline)
         if count is None:
             self._make_topic(deadline)
@@ -148,12 +138,7 @@ class TopicReader:
         return self.end(deadline)
 
     def end(self, deadline: float) -> int:
-        """Return the offset at which the topic ends now, open transactions aside.
-
-        Raises:
-            UnreachableError: no answer by the deadline.
-            RegistryError: access is denied.
-        """
+        """Return the offset at which the topic ends now, open transactions aside."""
         if not self._asking.acquire(timeout=seconds_left(deadline)):
             raise UnreachableError(
                 f"topic {self._topic!r}: another thread still waits for the brokers' answer"
@@ -170,11 +155,7 @@ class TopicReader:
         return int(found[1])
 
     def poll(self, timeout_s: float) -> Batch:
-        """Wait for the next records, and take what is there.
-
-        Raises:
-            RegistryError: access is denied. Records that came before that are given first.
-        """
+        """Wait for the next records, and return all that are there; an error is raised behind them."""
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
             raise refusal
@@ -275,12 +256,7 @@ class TopicReader:
 
 
 class TopicWriter:
-    """Write to partition 0 of a topic; safe for use by several threads.
-
-    Args:
-        conf: librdkafka's properties, ``bootstrap.servers`` among them.
-        topic: the topic, which must be there.
-    """
+    """Write to partition 0 of a topic; safe for use by several threads."""
 
     def __init__(self, conf: Mapping[str, Any], topic: str) -> None:
         self._conf = conf
@@ -289,17 +265,7 @@ class TopicWriter:
         self._producer: Producer | None = None
 
     def put(self, key: bytes, value: bytes | None, deadline: float) -> int:
-        """Write one record, once, and return its offset.
-
-        Args:
-            key: its key.
-            value: its value, or None for a tombstone.
-            deadline: when to give up, by the monotonic clock, in seconds.
-
-        Raises:
-            UnreachableError: no report by then; the record may have been written, or not.
-            RegistryError: the brokers refuse the record.
-        """
+        """Write one record once and return its offset; on UnreachableError it may have been written."""
         from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
 
         reports: list[tuple[KafkaError | None, Message]] = []
@@ -384,11 +350,7 @@ def _failure_of(what: str, error: KafkaError) -> RegistryError:
 
 
 def _make_consumer(conf: Mapping[str, Any]) -> Consumer:
-    """Make a consumer that commits nothing.
-
-    Raises:
-        RegistryError: librdkafka refuses the configuration.
-    """
+    """Make a consumer that commits nothing."""
     from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - heavy
 
     try:
@@ -405,12 +367,7 @@ def _make_producer(conf: Mapping[str, Any]) -> Producer:
 
 
 def _create_topic(conf: Mapping[str, Any], topic: str, *, replication_factor: int, timeout_s: float) -> None:
-    """Create a compacted topic of one partition; nothing if another process has been faster.
-
-    Raises:
-        UnreachableError: no answer in time.
-        RegistryError: the brokers refuse.
-    """
+    """Create a compacted topic of one partition; nothing if another process has been faster."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
     from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415 - heavy; its stub shows it here only
 

@@ -28,7 +28,7 @@ def pieces_of(record: Record) -> list[Record]:
     return list(given_) if isinstance(given_, FanOut) else [given_]
 
 
-def glued(records: list[Record]) -> list[Record]:
+def reassembled(records: list[Record]) -> list[Record]:
     step = Slice().open(Context(now_ms=lambda: 0))
     placed = [record.replace(partition=0, offset=offset) for offset, record in enumerate(records)]
     return consumed(step, placed)
@@ -47,28 +47,30 @@ class TestSliceRoundTrip:
     def test_any_order_gives_the_message(self, size: int, pairs: Any, key: bytes | None, data: Any) -> None:
         record = Record("t", value_of(size), key, Headers(pairs), timestamp_ms=5)
         order = data.draw(st.permutations(pieces_of(record)))
-        (whole,) = glued(order)
+        (whole,) = reassembled(order)
         assert whole == record.replace(partition=0, offset=len(order) - 1)
 
     @given(size=sizes, data=st.data())
     def test_duplicates_change_nothing(self, size: int, data: Any) -> None:
         pieces = pieces_of(Record("t", value_of(size)))
         doubled = data.draw(st.permutations([*pieces[1:], *pieces[:-1]]))
-        (whole,) = glued([pieces[0], *(piece for piece in doubled if piece is not pieces[-1]), pieces[-1]])
+        (whole,) = reassembled(
+            [pieces[0], *(piece for piece in doubled if piece is not pieces[-1]), pieces[-1]]
+        )
         assert whole.value == value_of(size)
 
     @given(sizes_=st.lists(sizes, min_size=2, max_size=4), data=st.data())
     def test_interleaved_messages(self, sizes_: list[int], data: Any) -> None:
         values = [value_of(size, seed) for seed, size in enumerate(sizes_)]
         pieces = [piece for value in values for piece in pieces_of(Record("t", value))]
-        whole = glued(data.draw(st.permutations(pieces)))
+        whole = reassembled(data.draw(st.permutations(pieces)))
         assert sorted(record.value for record in whole) == sorted(values)
 
     @given(size=sizes, data=st.data())
     def test_a_missing_slice_gives_nothing(self, size: int, data: Any) -> None:
         pieces = pieces_of(Record("t", value_of(size)))
         del pieces[data.draw(st.integers(0, len(pieces) - 1))]
-        assert glued(pieces) == []
+        assert reassembled(pieces) == []
 
 
 class TestSliceAttacks:

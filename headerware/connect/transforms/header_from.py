@@ -25,7 +25,7 @@ from headerware.connect.modes import STRICT, Mode
 from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
-Take = Callable[[Struct], ConnectHeader]
+_Take = Callable[[Struct], ConnectHeader]
 """Gives a header of a struct's field."""
 _PURPOSE: Final = "fields that become headers"
 
@@ -118,7 +118,7 @@ class HeaderFrom(PartTransform):
             made.key_schema, made.key = schema, value
         return made
 
-    def _take(self, schema: Schema, path: FieldPath, name: str) -> Take:
+    def _take(self, schema: Schema, path: FieldPath, name: str) -> _Take:
         if self.mode != STRICT and path.find(schema) is None:
             return _raising(path.text)
         own = path.schema(schema)
@@ -169,7 +169,7 @@ def _drop(_field: Field, _edit: bool) -> None:  # noqa: FBT001 - what an edit is
     """Drop a field that moves."""
 
 
-def _raising(name: str) -> Take:
+def _raising(name: str) -> _Take:
     def take(_struct: Struct) -> ConnectHeader:
         raise _no_field(name)
 

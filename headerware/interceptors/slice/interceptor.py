@@ -44,7 +44,7 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     Args:
         max_bytes: the size in bytes above which a record is split, and the largest slice: the record on the
             wire, with key, headers and framing, and with what the steps to the right add, which may be up
-            to half of it. None is 900,000, or the client's largest message where that is less.
+            to half of it. None is 900,000, or the client's largest message if that is less.
         max_message_bytes: the largest message that is split or reassembled, in bytes.
         max_pending_bytes: how many bytes incomplete messages may hold together.
         max_pending_messages: how many messages may be incomplete at a time; the oldest is given up for a

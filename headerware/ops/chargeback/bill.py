@@ -41,8 +41,8 @@ class UnknownReads(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         topic: the topic.
-        group: the consumer group; None where not even it is known.
-        offsets: how many offsets were passed over; None where that is not known either.
+        group: the consumer group; None if it is not known either.
+        offsets: how many offsets were passed over; None if that is not known either.
     """
 
     topic: str

@@ -29,7 +29,7 @@ class Producer(NamedTuple):
     """The service that began a record's trail.
 
     Attributes:
-        name: the service, or None where the trail does not say.
+        name: the service, or None if the trail does not say.
         malformed: whether there is a trail that cannot be read.
     """
 
@@ -59,7 +59,7 @@ def producer_name(opening: bytes | None) -> Producer:
     """Return the service that a trail begins with; entries of a job (``service/job#batch``) name theirs too.
 
     Args:
-        opening: the result of :func:`trail_opening`; None where there is no trail. What stands behind the
+        opening: the result of :func:`trail_opening`; None if there is no trail. What stands behind the
             first entry's service is not looked at.
     """
     if opening is None:

@@ -104,7 +104,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Args:
         currency: what amounts are called.
         decimals: how many decimals amounts are rounded to, 0 to 12.
-        incoming: for what is produced into Kafka; nothing where it is left out.
+        incoming: for what is produced into Kafka; free if it is left out.
         outgoing: for what is read from it.
         topics: rates of their own for some topics; of several that match the first counts.
         owners: who owns records without an owner of their own, by globs of topics; the first counts.

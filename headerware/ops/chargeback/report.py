@@ -50,7 +50,7 @@ def write_report(
         path: the file; what is there already is replaced.
         bill: the bill.
         title: what the page is called.
-        at: when it was made, with a time zone; now where None.
+        at: when it was made, with a time zone; None means now.
 
     Raises:
         ConfigError: the file cannot be written.

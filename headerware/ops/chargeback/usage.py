@@ -21,11 +21,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         hour: when the hour begins, in UTC; None for records without a time that a calendar reaches.
         topic: the topic.
-        owner: what the last ``hw.owner`` says; None where there is none.
-        producer: the service that began the paper trail; None where that is unknown.
+        owner: what the last ``hw.owner`` says; None if there is none.
+        producer: the service that began the paper trail; None if that is unknown.
         direction: into Kafka or out of it.
         group: the consumer group that read; None for what came in.
-        records: how many records; for unknown reads how many offsets were passed over, or None where not
+        records: how many records; for unknown reads how many offsets were passed over, or None if not
             even that is known.
         bytes: their size on the wire, as :func:`~headerware.ops.chargeback.record_bytes` has it; None for
             unknown reads.

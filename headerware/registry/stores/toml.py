@@ -191,12 +191,7 @@ def registry_text(registry: Registry) -> str:
 
 
 def _changed_text(text: str, change: Change) -> str:
-    """Write a change into a text, which otherwise stays as it is, with the line ends that it has.
-
-    Args:
-        text: what :func:`read_registry` found no problems with.
-        change: what the registry in it has taken.
-    """
+    """Write a change into a text, which otherwise stays as it is, with the line ends that it has."""
     if "\r\n" in text and text.count("\r\n") == text.count("\n"):
         return _changed_text(text.replace("\r\n", "\n"), change).replace("\n", "\r\n")
     match change:
@@ -227,7 +222,7 @@ class _Reader:
 
     def __init__(self, document: dict[str, Any], text: str, source: str) -> None:
         self._document = document
-        self._places = find_tables(text)
+        self._positions = find_tables(text)
         self._source = source
         self._lines: dict[str, int] = {}
         self._problems: list[Problem] = []
@@ -253,7 +248,7 @@ class _Reader:
 
     def _tables_stand_apart(self) -> bool:
         """Whether each block and entry is a table with a header of its own, so that it can be edited."""
-        found = [place.kind for place in self._places]
+        found = [position.kind for position in self._positions]
         apart = all(_are_tables(self._tables(kind), found.count(kind)) for kind in ("block", "entry"))
         if not apart:
             self._refuse("TOML", "expected each block and entry as a [[block]] or [[entry]] of its own")
@@ -263,7 +258,7 @@ class _Reader:
         return self._document.get(kind, [])
 
     def _read_all(self, kind: _TableKind, of: type[_Value]) -> list[_Value]:
-        lines = [place.header + 1 for place in self._places if place.kind == kind]
+        lines = [position.header + 1 for position in self._positions if position.kind == kind]
         read = (
             self._read_one(table, line, kind, of)
             for table, line in zip(self._tables(kind), lines, strict=True)
@@ -312,13 +307,7 @@ def find_tables(text: str) -> list[_TablePosition]:
 
 
 def _with_table(text: str, kind: _TableKind, table: list[str]) -> str:
-    """Put a table in its place: before the first of its kind that is to stand behind it.
-
-    Args:
-        text: TOML whose tables :func:`find_tables` finds.
-        kind: what the table is.
-        table: its lines, header included.
-    """
+    """Put a table in its place: before the first of its kind that is to stand behind it."""
     here = find_tables(text)
     at = _index(tomllib.loads(text), here, kind, tomllib.loads("\n".join(table))[kind][0])
     if at == len(here):
@@ -329,16 +318,10 @@ def _with_table(text: str, kind: _TableKind, table: list[str]) -> str:
 
 
 def _with_line(text: str, header_id: HeaderId, line: str) -> str:
-    """Put a line at the end of an entry's table.
-
-    Args:
-        text: TOML whose tables :func:`find_tables` finds, with the entry among them.
-        header_id: the entry.
-        line: the line.
-    """
+    """Put a line at the end of an entry's table."""
     here = find_tables(text)
     lines = text.split("\n")
-    entries = [index for index, place in enumerate(here) if place.kind == "entry"]
+    entries = [index for index, position in enumerate(here) if position.kind == "entry"]
     ids = [table["id"] for table in tomllib.loads(text)["entry"]]
     index = entries[ids.index(str(header_id))]
     last = here[index + 1].start if index + 1 < len(here) else len(lines)
@@ -361,7 +344,7 @@ def _index(
     """Return the index of the table before which another of a kind belongs."""
     key = _KEY[kind]
     wanted = key(table)
-    own = [index for index, place in enumerate(here) if place.kind == kind]
+    own = [index for index, position in enumerate(here) if position.kind == kind]
     for index, other in zip(own, document.get(kind, ()), strict=True):
         if key(other) > wanted:
             return index

@@ -203,8 +203,8 @@ def _problems(found: ValidationError) -> list[str]:
     expected: dict[tuple[str, str], list[str]] = {}
     for problem in found.errors:
         if hasattr(problem, "schema"):
-            place = (problem.field or "the object", type(problem.datum).__name__)
-            expected.setdefault(place, []).append(_kind(problem.schema))
+            field = (problem.field or "the object", type(problem.datum).__name__)
+            expected.setdefault(field, []).append(_kind(problem.schema))
     return [
         f"{field} is of type {kind} and beyond the range of {wanted[-1]}"
         if kind == "int" and wanted[-1].split()[0] in {"int", "long"}

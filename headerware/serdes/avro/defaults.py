@@ -18,9 +18,6 @@ def give_defaults_their_values(named: Mapping[str, Any]) -> None:
     """Replace the defaults of a schema's fields by what they stand for.
 
     A default that does not fit its type stays as it is; writing or reading with it will say so.
-
-    Args:
-        named: the schema's named types by full name.
     """
     fields = [field for node in named.values() for field in node.get("fields", ()) if "default" in field]
     made = [(field, _made(field["type"], field["default"], named)) for field in fields]
@@ -29,11 +26,7 @@ def give_defaults_their_values(named: Mapping[str, Any]) -> None:
 
 
 def default_values(named: Mapping[str, Any]) -> int:
-    """Count the values that the defaults of one record hold, at most: so many a reader adds to what was sent.
-
-    Args:
-        named: the schema's named types by full name.
-    """
+    """Return how many values the defaults of one record hold at most: a reader adds them to what was sent."""
     return max((_defaults_of(node) for node in named.values()), default=0)
 
 

@@ -288,9 +288,19 @@ def _children(parent: Any) -> Any:
 
 
 class _Walk:
-    """A place in a payload."""
+    """A position in a payload."""
 
-    __slots__ = ("_end", "_left", "_limits", "_most", "_named", "_payload", "_per_record", "_place", "_sent")
+    __slots__ = (
+        "_end",
+        "_left",
+        "_limits",
+        "_most",
+        "_named",
+        "_payload",
+        "_per_record",
+        "_position",
+        "_sent",
+    )
 
     def __init__(
         self, payload: bytes, named: dict[str, Any], limits: Limits, start: int, per_record: int
@@ -299,7 +309,7 @@ class _Walk:
         self._payload = payload
         self._named = named
         self._limits = limits
-        self._place = start
+        self._position = start
         self._end = len(payload)
         self._left = limits.max_values
         self._most: Final = _FREE_VALUES + _VALUES_PER_BYTE * (self._end - start)
@@ -326,14 +336,14 @@ class _Walk:
     def number(self, _node: Any = None, _depth: int = 0) -> int:
         """Pass a zigzag number, and return it."""
         value = shift = 0
-        payload, place = self._payload, self._place
-        for byte in payload[place : place + _MAX_VARINT_BYTES]:
+        payload, position = self._payload, self._position
+        for byte in payload[position : position + _MAX_VARINT_BYTES]:
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:  # the bit that says that more follow
-                self._place = place + shift // 7
+                self._position = position + shift // 7
                 return value >> 1 ^ -(value & 1)
-        raise self._cut() if self._end - place < _MAX_VARINT_BYTES else SerdeError("a number never ends")
+        raise self._cut() if self._end - position < _MAX_VARINT_BYTES else SerdeError("a number never ends")
 
     def sized(self, node: Any, _depth: int) -> None:
         """Pass bytes or a string."""
@@ -400,8 +410,8 @@ class _Walk:
         return index
 
     def _skip(self, count: int) -> None:
-        self._place += count
-        if self._place > self._end:
+        self._position += count
+        if self._position > self._end:
             raise self._cut()
 
     def _take(self, count: int) -> None:

@@ -37,7 +37,7 @@ _FORGED: Final[dict[Algorithm, str]] = {
     "md5": "who deposits schemas can make two with one MD5 digest",
     "rabin": "another schema with the same Rabin fingerprint is made in a moment",
 }
-DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_LIMITS: Final = Limits()
 _RABIN_EMPTY: Final = 0xC15D213AA4D7A795
 _JSON_BEGINS: Final = ("{", "[", '"')
 _MAX_FIXED_BYTES: Final = (1 << 31) - 1
@@ -162,7 +162,7 @@ class AvroSchema:
         self._has_defaults = False
 
     @classmethod
-    def parsed(cls, text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> AvroSchema:
+    def parsed(cls, text: str | bytes, limits: Limits = _DEFAULT_LIMITS) -> AvroSchema:
         """Parse a schema's text; what was parsed lately is remembered.
 
         Args:
@@ -180,7 +180,7 @@ class AvroSchema:
         return (_remembered if len(text) <= _CACHED_TEXT_BYTES else _made)(text, limits)
 
     @classmethod
-    def of(cls, given: Any, limits: Limits = DEFAULT_LIMITS) -> AvroSchema:
+    def of(cls, given: Any, limits: Limits = _DEFAULT_LIMITS) -> AvroSchema:
         """Take a schema as code has it: text, or the dict or list that the JSON stands for.
 
         Raises:
@@ -196,7 +196,7 @@ class AvroSchema:
             raise _bad("is no JSON", error) from None
 
     @classmethod
-    def fetched(cls, store: _Store, fingerprint: Fingerprint, limits: Limits = DEFAULT_LIMITS) -> AvroSchema:
+    def fetched(cls, store: _Store, fingerprint: Fingerprint, limits: Limits = _DEFAULT_LIMITS) -> AvroSchema:
         """Fetch a schema from a store, and check that it is the one.
 
         Raises:

@@ -222,14 +222,7 @@ class _Kind(NamedTuple):
 
 
 class _Writing:
-    """Writes one part's objects; safe for use by several threads at once.
-
-    Args:
-        options: the serde's options.
-        context: the part.
-        schema: the schema of objects that bring none of their own.
-        store: where schemas are deposited, or None.
-    """
+    """Writes one part's objects; safe for use by several threads at once."""
 
     def __init__(
         self, options: Avro, context: SerdeContext, schema: AvroSchema | None, store: CachedStore | None
@@ -240,7 +233,7 @@ class _Writing:
         self._store: Final = store
         self._limits: Final[Limits] = options.limits
         self._way: Final = options.way
-        # Confluent's prefix is no bare Avro, and has no content type that anyone knows.
+        # A payload with Confluent's prefix is not bare Avro, and has no known content type.
         self._content: Final = ContentTypeHeader(
             context, "" if self._way == "prefix" else options.content_type, frozenset({"avro"})
         )
@@ -339,12 +332,8 @@ _Carrier = tuple[str, bytes | None] | int | Fingerprint
 class _Reading:
     """Reads one part's payloads; safe for use by several threads at once.
 
-    Args:
-        options: the serde's options.
-        context: the part.
-        schema: the writer's schema of payloads that name none.
-        wanted: the reader's schema, or None for the writer's.
-        store: where schemas are fetched, or None.
+    A payload's schema is looked for in this order: ``hw.schema`` of the part; ``avro.schema``; Confluent's
+    header; Confluent's prefix; Avro's single-object encoding; and then the serde's own schema.
     """
 
     def __init__(

@@ -31,12 +31,7 @@ class LossyValueError(ValueError):
 
 
 def value_check(tree: Any, named: Mapping[str, Any]) -> Check | None:
-    """Return the check of a schema's values, or None if nothing can be lost.
-
-    Args:
-        tree: the schema with full names.
-        named: its named types.
-    """
+    """Return the check of a schema's values, or None if nothing can be lost."""
     return _Checks(named, _has_unseen(tree)).of(tree)
 
 

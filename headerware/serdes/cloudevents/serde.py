@@ -4,7 +4,8 @@
                 header ``content-type``; an event without data is a null value
     structured  the whole event is the value, as JSON; ``content-type: application/cloudevents+json``
 
-Both are read, one is written. The binding has no batches.
+Both are read, one is written. The binding has no batches. In the JSON event format the data stands in
+``data``, as JSON or as text, or in ``data_base64``; its own content type says which.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from headerware.serdes.content_types import ContentType
 
 PREFIX: Final = "ce_"
-STRUCTURED: Final = b"application/cloudevents"
+_STRUCTURED: Final = b"application/cloudevents"
 """What the content type of each structured event begins with."""
 JSON_EVENT: Final = "application/cloudevents+json"
 _encode: Final = msgspec.json.Encoder().encode
@@ -153,7 +154,7 @@ class CloudEventsFunctions:
                 data cannot be read.
         """
         stated = last_stated(headers, self._names)
-        if stated is None or stated[: len(STRUCTURED)].lower() != STRUCTURED:
+        if stated is None or stated[: len(_STRUCTURED)].lower() != _STRUCTURED:
             return self._read_binary(topic, headers, stated, payload)
         if payload is None:
             return None, headers
@@ -270,13 +271,7 @@ def _nothing() -> None:
 
 
 def _write_event(event: CloudEvent, payload: bytes | None, content_type: bytes | None) -> bytes:
-    """Write an event.
-
-    Args:
-        event: the event.
-        payload: its data, encoded.
-        content_type: what the data was encoded as.
-    """
+    """Write an event."""
     members = event.attributes()
     members.pop("datacontenttype", None)
     for name, value in members.items():
@@ -289,16 +284,7 @@ def _write_event(event: CloudEvent, payload: bytes | None, content_type: bytes |
 
 
 def _read_event(payload: bytes, codec: str) -> tuple[dict[str, Any], _JsonData | bytes | None]:
-    """Read an event, and return its attributes and its data.
-
-    Args:
-        payload: the JSON object.
-        codec: Python's codec for its charset.
-
-    Raises:
-        SerdeError: it is no JSON object, an attribute is an object, an array or no whole number, or the
-            data is there twice or no Base64.
-    """
+    """Read an event, and return its attributes and its data."""
     try:
         members = _members(payload if codec == "utf-8" else payload.decode(codec))
         data, base64 = members.pop("data", None), members.pop("data_base64", None)

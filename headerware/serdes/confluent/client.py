@@ -65,29 +65,13 @@ _clients: Final[Shared[SharedClient]] = Shared(operator.eq)
 
 
 def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
-    """Return the client for a configuration; each call is one use, which ``close()`` releases.
-
-    Args:
-        url: the registry's address, or several, separated by commas; ``mock://name`` is confluent-kafka's own
-            stand-in, in memory, for as long as the process lives.
-        registry: further settings of the client.
-
-    Raises:
-        ConfigError: the client is not installed, or refuses its settings.
-    """
+    """Return the client for a configuration; each call is one use, which ``close()`` releases."""
     settings = {**flat(registry, path="registry"), "url": url}
     return _clients.acquire(settings, lambda: SharedClient(settings))
 
 
 def registry_module(name: str) -> Any:
-    """Import a module of confluent-kafka's schema-registry package.
-
-    Args:
-        name: the module, such as ``avro``; empty for the package.
-
-    Raises:
-        ConfigError: what it needs is not installed.
-    """
+    """Import a module of confluent-kafka's schema-registry package."""
     try:
         return import_module(f"confluent_kafka.schema_registry{name and '.'}{name}")
     except ImportError as error:

@@ -173,14 +173,7 @@ def _name(function: Any) -> str:
 
 
 def _refused(name: str, part: Part, method: str, error: Exception) -> SerdeError:
-    """Make the error for what a function of confluent-kafka's kind raised; raise it from that.
-
-    Args:
-        name: the function's name.
-        part: the part of the record.
-        method: what was asked of it, ``serialize`` or ``deserialize``.
-        error: what it raised.
-    """
+    """Make the error for what a function of confluent-kafka's kind raised; raise it from that."""
     kinds = _class_names(error)
     text = _safe_text(error, kinds)
     problem = f"{name} cannot {method} the {part}: {type(error).__name__}"

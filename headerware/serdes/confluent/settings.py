@@ -82,15 +82,7 @@ _FROM_TEXT: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
 
 
 def flat(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
-    """Return settings under their dotted names, with text made what confluent-kafka expects.
-
-    Args:
-        settings: the settings; tables stand for names with dots.
-        path: the option that holds them, for errors.
-
-    Raises:
-        ConfigError: text that is not of its setting's type, or a name that is no text.
-    """
+    """Return settings under their dotted names, with text made what confluent-kafka expects."""
     found: dict[str, Any] = {}
     for name, value in _flattened(settings, ""):
         convert, expected = _FROM_TEXT.get(name, (None, ""))
@@ -105,11 +97,7 @@ def flat(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
 
 
 def serde_settings(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
-    """Return the settings of a serde as :func:`flat` does, with its subjects' strategy by function.
-
-    Raises:
-        ConfigError: a strategy that is not known, or a setting that an option stands for.
-    """
+    """Return the settings of a serde as :func:`flat` does, with its subjects' strategy by function."""
     found = flat(settings, path=path)
     for name in _ID_SETTINGS:
         if name in found:

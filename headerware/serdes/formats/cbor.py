@@ -75,14 +75,7 @@ def cbor_is_there() -> bool:
 
 
 def _encoder(*, canonical: bool) -> Callable[[Any], bytes]:
-    """Return the function that writes an object.
-
-    Args:
-        canonical: whether equal objects give equal bytes.
-
-    Raises:
-        ConfigError: cbor2 is missing.
-    """
+    """Return the function that writes an object."""
     cbor2 = _cbor2()
     dumps, refusal = partial(cbor2.dumps, canonical=canonical), cbor2.CBORError
     order: Literal["deterministic"] | None = "deterministic" if canonical else None
@@ -100,14 +93,7 @@ def _encoder(*, canonical: bool) -> Callable[[Any], bytes]:
 
 
 def _decoder(*, any_keys: bool) -> Callable[[bytes], Any]:
-    """Return the function that reads a payload.
-
-    Args:
-        any_keys: whether keys of maps may be other than text and bytes.
-
-    Raises:
-        ConfigError: cbor2 is missing, or has no such limits.
-    """
+    """Return the function that reads a payload."""
     cbor2 = _cbor2()
     tags = {
         **dict.fromkeys(_REFUSED_TAGS, _refuse),

@@ -65,7 +65,7 @@ class ProtobufFunctions:
     __slots__ = ("_class", "_deterministic", "_header", "_name", "_refusals")
 
     def __init__(self, message: Any, context: SerdeContext, content_type: str | None) -> None:
-        runtime = message_runtime()
+        runtime = _message_runtime()
         self._class: Final = message
         self._name: Final[str] = message.DESCRIPTOR.full_name
         own = f"application/protobuf; proto={self._name}" if content_type is None else content_type
@@ -128,7 +128,7 @@ class ProtobufFunctions:
 type_of: Final = type
 
 
-def message_runtime() -> Any:
+def _message_runtime() -> Any:
     """Return Protobuf's module of messages and errors.
 
     Raises:
@@ -142,7 +142,7 @@ def message_runtime() -> Any:
 
 def message_class(given: Any) -> Any:
     """Return the class that an option names."""
-    runtime = message_runtime()
+    runtime = _message_runtime()
     if isinstance(given, str):
         module, _, name = given.partition(":")
         try:

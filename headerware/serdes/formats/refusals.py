@@ -23,24 +23,12 @@ _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def cannot_read(what: str, payload: bytes, error: Exception) -> SerdeError:
-    """Make the error for bytes that are not what they should be.
-
-    Args:
-        what: what was expected, such as ``JSON``.
-        payload: the bytes; only their number is shown.
-        error: the library's refusal.
-    """
+    """Make the error for bytes that are not what they should be."""
     return SerdeError(f"expected {what}, but the payload of {len(payload)} bytes {_why(error)}")
 
 
 def cannot_write(what: str, value: object, error: Exception) -> SerdeError:
-    """Make the error for an object that a format cannot express.
-
-    Args:
-        what: the format, such as ``JSON``.
-        value: the object; only its type is shown.
-        error: the library's refusal.
-    """
+    """Make the error for an object that a format cannot express."""
     reason = _why(error) if not isinstance(error, TypeError) else "holds an object of a type that it cannot"
     return SerdeError(f"cannot write {type(value).__qualname__} as {what}: it {reason}")
 

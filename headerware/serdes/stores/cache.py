@@ -39,7 +39,7 @@ class Patience(NamedTuple):
     longest_s: float = 10.0
 
 
-PATIENT: Final = Patience()
+_PATIENT: Final = Patience()
 _NOT_FOUND: Final = 404
 _log: Final = logging.getLogger("headerware.serdes")
 
@@ -64,7 +64,7 @@ class CachedStore:
         store: SchemaStore,
         *,
         max_schemas: int = 1000,
-        patience: Patience = PATIENT,
+        patience: Patience = _PATIENT,
         clock: Callable[[], float] = time.monotonic,
         on_close: Callable[[], None] | None = None,
     ) -> None:
@@ -157,11 +157,7 @@ class _VainTime:
         self._left = max(self._left - seconds, -patience.share * patience.longest_s)
 
     def require_some(self) -> None:
-        """Refuse a question while there is no time left for it.
-
-        Raises:
-            SerdeError: when there will be.
-        """
+        """Refuse a question while there is no time left for it."""
         self._refill()
         if self._left >= 0:
             self._told = False

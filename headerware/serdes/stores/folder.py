@@ -27,7 +27,7 @@ from headerware.serdes.stores.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SUFFIX: Final = ".avsc"
+_SUFFIX: Final = ".avsc"
 
 _log: Final = logging.getLogger("headerware.serdes")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -83,7 +83,7 @@ class FolderStore:
         if text is None:
             raise UnknownSchemaError(
                 f"no file in {self._folder} has a schema with fingerprint {fingerprint}; "
-                f"put the schema there as a file that ends in {SUFFIX}"
+                f"put the schema there as a file that ends in {_SUFFIX}"
             )
         return text
 
@@ -120,7 +120,7 @@ class FolderStore:
             found = {
                 path: _stamp(path)
                 for path in sorted(self._folder.iterdir())
-                if path.suffix == SUFFIX and not path.name.startswith(".")
+                if path.suffix == _SUFFIX and not path.name.startswith(".")
             }
         except OSError as error:
             raise SerdeError(f"cannot read the schema folder {self._folder}: {error.strerror}") from error
@@ -167,4 +167,4 @@ def _stamp(path: Path) -> _Stamp:
 def _file_name(schema: Schema) -> str:
     """Name a file for people: the schema's name, and the digest that nothing else has."""
     name = _UNSAFE.sub("_", schema.name)[-_MAX_NAME:].lstrip(".-") or "schema"
-    return f"{name}-{schema.fingerprint.digest.hex()}{SUFFIX}"
+    return f"{name}-{schema.fingerprint.digest.hex()}{_SUFFIX}"

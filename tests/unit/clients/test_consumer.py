@@ -665,22 +665,22 @@ class TestRaw:
             def __init__(self) -> None:
                 pass
 
-        proxy, place = Proxied(), TopicPartition("orders", 0, 0)
+        proxy, partition = Proxied(), TopicPartition("orders", 0, 0)
         calls: list[Callable[[], Any]] = [
             partial(proxy.poll, 0),
             partial(proxy.consume, 1, 0),
             partial(proxy.subscribe, ["orders"]),
             proxy.unsubscribe,
-            partial(proxy.assign, [place]),
+            partial(proxy.assign, [partition]),
             proxy.unassign,
-            partial(proxy.incremental_assign, [place]),
-            partial(proxy.incremental_unassign, [place]),
-            partial(proxy.pause, [place]),
-            partial(proxy.resume, [place]),
-            partial(proxy.seek, place),
+            partial(proxy.incremental_assign, [partition]),
+            partial(proxy.incremental_unassign, [partition]),
+            partial(proxy.pause, [partition]),
+            partial(proxy.resume, [partition]),
+            partial(proxy.seek, partition),
             proxy.commit,
-            partial(proxy.committed, [place]),
-            partial(proxy.store_offsets, offsets=[place]),
+            partial(proxy.committed, [partition]),
+            partial(proxy.store_offsets, offsets=[partition]),
             proxy.consumer_group_metadata,
         ]
         for call in calls:

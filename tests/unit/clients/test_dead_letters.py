@@ -38,14 +38,14 @@ class TestDeadLetters:
         consumer = make_consumer(self.Careful(on_error="dead_letter"), topic=topic)
         assert values(take(consumer, 1)) == [b"b"]
         reader = confluent_kafka.Consumer(
-            {**connection, "group.id": "letters", "auto.offset.reset": "earliest"}
+            {**connection, "group.id": "dead_letters", "auto.offset.reset": "earliest"}
         )
         reader.assign([TopicPartition(f"{topic}.dead-letter", partition, 0) for partition in range(4)])
-        letter = reader.poll(10)
+        dead_letter = reader.poll(10)
         reader.close()
-        assert letter is not None
-        assert letter.value() == b"bad"
-        assert ("__connect.errors.offset", b"0") in (letter.headers() or [])
+        assert dead_letter is not None
+        assert dead_letter.value() == b"bad"
+        assert ("__connect.errors.offset", b"0") in (dead_letter.headers() or [])
 
     def test_hold_everything_back_until_they_are_stored(
         self, connection: dict[str, Any], fill: Callable[..., None], topic: str
@@ -125,7 +125,7 @@ class TestDeadLetters:
             while consumer.stats()["suspicious"]["dead_lettered"] < 1:
                 assert time.monotonic() < deadline
                 assert consumer.poll(0.1) is None
-        letters = [TopicPartition(f"{topic}.dead-letter", partition, 0) for partition in range(4)]
-        with Consumer({**conf, "group.id": f"{topic}-letters"}, chain=Chain([Slice()])) as reader:
-            reader.assign(letters)
+        dead_letters = [TopicPartition(f"{topic}.dead-letter", partition, 0) for partition in range(4)]
+        with Consumer({**conf, "group.id": f"{topic}-dead_letters"}, chain=Chain([Slice()])) as reader:
+            reader.assign(dead_letters)
             assert values(take(reader, 1)) == [b"bad" * 5_000]

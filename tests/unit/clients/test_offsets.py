@@ -328,10 +328,10 @@ class TestDeadLetters:
         stored: list[str] = []
         publish = DeadLetters.publish
 
-        def outage(letters: DeadLetters, record: Record) -> None:
+        def outage(dead_letters: DeadLetters, record: Record) -> None:
             if not available:
                 raise KafkaException(confluent_kafka.KafkaError(1, "unavailable"))
-            publish(letters, record)
+            publish(dead_letters, record)
             stored.append(record.topic)
 
         monkeypatch.setattr(DeadLetters, "publish", outage)
@@ -381,7 +381,7 @@ class TestMetadata:
 
 
 class HoldsBack:
-    def clamped(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+    def committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         return [TopicPartition(each.topic, each.partition, each.offset - 1) for each in positions]
 
 

@@ -740,11 +740,11 @@ class TestDeadLetters:
         assert len(acks.seen) == 1
         client = confluent_kafka.Consumer({**connection, "group.id": "g", "auto.offset.reset": "earliest"})
         client.assign([TopicPartition(f"{topic}.dead", partition, 0) for partition in range(4)])
-        letter = client.poll(10)
+        dead_letter = client.poll(10)
         client.close()
-        assert letter is not None
-        assert letter.value() == b"value"
-        assert ("own", b"1") in (letter.headers() or [])
+        assert dead_letter is not None
+        assert dead_letter.value() == b"value"
+        assert ("own", b"1") in (dead_letter.headers() or [])
 
     def test_that_are_too_large_get_a_shorter_reason_or_are_raised(
         self, make_producer: Callable[..., Producer], topic: str

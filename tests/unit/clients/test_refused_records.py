@@ -273,7 +273,7 @@ class TestDeserializing:
 
 
 class TestBlocked:
-    """Dead letters that cannot be stored: ``hold`` with letters that are always too large."""
+    """Dead letters that cannot be stored: ``hold`` with dead letters that are always too large."""
 
     @pytest.fixture
     def settings(self) -> dict[str, Any]:
@@ -379,7 +379,7 @@ class TestACommitOfARefusedRecord:
 
 
 class TestManyThatAreHeld:
-    """A batch of records that nobody could judge, or whose letters were not stored."""
+    """A batch of records that nobody could judge, or whose dead letters were not stored."""
 
     def test_are_tried_again_before_anybody_hears_of_them(
         self, configured: Callable[..., Any], put_records: Callable[..., None]
@@ -402,13 +402,13 @@ class TestManyThatAreHeld:
 
     def test_wait_for_one_attempt_and_not_for_one_each(self) -> None:
         own = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200, "log_level": 0}
-        letters = DeadLetters({f"headerware.dead_letter.{key}": value for key, value in own.items()})
+        dead_letters = DeadLetters({f"headerware.dead_letter.{key}": value for key, value in own.items()})
         causes: list[Any] = []
         for topic in ("a", "a", "b"):
             with pytest.raises(DeadLetterError) as unstored:
-                letters.publish(Record(topic, b"letter"))
+                dead_letters.publish(Record(topic, b"letter"))
             causes.append(unstored.value.__cause__)
-        letters.close()
+        dead_letters.close()
         first, alike, other = (cause.args[0] for cause in causes)
         assert alike is first, "known from the first, without a timeout of its own"
         assert other is not first

@@ -82,7 +82,7 @@ class TestVerifiedMessages:
         assert reader.verified(message) is None
         assert reader.local(message) == {}
 
-    def test_of_a_message_that_was_glued(
+    def test_of_a_message_that_was_reassembled(
         self, reader: Consumer, make_producer: Callable[..., Producer], keys: str, topic: str
     ) -> None:
         producer = make_producer(Slice(max_bytes=2_000), Sign(keyring=keys, key_id="k"))

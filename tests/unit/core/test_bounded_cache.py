@@ -88,3 +88,39 @@ class TestBoundedCache:
         cache[key] = 1
         assert cache.get(key) == 1
         assert cache.get(key, 2) == 2
+
+
+def _value(_key: object, value: int) -> int:
+    return value
+
+
+class TestCosts:
+    def test_what_is_asked_for_stays_and_the_rest_is_forgotten(self) -> None:
+        cache: BoundedCache[str, int] = BoundedCache(10, max_cost=100, cost=lambda _key, _value: 0)
+        cache["mine"] = 1
+        for index in range(100):
+            cache[f"other {index}"] = index
+            assert cache.get("mine") == 1
+            assert cache.total() <= 10
+        assert cache.get("other 0") is None
+
+    def test_stay_below_the_maximum(self) -> None:
+        cache: BoundedCache[int, int] = BoundedCache(1000, max_cost=100, cost=_value)
+        for index in range(100):
+            cache[index] = 20
+            assert cache.total() <= 5
+        assert cache.get(99) == 20
+
+    def test_an_entry_that_costs_too_much_is_not_kept(self) -> None:
+        cache: BoundedCache[str, int] = BoundedCache(10, max_cost=100, cost=_value)
+        cache["small"] = 50
+        cache["large"] = 51
+        assert cache.get("large") is None
+        assert cache.get("small") == 50
+
+    def test_without_a_maximum_only_what_costs_nothing_is_kept(self) -> None:
+        cache: BoundedCache[str, int] = BoundedCache(10, cost=_value)
+        cache["free"] = 0
+        cache["dear"] = 1
+        assert cache.get("dear") is None
+        assert cache.get("free") == 0

@@ -20,8 +20,6 @@ from headerware.interceptors.compact import Compact
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.interceptors.trail import Trail
-from headerware.keyring import with_new_key
-from headerware.keyring.writing import edit_keyring
 from headerware.registry import Block, Entry, Registry, built_in, use_registry, with_built_in
 from headerware.registry.stores import create_store
 from headerware.registry.wire.codec import HEADER, Form
@@ -320,15 +318,9 @@ class TestRegistryOfYourOwn:
 class TestWholeChain:
     """What is signed are the names, and what travels are ids."""
 
-    @pytest.fixture
-    def keyring(self, tmp_path: Path) -> str:
-        path = tmp_path / "keys.json"
-        edit_keyring(path, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
-        return str(path)
-
     @pytest.fixture(params=["packed", "keys"])
-    def session(self, request: pytest.FixtureRequest, keyring: str) -> Iterator[Session]:
-        sign = Sign(keyring=keyring, key_id="test", cluster="here")
+    def session(self, request: pytest.FixtureRequest, keys: str) -> Iterator[Session]:
+        sign = Sign(keyring=keys, key_id="k", cluster="here")
         with Chain([Trail(service="s"), sign, Compact(form=request.param)]).open() as session:
             yield session
 
@@ -387,8 +379,8 @@ class TestWholeChain:
 
     @FORMS
     @pytest.mark.parametrize("value_bytes", [1_000, 1_100, 1_200, 1_300, 1_400, 5_000])
-    def test_slices_leave_room_for_it(self, keyring: str, form: Form, value_bytes: int) -> None:
-        sign = Sign(keyring=keyring, key_id="test", cluster="here")
+    def test_slices_leave_room_for_it(self, keys: str, form: Form, value_bytes: int) -> None:
+        sign = Sign(keyring=keys, key_id="k", cluster="here")
         marked = [(f"~{number}", b"") for number in range(20)]
         given = Record("orders", b"x" * value_bytes, b"k", Headers(marked), 0, 5, 1, 0)
         with Chain([Slice(max_bytes=1_500), sign, Compact(form=form)]).open() as session:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from headerware.core.session import Session
 from headerware.interceptors.dedup import Dedup
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
-from headerware.keyring import Keyring, encode_keyring, with_new_key
 
 RECORD = Record("orders", b'{"id":1}', b"k-1", Headers([("tenant", b"blue")]), partition=3, offset=1042)
 
@@ -63,14 +61,6 @@ class Elsewhere:
 
 
 EACH = pytest.mark.parametrize("made", [One, Several, Lazily, InBatches, Elsewhere])
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> str:
-    path = tmp_path / "keys.json"
-    path.write_bytes(encode_keyring(with_new_key(Keyring(), "k", "hmac-sha256")))
-    path.chmod(0o600)
-    return str(path)
 
 
 def sent(keys: str, *left: Any, record: Record = RECORD) -> list[Record]:

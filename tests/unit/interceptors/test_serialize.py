@@ -136,20 +136,20 @@ class TestFailures:
         assert [outcomes[0].value, outcomes[2].value] == ["a", "b"]  # type: ignore[union-attr]
 
     def test_a_dead_letter_is_the_untouched_original(self) -> None:
-        letters: list[Record] = []
+        dead_letters: list[Record] = []
         chain = Chain([Serialize(value=Reversed(), on_error="dead_letter")])
-        session = chain.open(Context(publish=letters.append))
+        session = chain.open(Context(publish=dead_letters.append))
         assert session.consume([Record("t", b"!", b"k", Headers({"own": b"1"}), 0, offset=5)]) == []
-        [letter] = letters
-        assert (letter.topic, letter.value, letter.key) == ("t.dead-letter", b"!", b"k")
-        assert letter.headers.last("own") == b"1"
+        [dead_letter] = dead_letters
+        assert (dead_letter.topic, dead_letter.value, dead_letter.key) == ("t.dead-letter", b"!", b"k")
+        assert dead_letter.headers.last("own") == b"1"
 
-    def test_objects_that_cannot_be_serialized_are_raised_for_no_letter_can_hold_them(self) -> None:
-        letters: list[Record] = []
+    def test_objects_that_cannot_be_serialized_are_raised_for_no_dead_letter_can_hold_them(self) -> None:
+        dead_letters: list[Record] = []
         chain = Chain([Serialize(value=Reversed(), on_error="dead_letter")])
         with pytest.raises(SerdeError, match="raised TypeError"):
-            chain.open(Context(publish=letters.append)).send([Record("t", 5)])
-        assert letters == []
+            chain.open(Context(publish=dead_letters.append)).send([Record("t", 5)])
+        assert dead_letters == []
 
     def test_encoded_bytes_are_refused_before_a_deserializer_sees_them(self) -> None:
         with pytest.raises(TransportHeaderError, match=r"hw\.compress"):

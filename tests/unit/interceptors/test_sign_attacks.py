@@ -236,14 +236,14 @@ class TestKeys:
         refused(opened(path, cluster="prod"), signed, f"key '{key_id}' version 1, which is revoked")
 
     @pytest.mark.parametrize(
-        ("place", "verifies"), [((3, 1041), True), ((3, 1042), False), ((4, 1), False), ((3, None), False)]
+        ("position", "verifies"), [((3, 1041), True), ((3, 1042), False), ((4, 1), False), ((3, None), False)]
     )
     def test_a_key_revoked_from_an_offset(
-        self, path: Path, signed: Record, key_id: str, place: tuple[int, int | None], *, verifies: bool
+        self, path: Path, signed: Record, key_id: str, position: tuple[int, int | None], *, verifies: bool
     ) -> None:
         saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"orders[3]": 1042}))
         reader = opened(path, cluster="prod")
-        arrived = signed.replace(partition=place[0], offset=place[1])
+        arrived = signed.replace(partition=position[0], offset=position[1])
         if verifies:
             assert reader.on_consume(arrived).headers == HEADERS
         else:
@@ -291,7 +291,7 @@ class TestReplay:
         chain = Chain([*left, Sign(keyring=str(path), replay_window=10, **options)])
         return chain.open(Context(side="consumer", now_ms=lambda: 1000))
 
-    def test_the_same_place_is_read_again(self, path: Path, signed: Record) -> None:
+    def test_the_same_position_is_read_again(self, path: Path, signed: Record) -> None:
         session = self.reading(path)
         assert session.consume([signed]) == session.consume([signed])
 
@@ -316,7 +316,7 @@ class TestReplay:
         assert session.stats()["sign"]["dropped"] == 1
         assert session.stats()["sign"]["consumed"] == 2
 
-    def test_without_a_place_nothing_is_a_second_reading(self, path: Path, signed: Record) -> None:
+    def test_without_a_position_nothing_is_a_second_reading(self, path: Path, signed: Record) -> None:
         session, nowhere = self.reading(path), signed.replace(offset=None)
         session.consume([nowhere])
         with pytest.raises(SignatureError, match="replayed"):

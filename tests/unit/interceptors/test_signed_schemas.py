@@ -14,8 +14,6 @@ from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors import Schema, Serialize, Sign
-from headerware.keyring import with_new_key
-from headerware.keyring.writing import edit_keyring
 from headerware.serdes import Avro, CloudEvents, Polyglot
 from headerware.serdes.confluent.framing import encode_single_object
 from headerware.serdes.schema_header import SCHEMA_HEADER, encode_mark
@@ -76,10 +74,8 @@ def store(tmp_path: Path) -> FolderSchemas:
 
 
 @pytest.fixture
-def sign(tmp_path: Path) -> Sign:
-    path = tmp_path / "keys.json"
-    edit_keyring(path, lambda ring: with_new_key(ring, "k", "hmac-sha256"), create=True)
-    return Sign(keyring=str(path), key_id="k")
+def sign(keys: str) -> Sign:
+    return Sign(keyring=keys, key_id="k")
 
 
 def deposited(store: FolderSchemas, text: str) -> None:

@@ -193,9 +193,9 @@ class TestRefusals:
         session = chain.open(Context(publish=published.append))
         original = Record("people", b"raw", partition=1, offset=9)
         session.consume([original])
-        (letter,) = published
-        reason = {name.removeprefix("__connect.errors."): value for name, value in letter.headers}
-        assert letter.value == b"raw"
+        (dead_letter,) = published
+        reason = {name.removeprefix("__connect.errors."): value for name, value in dead_letter.headers}
+        assert dead_letter.value == b"raw"
         assert reason["stage"] == b"TRANSFORMATION"
         assert reason["class.name"] == f"{PACKAGE}MaskField$Value".encode()
         assert reason["exception.class.name"] == b"org.apache.kafka.connect.errors.DataException"

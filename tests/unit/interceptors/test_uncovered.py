@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -21,7 +20,6 @@ from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.interceptors.trace import Trace
 from headerware.interceptors.transforms import Transforms
-from headerware.keyring import Keyring, encode_keyring, with_new_key
 from headerware.serdes import Avro, CloudEvent, CloudEvents, Json, Polyglot, Text
 
 RECORD = Record("orders", b'{"id":1}', b"k-1", Headers([("tenant", b"blue")]), partition=3, offset=1042)
@@ -74,14 +72,6 @@ class Late(Interceptor, frozen=True, kw_only=True):
 def _nothing_seen() -> None:
     Spy.seen.clear()
     Late.waiting.clear()
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> str:
-    path = tmp_path / "keys.json"
-    path.write_bytes(encode_keyring(with_new_key(Keyring(), "k", "hmac-sha256")))
-    path.chmod(0o600)
-    return str(path)
 
 
 def sent(keys: str, *left: Any, record: Record = RECORD) -> list[Record]:

@@ -99,7 +99,7 @@ class TestKey:
 
     def test_revoked_verifies_only_below_the_offset_of_a_listed_partition(self) -> None:
         key = hmac_key(status="revoked", revoked_from={"orders[3]": 10})
-        places: list[tuple[str, int | None, int | None]] = [
+        positions: list[tuple[str, int | None, int | None]] = [
             ("orders", 3, 9),
             ("orders", 3, 10),
             ("orders", 4, 9),
@@ -107,7 +107,8 @@ class TestKey:
             ("orders", 3, None),
             ("orders", None, 9),
         ]
-        assert [key.verifies_at(*place) for place in places] == [True, False, False, False, False, False]
+        found = [key.verifies_at(*position) for position in positions]
+        assert found == [True, False, False, False, False, False]
 
     def test_active_and_retired_verify_everywhere(self) -> None:
         assert hmac_key().verifies_at("any", None, None)

@@ -13,7 +13,6 @@ from headerware.serdes.confluent.framing import (
     prefix_of,
     single_object_digest,
 )
-from headerware.serdes.lately_used import LatelyUsed
 from headerware.serdes.schema_header import decode_mark, encode_mark, is_mark_of_part, without_mark
 
 KEY, VALUE = (f"{part}:rabin:{bytes(range(8)).hex()}".encode() for part in ("key", "value"))
@@ -76,28 +75,3 @@ class TestSingleObject:
     @pytest.mark.parametrize("payload", [b"", b"\xc3\x01\x07", b"\xc3\x02" + bytes(8), bytes(10)])
     def test_other_payloads(self, payload: bytes) -> None:
         assert single_object_digest(payload) is None
-
-
-class TestLatelyUsed:
-    def test_keeps_what_is_asked_for_and_forgets_the_rest(self) -> None:
-        table: LatelyUsed[str, int] = LatelyUsed(10, 100)
-        table.put("mine", 1)
-        for index in range(100):
-            table.put(f"other {index}", index)
-            assert table.get("mine") == 1
-            assert len(table) <= 10
-        assert table.get("other 0") is None
-
-    def test_keeps_below_the_cost(self) -> None:
-        table: LatelyUsed[int, str] = LatelyUsed(1000, 100)
-        for index in range(100):
-            table.put(index, "x", 20)
-            assert len(table) <= 5
-        assert table.get(99) == "x"
-
-    def test_does_not_keep_what_costs_too_much(self) -> None:
-        table: LatelyUsed[str, str] = LatelyUsed(10, 100)
-        table.put("small", "x", 50)
-        table.put("large", "x", 51)
-        assert table.get("large") is None
-        assert table.get("small") == "x"

@@ -1,4 +1,4 @@
-"""JsonConverter: values as JSON, in an envelope with their schemas where ``schemas.enable`` says so.
+"""JsonConverter: values as JSON, in an envelope with their schemas if ``schemas.enable`` is true.
 
 with schemas      {"schema": {"type": "int32", "optional": false}, "payload": 42}
 without           42
@@ -145,7 +145,7 @@ _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 
 
 class JsonConverter(DualConverter):
-    """Convert values to JSON, and back.
+    """Convert values to JSON and back.
 
     Equal schemas in envelopes become one object, so that transforms find their plans by identity.
 
@@ -155,8 +155,8 @@ class JsonConverter(DualConverter):
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:
-        ConnectConfigError: a key that is not known, or a value that it cannot have.
-        ConnectDataError: ``schema.content`` is no schema, in the ``kafka_4_3`` mode.
+        ConnectConfigError: a key is unknown, or has a value that it cannot have.
+        ConnectDataError: ``schema.content`` is not a schema, in the ``kafka_4_3`` mode.
     """
 
     CONFIG: ClassVar[ConfigDef] = _JSON_CONFIG
@@ -184,7 +184,7 @@ class JsonConverter(DualConverter):
         """Return the JSON of a value.
 
         Raises:
-            ConnectDataError: the value does not fit its schema, or is of a class that JSON has nothing for.
+            ConnectDataError: the value does not fit its schema, or JSON has nothing for its class.
             NullValueError: a decimal's schema has no scale, or a map's no keys, in the ``kafka_4_3`` mode.
         """
         try:
@@ -206,10 +206,10 @@ class JsonConverter(DualConverter):
             raise
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
-        """Return the value of JSON, with its schema where there is one.
+        """Return the value of JSON, with its schema if there is one.
 
         Raises:
-            ConnectDataError: it is no JSON, no envelope, or does not fit the schema.
+            ConnectDataError: it is not JSON or not an envelope, or does not fit its schema.
         """
         if data is None:
             return NULL

@@ -18,7 +18,6 @@ from headerware.interceptors.dedup.identity import HEADER, Identity
 from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
 from headerware.interceptors.dedup.windows import MAX_PRODUCERS
 from headerware.interceptors.sign import Sign
-from headerware.keyring import Keyring, encode_keyring, with_new_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +27,7 @@ OFFSETS = count()
 
 
 def come(producer: bytes, sequence: int) -> Record:
-    """Return a record of this identity, from a place of its own."""
+    """Return a record of this identity, at a position of its own."""
     value = Identity.numbered(producer, sequence).encode()
     return Record("orders", b"v", headers=Headers([(HEADER, value)]), partition=0, offset=next(OFFSETS))
 
@@ -129,11 +128,8 @@ class TestDedupMalformed:
 
 class TestDedupForgeries:
     @pytest.fixture
-    def sign(self, tmp_path: Path) -> Sign:
-        path = tmp_path / "keys.json"
-        path.write_bytes(encode_keyring(with_new_key(Keyring(), "orders", "hmac-sha256")))
-        path.chmod(0o600)
-        return Sign(keyring=str(path), key_id="orders")
+    def sign(self, keys: str) -> Sign:
+        return Sign(keyring=keys, key_id="k")
 
     def test_without_a_signature_are_refused_before_they_are_remembered(self, sign: Sign) -> None:
         with Chain([Dedup(), sign]).open() as session:

@@ -46,12 +46,12 @@ def took(step: DedupStep, record: Record) -> Any:
 
 
 def delivered(step: DedupStep, *records: Record) -> list[tuple[str, int | None, int | None]]:
-    """Return the places of the records that an application sees."""
+    """Return the positions of the records that an application sees."""
     found = [took(step, record) for record in records]
     return [(r.topic, r.partition, r.offset) for r in found if isinstance(r, Record)]
 
 
-def letter(record: Record, *, topic: str, origin: int) -> Record:
+def dead_letter(record: Record, *, topic: str, origin: int) -> Record:
     reason = [("__connect.errors.topic", b"orders"), ("__connect.errors.offset", str(origin).encode())]
     return record.replace(topic=topic, headers=Headers([*record.headers, *reason]))
 
@@ -195,11 +195,11 @@ class TestDedupOnConsume:
         step = opened()
         assert delivered(step, come(0, 5), come(0, 7), come(0, 7)) == [("orders", 0, 5)]
 
-    def test_a_rewind_before_what_was_read_first_delivers_the_place_that_was_delivered(self) -> None:
+    def test_a_rewind_before_what_was_read_first_delivers_the_position_that_was_delivered(self) -> None:
         step = opened()
         assert delivered(step, come(0, 7), come(0, 5), come(0, 7)) == [("orders", 0, 7), ("orders", 0, 7)]
 
-    def test_a_place_that_is_not_known_is_no_place_read_again(self) -> None:
+    def test_a_position_that_is_not_known_is_none_read_again(self) -> None:
         assert delivered(opened(), come(0, None), come(0, None)) == [("orders", 0, None)]
 
     def test_passes_a_record_without_an_identity_untouched(self) -> None:
@@ -246,14 +246,14 @@ class TestDedupWindow:
 
 
 class TestDedupDeadLetters:
-    def test_a_letter_that_is_put_back_is_no_copy_of_what_was_refused(self) -> None:
+    def test_a_dead_letter_that_is_put_back_is_no_copy_of_what_was_refused(self) -> None:
         step = opened()
-        back = letter(come(0, 9), topic="orders", origin=5)
+        back = dead_letter(come(0, 9), topic="orders", origin=5)
         assert delivered(step, come(0, 5), back) == [("orders", 0, 5), ("orders", 0, 9)]
 
-    def test_a_letter_that_is_put_back_twice_comes_once_and_whenever_it_is_read_again(self) -> None:
+    def test_a_dead_letter_that_is_put_back_twice_comes_once_and_whenever_it_is_read_again(self) -> None:
         step = opened()
-        back, twice = (letter(come(0, offset), topic="orders", origin=5) for offset in (9, 11))
+        back, twice = (dead_letter(come(0, offset), topic="orders", origin=5) for offset in (9, 11))
         assert delivered(step, come(0, 5), back, twice, back) == [
             ("orders", 0, 5),
             ("orders", 0, 9),
@@ -263,23 +263,23 @@ class TestDedupDeadLetters:
     def test_one_that_failed_again_can_be_put_back_again(self) -> None:
         step = opened()
         letters = [
-            letter(come(0, 9), topic="orders", origin=5),
-            letter(come(0, 11), topic="orders", origin=9),
+            dead_letter(come(0, 9), topic="orders", origin=5),
+            dead_letter(come(0, 11), topic="orders", origin=9),
         ]
         assert len(delivered(step, come(0, 5), *letters)) == 3
 
-    def test_reading_the_letters_themselves_does_not_keep_one_from_coming_back(self) -> None:
+    def test_reading_the_dead_letters_themselves_does_not_keep_one_from_coming_back(self) -> None:
         step = opened()
-        there = letter(come(0, 0), topic="orders.dead-letter", origin=5)
-        back = letter(come(0, 9), topic="orders", origin=5)
+        there = dead_letter(come(0, 0), topic="orders.dead-letter", origin=5)
+        back = dead_letter(come(0, 9), topic="orders", origin=5)
         assert len(delivered(step, there, come(0, 5), back)) == 3
 
-    def test_a_letter_keeps_its_reason(self) -> None:
-        found = took(opened(), letter(come(0, 9), topic="orders", origin=5))
+    def test_a_dead_letter_keeps_its_reason(self) -> None:
+        found = took(opened(), dead_letter(come(0, 9), topic="orders", origin=5))
         assert isinstance(found, Record)
         assert found.headers.names() == ("a", "b", "__connect.errors.topic", "__connect.errors.offset")
 
-    def test_a_chain_makes_letters_that_can_be_put_back(self) -> None:
+    def test_a_chain_makes_dead_letters_that_can_be_put_back(self) -> None:
         letters: list[Record] = []
         fails = [True]
 

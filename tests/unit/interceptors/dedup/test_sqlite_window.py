@@ -108,7 +108,7 @@ class TestDedupStore:
             with contextlib.closing(opened(path, group=group)) as step:
                 assert delivered(step, come(0, 5), come(0, 6)) == [5]
 
-    def test_a_place_that_is_not_known_is_no_place_read_again(self, path: str) -> None:
+    def test_a_position_that_is_not_known_is_none_read_again(self, path: str) -> None:
         with contextlib.closing(opened(path)) as step:
             assert delivered(step, come(0, None), come(0, None)) == [None]
 
@@ -403,7 +403,7 @@ class TestDedupStoreProcesses:
         with contextlib.closing(opened(path)) as step:
             again = delivered(step, *(come(n, n) for n in range(len(known) + 5)))
             copies = delivered(step, *(come(n, n, partition=9) for n in range(len(known) + 5)))
-        assert again == list(range(len(known) + 5)), "read again from their places, all come"
+        assert again == list(range(len(known) + 5)), "read again from their positions, all come"
         assert copies == []
 
     def start(self, path: str, partition: str, upto: str) -> subprocess.Popen[str]:

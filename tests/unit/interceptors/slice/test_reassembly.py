@@ -28,7 +28,7 @@ def identity(number: int) -> bytes:
 
 
 def message(number: int, count: int = 3, *, headers: Headers | None = None) -> list[Record]:
-    """Cut a message by hand: full slices of ten bytes, a last one of four."""
+    """Split a message by hand: full slices of ten bytes, a last one of four."""
     value = bytes([65 + number % 26]) * (SIZE * (count - 1) + 4)
     return [
         Record(
@@ -87,7 +87,7 @@ class TestWholeMessages:
         assert step.on_consume(second) == []
         assert [whole.value for whole in feed(step, third)] == [b"B" * 24]
 
-    def test_takes_the_start_of_the_first_and_the_place_of_the_last(self) -> None:
+    def test_takes_the_start_of_the_first_and_the_position_of_the_last(self) -> None:
         sent = message(1, headers=Headers([("a", b"1"), ("b", None)]))
         local = {"verified": True}
         sent[0] = sent[0].replace(local=local)
@@ -402,7 +402,7 @@ class TestMemory:
         # The buffer grows by an eighth more than it needs.
         assert peak < size * 1.2
 
-    def test_cutting_holds_one_slice_at_a_time(self) -> None:
+    def test_splitting_holds_one_slice_at_a_time(self) -> None:
         step = Slice(max_bytes=500_000).open(Context())
         record = Record(TOPIC, bytes(16 * 1024 * 1024))
         pieces = step.on_send(record)
@@ -477,7 +477,7 @@ class TestSeek:
     @pytest.mark.parametrize(("offset", "begin"), [(9, 9), (10, 10), (11, 10), (14, 10), (15, 15)])
     def test_begins_at_the_first_slice(self, offset: int, begin: int) -> None:
         step = opened()
-        feed(step, *(at(piece, place) for piece, place in zip(message(1), (10, 12, 14), strict=True)))
+        feed(step, *(at(piece, offset) for piece, offset in zip(message(1), (10, 12, 14), strict=True)))
         assert step.seek(TOPIC, 0, offset) == begin
 
     def test_the_message_comes_again(self) -> None:

@@ -1,4 +1,4 @@
-"""Slice on send: what fits, how the rest is cut, and what cannot be cut."""
+"""Slice on send: what fits, how the rest is split, and what cannot be split."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRAMING = 97
 SLICE_HEADER = 10 + len(HEADER) + 52
 
 
-def cut(record: Record, max_bytes: int | None = 1_000, context: Context | None = None) -> list[Record]:
+def split(record: Record, max_bytes: int | None = 1_000, context: Context | None = None) -> list[Record]:
     return list(fan_out(Slice(max_bytes=max_bytes).open(context or Context()), record))
 
 
@@ -75,7 +75,7 @@ class TestWhatFits:
         assert isinstance(step.on_send(Record("t", b"x" * (801 - FRAMING))), FanOut)
 
     def test_large_keys_are_not_light(self) -> None:
-        assert len(cut(Record("t", b"x" * 60_000, b"k" * 850_000), None)) == 2
+        assert len(split(Record("t", b"x" * 60_000, b"k" * 850_000), None)) == 2
 
     def test_long_names_are_not_light(self) -> None:
         record = Record("t", b"x", headers=Headers([("\N{EURO SIGN}" * 299_970, b"")]))
@@ -83,10 +83,10 @@ class TestWhatFits:
         with pytest.raises(InterceptorError, match="no room"):
             step.on_send(record)
 
-    def test_a_slice_is_not_cut_again(self) -> None:
-        piece = cut(Record("t", b"x" * 3_000))[0]
-        letter = piece.replace(headers=piece.headers.add("__connect.errors.topic", b"t" * 50))
-        assert Slice(max_bytes=1_000).open(Context()).on_send(letter) is letter
+    def test_a_slice_is_not_split_again(self) -> None:
+        piece = split(Record("t", b"x" * 3_000))[0]
+        dead_letter = piece.replace(headers=piece.headers.add("__connect.errors.topic", b"t" * 50))
+        assert Slice(max_bytes=1_000).open(Context()).on_send(dead_letter) is dead_letter
 
 
 class TestCutting:
@@ -101,15 +101,15 @@ class TestCutting:
     )
 
     def test_slices_join_to_the_value(self) -> None:
-        assert b"".join(piece.value for piece in cut(self.RECORD)) == self.RECORD.value
+        assert b"".join(piece.value for piece in split(self.RECORD)) == self.RECORD.value
 
     def test_no_slice_is_larger_than_the_limit(self) -> None:
-        pieces = cut(self.RECORD, context=Context(overhead_bytes=lambda _: 150))
+        pieces = split(self.RECORD, context=Context(overhead_bytes=lambda _: 150))
         assert wire_bytes(pieces[0]) == 850
         assert all(wire_bytes(piece) <= 850 for piece in pieces)
 
     def test_headers_agree(self) -> None:
-        pieces = cut(self.RECORD)
+        pieces = split(self.RECORD)
         headers = [header_of(piece) for piece in pieces]
         assert [header.index for header in headers] == list(range(len(pieces)))
         assert {header.count for header in headers} == {len(pieces)}
@@ -117,12 +117,12 @@ class TestCutting:
         assert len({header.message_id for header in headers}) == 1
 
     def test_only_the_first_keeps_headers(self) -> None:
-        first, *others = cut(self.RECORD)
+        first, *others = split(self.RECORD)
         assert first.headers[:-1] == tuple(self.RECORD.headers)
         assert [piece.headers.names() for piece in others] == [(HEADER,)] * len(others)
 
     def test_all_keep_the_rest(self) -> None:
-        for piece in cut(self.RECORD):
+        for piece in split(self.RECORD):
             assert piece.replace(value=None, headers=Headers()) == self.RECORD.replace(
                 value=None, headers=Headers()
             )
@@ -149,7 +149,7 @@ class TestCutting:
             seen.append(record.headers.names())
             return 0
 
-        cut(self.RECORD, context=Context(overhead_bytes=overhead_bytes))
+        split(self.RECORD, context=Context(overhead_bytes=overhead_bytes))
         assert seen[-1] == ("a", "a", "b", HEADER)
 
     def test_counts(self) -> None:
@@ -158,7 +158,7 @@ class TestCutting:
         step.on_send(Record("t", b"x"))
         assert (step.stats()["sliced"], step.stats()["slices"]) == (1, 2)
 
-    def test_cuts_through_a_chain(self) -> None:
+    def test_splits_through_a_chain(self) -> None:
         with Chain([Slice(max_bytes=1_000)]).open() as session:
             record = Record("t", b"x" * 5_000, headers=Headers([("a", b"1")]))
             assert session.consume(session.send([record])) == [record]
@@ -173,16 +173,16 @@ class TestPartition:
             return 3
 
         record = Record("t", b"x" * 5_000)
-        pieces = cut(record, context=Context(pick_partition=pick))
+        pieces = split(record, context=Context(pick_partition=pick))
         assert {piece.partition for piece in pieces} == {3}
         assert asked == [record]
 
     def test_stays_where_it_was_given(self) -> None:
-        pieces = cut(Record("t", b"x" * 5_000, partition=5), context=Context(pick_partition=lambda _: 3))
+        pieces = split(Record("t", b"x" * 5_000, partition=5), context=Context(pick_partition=lambda _: 3))
         assert {piece.partition for piece in pieces} == {5}
 
     def test_stays_open_where_the_key_decides(self) -> None:
-        pieces = cut(Record("t", b"x" * 5_000, b"key"), context=Context(pick_partition=lambda _: None))
+        pieces = split(Record("t", b"x" * 5_000, b"key"), context=Context(pick_partition=lambda _: None))
         assert {(piece.partition, piece.key) for piece in pieces} == {(None, b"key")}
 
 
@@ -190,31 +190,31 @@ class TestWhatCannotBeCut:
     def test_headers_without_room_for_a_value(self) -> None:
         record = Record("t", b"x" * 10, b"k" * 400, Headers([("h", b"v" * 600)]))
         with pytest.raises(InterceptorError, match=r"1178 bytes.* no room .*max_bytes is 1000"):
-            cut(record)
+            split(record)
 
     def test_too_many_slices(self) -> None:
         headers = Headers([("h", b"v" * (1_000 - FRAMING - SLICE_HEADER - 11 - 1))])
         with pytest.raises(InterceptorError, match=f"at most {MAX_SLICES}"):
-            cut(Record("t", b"x" * (MAX_SLICES + 1), headers=headers))
+            split(Record("t", b"x" * (MAX_SLICES + 1), headers=headers))
 
-    def test_a_message_that_nobody_would_glue(self) -> None:
+    def test_a_message_that_nobody_would_reassemble(self) -> None:
         step = Slice(max_bytes=1_000, max_message_bytes=5_000).open(Context())
         with pytest.raises(InterceptorError, match="5001 bytes; max_message_bytes is 5000"):
             step.on_send(Record("t", b"x" * 5_001))
 
     def test_says_nothing_of_the_payload(self) -> None:
         with pytest.raises(InterceptorError) as caught:
-            cut(Record("t", b"secret" * 10, b"secret" * 100, Headers([("h", b"secret" * 100)])))
+            split(Record("t", b"secret" * 10, b"secret" * 100, Headers([("h", b"secret" * 100)])))
         assert "secret" not in str(caught.value)
 
 
 class TestOptions:
     def test_default_adapts_to_the_client(self) -> None:
-        pieces = cut(Record("t", b"x" * 5_000), None, Context(max_message_bytes=2_000))
+        pieces = split(Record("t", b"x" * 5_000), None, Context(max_message_bytes=2_000))
         assert wire_bytes(pieces[0]) == 2_000
 
     def test_default_is_900_000(self) -> None:
-        pieces = cut(Record("t", b"x" * 1_000_000), None, Context(max_message_bytes=1_000_000))
+        pieces = split(Record("t", b"x" * 1_000_000), None, Context(max_message_bytes=1_000_000))
         assert wire_bytes(pieces[0]) == 900_000
 
     def test_larger_than_the_client_takes_is_refused(self) -> None:
