@@ -1,6 +1,6 @@
-"""The differences between two states of a registry: changes, and what no change could have done.
+"""The differences between two states of a registry: changes, and differences that no change can make.
 
-This is for reviews: the state before was released, the state after is proposed.
+This is for reviews: the earlier state was released, the later one is proposed.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from headerware.registry.values import Block, Entry
 
 Kind = Literal["allocated", "registered", "retired", "reworded", "handed-over", "forbidden"]
-"""``reworded`` is a description, which may be put better at any time; what it describes may not change."""
+"""``reworded`` is a new description, which is allowed at any time; its subject may not change."""
 
 _MEANING: Final = ("name", "encoding", "owner", "since", "foreign")
-"""What an entry's id stands for; none of it changes."""
+"""The fields that an entry's id stands for; they never change."""
 
 
 class Difference(msgspec.Struct, frozen=True):
     """One difference between two states of a registry.
 
     Args:
-        kind: what happened; ``forbidden`` for what may not.
+        kind: what happened; ``forbidden`` for a difference that no change can make.
         about: the id, the block or the setting, as it is written.
-        message: what it is now, or why it is forbidden.
+        message: the new value, or why it is forbidden.
     """
 
     kind: Kind
@@ -44,11 +44,11 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def diff(before: Registry, after: Registry) -> list[Difference]:
-    """Return what happened between two states: first what no change could have done, then the changes.
+    """Return the differences between two states: first those that no change can make, then the changes.
 
     Args:
         before: the earlier state.
-        after: the later one; what is wrong within it is for :func:`headerware.registry.problems` to say.
+        after: the later state; :func:`headerware.registry.problems` checks it by itself.
     """
     found = [*_registrars(before, after), *_blocks(before, after), *_entries(before, after)]
     state = Registry(before.blocks, before.entries, registrar=after.registrar)
@@ -62,10 +62,9 @@ def diff(before: Registry, after: Registry) -> list[Difference]:
 
 
 def changes(before: Registry, after: Registry) -> list[Change]:
-    """Return the changes that make one state of the other, in an order in which they can be applied.
+    """Return the changes that turn one state into the other, in an order in which they can be applied.
 
-    The author of each is one who may make it. What was removed or rewritten is no change, and is not
-    included.
+    Each has an author who may make it. Removed and rewritten entries are not included: no change does that.
     """
     new_blocks = [block for block in after.blocks if before.block(block.network) is None]
     return [

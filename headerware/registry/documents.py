@@ -1,6 +1,6 @@
 """A registry as a document: Markdown for people, JSON and TOML for programs.
 
-Run as a program it writes the table of what comes with Headerware into a page, between two marks:
+Run as a program, it writes the tables of the built-in registry into a page, between two marks:
 
     python -m headerware.registry.documents docs/header-ids.md
 """
@@ -52,15 +52,11 @@ def as_json(registry: Registry) -> str:
 FORMATS: Final[Mapping[str, Callable[[Registry], str]]] = MappingProxyType(
     {"toml": registry_text, "json": as_json, "markdown": as_markdown}
 )
-"""By its name: what writes a registry in a format. What comes with Headerware is never in TOML."""
+"""The function that writes a registry in each format. Built-in entries are left out of TOML."""
 
 
 def with_tables(page: str, tables: str) -> str:
-    """Return a page with other tables between its marks.
-
-    Raises:
-        ValueError: the page does not have both marks once each, in their order.
-    """
+    """Return a page with other tables between its marks, each of which it must have once."""
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end) or BEGIN in tail or END in tail:
@@ -69,11 +65,7 @@ def with_tables(page: str, tables: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the tables of the built-in registry into pages.
-
-    Args:
-        arguments: the pages' paths.
-    """
+    """Write the tables of the built-in registry into pages."""
     for path in map(Path, arguments):
         page = path.read_text(encoding="utf-8")
         path.write_text(with_tables(page, as_markdown(built_in())), encoding="utf-8")

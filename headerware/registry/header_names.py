@@ -1,4 +1,4 @@
-"""Which names a registry takes, and which of them look the same."""
+"""The names that a registry accepts, and those that look the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIKE_AN_ID: Final = re.compile(r"[0-9]+(\.[0-9]+){3}")
 
 
 def look(name: str) -> str:
-    """Return the form that names have in common which differ by case or Unicode form only."""
+    """Return a form that is equal for names that differ only in case or Unicode form."""
     return normalize("NFKC", normalize("NFKC", name).casefold())
 
 
@@ -35,13 +35,7 @@ def name_problem(name: str) -> str | None:
 
 
 def line_problem(text: str, most: int, what: str) -> str | None:
-    """Return why a text is not one readable line, or None if it is.
-
-    Args:
-        text: the text.
-        most: how many characters it may have.
-        what: what it is called in the answer.
-    """
+    """Return why a text is not one readable line, or None if it is; ``what`` names the text."""
     if not text:
         return f"{what} is not empty"
     if len(text) > most:
@@ -53,6 +47,6 @@ def line_problem(text: str, most: int, what: str) -> str | None:
 
 
 def printable(text: str) -> str:
-    """Return an untrusted text as a terminal can show it: escaped, and cut."""
+    """Return an untrusted text as a terminal can show it: escaped and truncated."""
     shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
     return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."

@@ -1,4 +1,4 @@
-"""Names of ids and ids of names, as plain look-ups, and which registry a process or a chain has them from."""
+"""Look up names by id and ids by name, in the registry that a process or a chain uses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 class Names:
     """The names of ids, and the ids of names.
 
-    What comes with Headerware is always among them. A retired entry can be read, but not written: its id
-    has a name, its name has no id.
+    Built-in entries are always among them. A retired entry can be read, but not written: its id has a name,
+    but its name has no id.
 
     Args:
-        registry: where they are registered.
+        registry: the registry that holds them.
     """
 
     __slots__ = ("_ids", "_names", "foreign")
@@ -60,10 +60,10 @@ def default_name_of(header_id: int) -> str | None:
 
 
 def use_registry(registry: Registry | None) -> Names:
-    """Make a registry the one that this process goes by, for all its threads, and return its names.
+    """Use a registry in all threads of this process, and return its names.
 
     Args:
-        registry: where ids are registered; None for the built-in one alone.
+        registry: the registry; None for the built-in one alone.
     """
     global _default  # noqa: PLW0603 - one registry of names a process, as core asks for
     _default = names = _built_in_names() if registry is None else Names(registry)
@@ -71,17 +71,10 @@ def use_registry(registry: Registry | None) -> Names:
 
 
 class NamesSource:
-    """Has the names of a registry as it stands now.
+    """Provide the current names of the registry at a location.
 
-    Args:
-        location: as :func:`headerware.registry.stores.open_store` takes it. A topic is followed until
-            :meth:`close`, by a thread of the store's; anything else is read once. None is the process's
-            registry, as it stands at each call.
-
-    Raises:
-        RegistryError: the registry cannot be read.
-
-    Safe for use by several threads at once.
+    A topic is followed by a thread of the store's until :meth:`close`; other stores are read once. Without
+    a location, the names are those of the process at each call. Safe for use by several threads at once.
     """
 
     __slots__ = ("_names", "_store")
@@ -91,7 +84,7 @@ class NamesSource:
         self._store: Any = None
         if location is None:
             return
-        from headerware.registry.stores import open_store  # noqa: PLC0415 - loaded where one is named
+        from headerware.registry.stores import open_store  # noqa: PLC0415 - needed for a location only
 
         store: Any = open_store(location)
         try:
@@ -108,7 +101,7 @@ class NamesSource:
         return default_names() if self._names is None else self._names
 
     def close(self) -> None:
-        """End following; the names stay as they are. Calling it again does nothing."""
+        """Stop following the topic; the names stay as they are. A second call does nothing."""
         store, self._store = self._store, None
         if store is not None:
             store.close()

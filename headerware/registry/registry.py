@@ -1,7 +1,7 @@
-"""A registry of header ids: what it holds, what it refuses, and what a change makes of it.
+"""A registry of header ids: its contents, its rules, and how changes are applied.
 
-The rules are tables: one for blocks and one for entries, by which :func:`problems` checks a whole registry,
-and one for each kind of change. A change is checked by both (:func:`refusals`).
+The rules are tables. :func:`problems` checks a whole registry by the tables for blocks and for entries.
+:func:`refusals` checks a change by the table for its kind, and by those two.
 """
 
 from __future__ import annotations
@@ -46,25 +46,23 @@ if TYPE_CHECKING:
 
 
 REGISTRAR: Final = "registrar"
-"""Who allocates the blocks that lie in no other, where a registry does not say who."""
+"""The default name of the owner who allocates the blocks that lie in no other."""
 
 _BlockKey = tuple[int, int]
 _ENCODINGS: Final = frozenset(get_args(Encoding))
 _OWN_PREFIX: Final = look("hw.")
 _Subject = TypeVar("_Subject")
 _Rules = tuple[tuple[str, Callable[[_Subject, "Registry"], str | None]], ...]
-_PACKAGE: Final = "headerware.registry"
-_FILE: Final = "built_in.toml"
 
 
 class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong with a registry or a change.
 
     Args:
-        about: the id, the block, or the setting that it is about, as it is written.
-        rule: the rule that is broken, in a word.
+        about: the id, the block or the setting, as it is written.
+        rule: a word for the rule that is broken.
         message: what is wrong, and what would be right.
-        where: the file and line, for what was read from a file.
+        where: the file and line, if the registry was read from a file.
     """
 
     about: str
@@ -79,15 +77,16 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Registry:
-    """Blocks and entries, which never change: a change gives another registry.
+    """Hold blocks and entries, and never change: a change returns another registry.
 
-    Anything can be put together, so that it can be looked at: :func:`headerware.registry.problems` says
-    what is wrong with it. Of several blocks or entries of the same number, look-ups find the first.
+    A registry that breaks rules can be made, so that it can be examined:
+    :func:`headerware.registry.problems` lists what is wrong. Of several blocks or entries with the same
+    number, look-ups find the first.
 
     Args:
-        blocks: in any order.
-        entries: in any order.
-        registrar: who allocates the blocks that lie in no other.
+        blocks: the blocks, in any order.
+        entries: the entries, in any order.
+        registrar: the owner who allocates the blocks that lie in no other.
     """
 
     __slots__ = ("_blocks", "_entries", "_ids", "_looks", "_networks", "_prefixes", "_registrar")
@@ -108,7 +107,7 @@ class Registry:
 
     @property
     def registrar(self) -> str:
-        """Who allocates the blocks that lie in no other."""
+        """The owner who allocates the blocks that lie in no other."""
         return self._registrar
 
     @property
@@ -139,7 +138,7 @@ class Registry:
         return self._networks.get(_block_key(network))
 
     def block_of(self, header_id: int) -> Block | None:
-        """Return the block that decides about an id: the most specific one that it lies in."""
+        """Return the most specific block around an id, whose owner decides about the id."""
         return self._nearest(int(header_id), 32)
 
     def around(self, network: IPv4Network) -> Block | None:
@@ -161,13 +160,13 @@ class Registry:
         return self._entries[start:end]
 
     def apply(self, change: Change) -> Registry:
-        """Return the registry that a change makes of this one.
+        """Return a registry with a change applied.
 
         Args:
-            change: what is to change, and who does it.
+            change: the change and its author.
 
         Raises:
-            RegistryError: a rule refuses it; the message says which, and what was there first.
+            RegistryError: a rule refuses the change; the message names the rule and what was there first.
         """
         against = refusals(change, self)
         if against:
@@ -227,7 +226,7 @@ class Registry:
 
 
 def _placed(blocks: Iterable[Block]) -> tuple[tuple[Block, ...], dict[_BlockKey, Block], list[int]]:
-    """Return blocks in their order, by their networks, and the lengths of their prefixes, longest first."""
+    """Return the blocks in order, a dict of them by network, and their prefix lengths, longest first."""
     ordered = tuple(sorted(blocks, key=_block_order))
     networks: dict[_BlockKey, Block] = {}
     for block in ordered:
@@ -271,7 +270,7 @@ def with_built_in(
 
 
 def without_built_in(registry: Registry) -> Registry:
-    """Return what stores hold of a registry: all but what comes with Headerware."""
+    """Return a registry without the built-in blocks and entries, as stores hold it."""
     blocks, entries = map(frozenset, _built_in_tables())
     return Registry(
         (block for block in registry.blocks if block not in blocks),
@@ -281,33 +280,26 @@ def without_built_in(registry: Registry) -> Registry:
 
 
 class _BuiltInTables(NamedTuple):
-    """What ``built_in.toml`` says.
-
-    Attributes:
-        blocks: by their order in the file.
-        entries: by their order in the file.
-    """
-
     blocks: tuple[Block, ...]
     entries: tuple[Entry, ...]
 
 
 @cache
 def _built_in_tables() -> _BuiltInTables:
-    """Read the file, once a process; the package may be a folder or a zip."""
-    tables = tomllib.loads(files(_PACKAGE).joinpath(_FILE).read_text(encoding="utf-8"))
+    """Read ``built_in.toml``, in the order of the file; the package may be a folder or a zip."""
+    tables = tomllib.loads(files("headerware.registry").joinpath("built_in.toml").read_text(encoding="utf-8"))
     blocks = tuple(from_plain(table, Block) for table in tables["block"])
     return _BuiltInTables(blocks, tuple(from_plain(table, Entry) for table in tables["entry"]))
 
 
-# What a registry refuses in itself.
+# The rules of a registry as a whole.
 
 
 def _gives_way(ours: Entry, entry: Entry) -> bool:
-    """Return whether a foreign name that came with Headerware is left to an entry that had it first.
+    """Return whether a built-in foreign name gives way to an entry that was registered earlier.
 
-    A newer Headerware may know more names than the one with which a registry was begun, and must not take
-    a name away there.
+    A newer Headerware may have more built-in names than the one that began a registry, and must not take a
+    name away from an entry there.
     """
     return ours.foreign and _is_ours(ours.id) and entry.since < ours.since
 
@@ -498,7 +490,7 @@ def _is_private(header_id: int) -> bool:
 
 
 def _whose(entry: Entry) -> str:
-    """Say whose an entry is, since when, and when it was retired."""
+    """Describe an entry's owner, registration and retirement."""
     ended = "" if entry.retired is None else f", retired since {entry.retired}"
     return f"{entry.owner}'s since {entry.since}{ended}"
 
@@ -513,8 +505,8 @@ def _built_in_looks() -> dict[str, Entry]:
     return {look(entry.name): entry for entry in _built_in_tables().entries}
 
 
-# What a registry refuses as a change. The author of a change is taken at their word: the store, not the
-# registry, controls who may write to it.
+# The rules of changes. The author of a change is not verified: the store, not the registry, controls who may
+# write to it.
 
 
 def _allocates_its_own(change: Allocate, registry: Registry) -> str | None:

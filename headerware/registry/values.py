@@ -1,7 +1,7 @@
-"""The values of a registry: blocks, entries, and the changes that it can undergo; there are no others.
+"""The values of a registry: blocks, entries, and all changes that can be made.
 
-:func:`to_plain` and :func:`from_plain` turn them into dicts and back, as files, tables and messages hold
-them. There an id is written in its dotted form, and a network in its prefix form.
+:func:`to_plain` and :func:`from_plain` convert them to dicts and back, for files, tables and messages. A dict
+has ids in dotted form and networks in prefix form.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ Encoding = Literal[
     "float64",
     "timestamp-ms",
 ]
-"""What a header's value is: numbers are big-endian, a uuid its 16 bytes, a timestamp an int64 since 1970."""
+"""The encoding of a header's value. Numbers are big-endian, a uuid has 16 bytes, a timestamp is an int64."""
 
 OWNER: Final = "headerware"
 """The owner of the block that comes with Headerware."""
 OWN_NETWORK: Final = IPv4Network("0.0.0.0/16")
-"""Headerware's own block: what is in it comes with Headerware, and nothing else is ever put there."""
+"""Headerware's own block, which has built-in entries only."""
 PRIVATE_NETWORK: Final = IPv4Network("10.0.0.0/8")
-"""The private block: anyone may use its ids, and so nothing is registered there."""
+"""The private block: anyone may use its ids, so none is registered."""
 NO_ID: Final = HeaderId(0)
-"""The id that stands for none; wire formats use it as a mark."""
+"""The id that is never registered; wire formats use it as a mark."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One registered id and what it stands for.
+    """One registered id and its meaning.
 
     Args:
-        id: the number; its dotted form or an int will do.
+        id: the number; its dotted form or an int is accepted.
         name: the header's name, exactly as Kafka carries it.
-        owner: who registered it: the owner of the block that it lies in.
-        encoding: what the header's value is.
-        description: what the header says, in one line.
+        owner: the owner of the block around the id, who registered it.
+        encoding: the encoding of the header's value.
+        description: the header's meaning, in one line.
         since: the day of its registration, such as ``2026-01-31``, in UTC.
-        retired: the day from which nobody writes it any more; it can be read for ever.
-        foreign: other software defines the name and looks for it, so it is only compacted on demand.
+        retired: the day from which the id is no longer written; it can be read for ever.
+        foreign: whether other software defines the name and looks for it; such a name is only compacted on
+            demand.
 
     Raises:
         HeaderError: the id is no header id.
@@ -76,16 +77,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A range of ids and whose it is.
+    """A range of ids and its owner.
 
     Args:
-        network: the range; text such as ``0.1.0.0/16`` will do.
-        owner: who may register ids in it, and hand parts of it to others.
-        description: what it is for, in one line.
+        network: the range; text such as ``0.1.0.0/16`` is accepted.
+        owner: the owner, who may register ids in it and allocate parts of it to others.
+        description: its purpose, in one line.
         since: the day of its allocation, such as ``2026-01-31``, in UTC.
 
     Raises:
-        ValueError: the text is no network, or has bits set behind its prefix.
+        ValueError: the text is not a network, or has bits set behind its prefix.
     """
 
     network: IPv4Network
@@ -105,11 +106,11 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Allocate(msgspec.Struct, frozen=True, tag_field="change", tag="allocate", forbid_unknown_fields=True):
-    """Hand a block to an owner.
+    """Allocate a block to an owner.
 
     Args:
-        block: what is handed over, and to whom.
-        by: who hands it over: the owner of the block around it, or the registrar where there is none.
+        block: the block, with its new owner.
+        by: the author: the owner of the block around it, or the registrar if there is none.
     """
 
     block: Block
@@ -120,8 +121,8 @@ class Register(msgspec.Struct, frozen=True, tag_field="change", tag="register", 
     """Register an id.
 
     Args:
-        entry: the id and what it stands for.
-        by: who registers it: the owner of the block that it lies in.
+        entry: the id and its meaning.
+        by: the author: the owner of the block around the id.
     """
 
     entry: Entry
@@ -129,12 +130,12 @@ class Register(msgspec.Struct, frozen=True, tag_field="change", tag="register", 
 
 
 class Retire(msgspec.Struct, frozen=True, tag_field="change", tag="retire", forbid_unknown_fields=True):
-    """Retire an id: it can be read for ever, and is not written any more.
+    """Retire an id: it can be read for ever, but is no longer written.
 
     Args:
-        id: the id; its dotted form or an int will do.
+        id: the id; its dotted form or an int is accepted.
         retired: the day, such as ``2026-01-31``, in UTC.
-        by: who retires it: its owner.
+        by: the author: the owner of the id.
 
     Raises:
         HeaderError: the id is no header id.
@@ -163,13 +164,9 @@ def to_plain(value: Entry | Block | Change) -> dict[str, Any]:
 
 
 def from_plain(values: Mapping[str, Any], kind: type[_Kind]) -> _Kind:
-    """Make an entry or a block of plain values.
+    """Make an entry or a block of plain values; only their types are checked.
 
-    Dates may also be :class:`datetime.date`, as TOML has them. Only types are checked here: the rules are
-    the registry's.
-
-    Raises:
-        RegistryError: a value is missing, unknown or of a wrong type.
+    Dates may also be :class:`datetime.date`, as TOML has them.
     """
     dated = {key: _dated(value) for key, value in values.items()}
     made: _Kind = _converted(dated, kind)
@@ -177,11 +174,6 @@ def from_plain(values: Mapping[str, Any], kind: type[_Kind]) -> _Kind:
 
 
 def change_from_plain(values: Mapping[str, Any]) -> Change:
-    """Make a change of plain values, as :func:`to_plain` gave them.
-
-    Raises:
-        RegistryError: a value is missing, unknown or of a wrong type.
-    """
     change: Change = _converted(values, Change)
     return change
 

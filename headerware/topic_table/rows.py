@@ -1,6 +1,6 @@
 """The rows of a table: the last value of each key, in the order in which it was written.
 
-:class:`TableState` has them twice while the topic is read: those that are served, and those that are coming.
+:class:`TableState` has two sets of rows while the topic is read: one that is served, and one that grows.
 """
 
 from __future__ import annotations
@@ -21,13 +21,7 @@ _log = logging.getLogger("headerware.topic_table")
 
 
 class TableRecord(NamedTuple):
-    """One record of the topic.
-
-    Attributes:
-        offset: where it stands; of two records, the one with the lower offset was first.
-        key: the row's key, or None, which names no row.
-        value: the row's value, or None, which removes the row.
-    """
+    """One record of the topic; without a key it is no row, and without a value it removes the row."""
 
     offset: int
     key: bytes | None
@@ -35,10 +29,10 @@ class TableRecord(NamedTuple):
 
 
 class Rows:
-    """Build rows from records, each taken in once and in the order of their offsets.
+    """Build rows from records, which are applied once each, in the order of offsets.
 
-    A subclass may build something else besides, as the registry's ledger does; it is filled anew whenever the
-    topic is read again from its beginning. The table calls it under a lock of its own.
+    A subclass may build something else besides, as the registry's ledger does. The table makes and fills a
+    new object whenever it reads the topic from its beginning, and calls it under a lock.
     """
 
     def __init__(self) -> None:
@@ -46,7 +40,7 @@ class Rows:
         self._records: dict[bytes, TableRecord] = {}
 
     def apply(self, record: TableRecord) -> bool:
-        """Take in the next record, and return whether a row has changed."""
+        """Apply the next record, and return whether a row has changed."""
         if record.key is None:
             return False
         before = self._records.pop(record.key, None)
@@ -55,7 +49,7 @@ class Rows:
         return record.value != (None if before is None else before.value)
 
     def fill(self, records: Iterable[TableRecord]) -> None:
-        """Take in records that were saved, in the order of their offsets."""
+        """Apply saved records, in the order of their offsets."""
         for record in records:
             self.apply(record)
 
@@ -69,7 +63,7 @@ class Rows:
         return list(self._records.values())
 
     def changes_since(self, earlier: Rows) -> Iterator[tuple[bytes, bytes | None]]:
-        """Return the key and the present value, or None, of each row in which this differs from another."""
+        """Yield the key and the present value, or None, of each row that differs from another state's."""
         for key in earlier._records.keys() - self._records.keys():
             yield key, None
         for key, record in self._records.items():
@@ -83,16 +77,13 @@ AnyRows = TypeVar("AnyRows", bound=Rows)
 class TableState(Generic[AnyRows]):
     """Hold a table's rows for several threads, and tell listeners of their changes.
 
-    While a topic is read from its beginning, the rows as they were are served; the new ones take their
-    place when reading has come to where the topic ended as it began.
-
-    Args:
-        make_rows: makes empty rows.
+    While a topic is read from its beginning, the old rows are served. The new ones replace them once they
+    reach the offset at which the topic ended when reading began.
     """
 
     def __init__(self, make_rows: Callable[[], AnyRows]) -> None:
         self.moved: Final[Condition] = Condition()
-        """Guards all that is here, and is notified when it changes."""
+        """Guards all attributes, and is notified when they change."""
         self.rows: AnyRows = make_rows()
         self.position: int = -1
         """Where reading goes on; -1 before it has begun."""
@@ -113,18 +104,17 @@ class TableState(Generic[AnyRows]):
         self.complete_ms = min(complete_ms, _now_ms())  # by a clock that may have been ahead
 
     def begin(self, goal: int | None) -> None:
-        """Begin to read the topic anew; until that is done, the rows are not whole.
+        """Begin to read the topic anew, up to a goal; until then, the rows are not whole.
 
-        Args:
-            goal: the offset at which it ends now, or None if that is not known yet: then no record that is
-                taken in counts, and this is to be called again.
+        The goal is the offset at which the topic ends now. If it is None, that is not known yet: no record
+        counts until this is called again with a goal.
         """
         with self.moved:
             self._coming, self._goal, self.position = self._make_rows(), goal, -1
             self.moved.notify_all()
 
     def take(self, records: Iterable[TableRecord], position: int) -> None:
-        """Take in the next records, and the position behind them."""
+        """Apply the next records, and note the position behind them."""
         with self.moved:
             for record in records:
                 if self._coming is not None:
@@ -138,7 +128,7 @@ class TableState(Generic[AnyRows]):
 
     @property
     def is_begun(self) -> bool:
-        """Whether the topic is being read from its beginning, or was."""
+        """Whether reading the topic from its beginning has begun or is done."""
         with self.moved:
             return self._coming is None or self._goal is not None
 
@@ -148,12 +138,11 @@ class TableState(Generic[AnyRows]):
         return self._coming is None
 
     def has_read_to(self, end: int) -> bool:
-        """Return whether the rows hold all that stands before an offset."""
-        with self.moved:  # for these two change together
+        """Return whether the rows hold all records before an offset."""
+        with self.moved:  # the two change together
             return self._coming is None and self.position >= end
 
     def confirm(self) -> None:
-        """Record that the rows are complete at this moment."""
         with self.moved:
             self.complete_ms = _now_ms()
 
@@ -163,11 +152,11 @@ class TableState(Generic[AnyRows]):
             self._listeners.append(listener)
 
     def notify(self) -> None:
-        """Call the listeners for what has changed: in order, one thread at a time, and without a lock held.
+        """Call the listeners for all changes: in order, in one thread at a time, without the state's lock.
 
-        A listener may use the table; changes that this brings are reported when the listener is done.
+        A listener may use the table; the changes that it makes are reported when it is done.
         """
-        # Checked again after the lock is given back: another thread may have found it taken just then.
+        # The loop checks again after releasing the lock: another thread may have found it taken just then.
         while self._unreported and self._notifying.acquire(blocking=False):
             try:
                 while self._unreported:
@@ -181,7 +170,7 @@ class TableState(Generic[AnyRows]):
         for listener in listeners:
             try:
                 listener(key, value)
-            except Exception:  # noqa: BLE001 - a listener may raise what it likes
+            except Exception:  # noqa: BLE001 - a listener may raise anything
                 _log.exception("a listener failed; the table goes on")
 
     def _serve(self, coming: AnyRows) -> None:

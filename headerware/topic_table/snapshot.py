@@ -8,8 +8,8 @@
 
     row: offset, 8 bytes | key's length, 4 | key | value's length, 4 | value; by rising offsets
 
-A file that is corrupt, or of another topic, is ignored, and the topic is read again. It is written now and
-then while the table changes, and when the table is closed.
+A file that is corrupt or of another topic is ignored, and the topic is read again. The file is written from
+time to time while the table changes, and when the table is closed.
 """
 
 from __future__ import annotations
@@ -45,17 +45,11 @@ _DIGEST_BYTES: Final = 32
 _MAX_BYTES: Final = 1 << 30
 _CHANGED_S: Final = 30.0
 _UNCHANGED_S: Final = 3600.0
-"""A table whose process is killed must not look older than it is."""
+"""An unchanged table is saved as well: if its process is killed, it must not look older than it is."""
 
 
 class Snapshot(NamedTuple):
-    """A table as it stood.
-
-    Attributes:
-        topic: the topic's name.
-        complete_ms: when the table was complete, in milliseconds since the epoch.
-        records: the record behind each row, by rising offsets.
-    """
+    """A table at a point in time, in ms since the epoch, with the record of each row by rising offsets."""
 
     topic: str
     complete_ms: int
@@ -63,7 +57,7 @@ class Snapshot(NamedTuple):
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Write a snapshot; records without a key or a value are no rows and left out."""
+    """Write a snapshot, without records that have no key or no value."""
     rows = [
         (offset, key, value)
         for offset, key, value in snapshot.records
@@ -78,7 +72,6 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Read a snapshot."""
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest:
         raise WireFormatError("the snapshot's checksum is wrong: the file is cut off or was changed")
@@ -108,7 +101,7 @@ def read_snapshot(path: str | os.PathLike[str], topic: str) -> Snapshot | None:
 
 
 def _own(path: str | os.PathLike[str]) -> bytes:
-    """Read a file that nobody else can have written, for it stands for a topic that has its own rules."""
+    """Read a file, and refuse it if others could have written it: it bypasses the topic's access rules."""
     data, status = read_plain(path, _MAX_BYTES)
     if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
         raise WireFormatError("others than this process's user and root can write it")
@@ -123,7 +116,7 @@ def write_snapshot(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
 
 
 class _Cursor:
-    """Read one field after the other; a length beyond the end is a struct.error before anything is made."""
+    """Read one field after the other; a length beyond the end raises struct.error before any allocation."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -183,7 +176,7 @@ class SnapshotFile:
             self.save(state)
 
     def save(self, state: TableState[Any]) -> None:
-        """Write the snapshot; what fails is reported once, for the table works without."""
+        """Write the snapshot; a failure is only logged, and only once, because the table works without it."""
         if self._path is None or not state.is_whole:
             return
         with self._lock:

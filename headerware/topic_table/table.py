@@ -1,12 +1,12 @@
 """A compacted Kafka topic as a table of bytes by bytes, which many processes follow live.
 
-The topic has one partition, so that all see the same records in the same order. It is read from its
-beginning each time: compaction keeps the last record of each key, and such tables are small. To go on from
-a saved position would save little, and would miss what compaction has taken away meanwhile, tombstones
-above all; so a table that was out of reach for half a day is read anew as well.
+The topic has one partition, so that all see the same records in the same order. Each process reads it from
+its beginning: compaction keeps the last record of each key, and such tables are small. Starting at a saved
+position would save little, and would miss records that compaction has removed meanwhile, tombstones above
+all. For the same reason, a table that was out of reach for half a day is read anew.
 
-While the brokers are out of reach, the table goes on with the rows that it has, or with those of a snapshot
-file, and says since when they are stale.
+While the brokers are out of reach, the table serves the rows that it has, or those of a snapshot file, and
+tells since when they are stale.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class TopicTable(Generic[AnyRows]):
         conf: librdkafka's properties, ``bootstrap.servers`` among them.
         topic: the topic; it has one partition.
         rows: makes empty rows: :class:`~headerware.topic_table.rows.Rows`, or a subclass.
-        snapshot: the file for the rows of last time, or None for none.
-        create: whether to create the topic where there is none.
-        replication_factor: of a topic that is created; -1 leaves it to the brokers.
+        snapshot: the file in which the rows are saved, or None for none.
+        create: whether to create the topic if it does not exist.
+        replication_factor: of a created topic; -1 leaves it to the brokers.
 
     Raises:
-        RegistryError: the configuration is none that librdkafka takes.
+        RegistryError: librdkafka refuses the configuration.
     """
 
     def __init__(
@@ -105,22 +105,22 @@ class TopicTable(Generic[AnyRows]):
 
     @contextmanager
     def rows(self) -> Iterator[AnyRows]:
-        """Return the rows, which do not change within the block; it is to be short."""
+        """Yield the rows, which do not change within the block; keep it short."""
         with self._state.moved:
             yield self._state.rows
 
     def refresh(self, timeout_s: float = TIMEOUT_S) -> bool:
-        """Read up to where the topic ends at the time of the call.
+        """Read to the offset at which the topic ends at the time of the call.
 
         Args:
             timeout_s: how long to wait, in seconds.
 
         Returns:
-            whether it reached that end; if not, the table goes on with the rows that it has, which are
+            whether it reached that offset; if not, the table keeps serving the rows that it has, which are
             `stale`.
 
         Raises:
-            UnreachableError: the brokers did not answer in time, and there are no rows to go on with.
+            UnreachableError: the brokers did not answer in time, and there are no rows to serve.
             RegistryError: there is no such topic, it has several partitions, access to it is denied, or
                 the table is closed.
         """
@@ -136,8 +136,8 @@ class TopicTable(Generic[AnyRows]):
             timeout_s: how long to wait, in seconds.
 
         Raises:
-            UnreachableError: the brokers did not answer in time. The text says whether the row was written
-                or nobody knows.
+            UnreachableError: the brokers did not answer in time. The text says whether the row was written,
+                or that this is not known.
             RegistryError: as for `refresh`, or the brokers refuse the record.
         """
         self._require_own_process()
@@ -155,18 +155,18 @@ class TopicTable(Generic[AnyRows]):
     def on_change(self, listener: Listener) -> None:
         """Call a listener with the key and the value, or None, of each row that changes from now on.
 
-        The calls come in the order of the topic, from whichever thread has read; what a listener raises is
+        The calls come in the order of the topic, from any thread that reads. An exception of a listener is
         logged, and the table goes on. A listener may use the table.
         """
         self._state.listen(listener)
 
     def follow(self) -> None:
-        """Read on in the background, from now until `close`; a second call does nothing."""
+        """Follow the topic in the background, from now until `close`; a second call does nothing."""
         self._require_own_process()
         self._pump.follow(self._look, self._note_failure)
 
     def close(self) -> None:
-        """End following, leave the brokers and save the snapshot; a second call does nothing."""
+        """Stop following, disconnect and save the snapshot; a second call does nothing."""
         if os.getpid() == self._pid and self._pump.close():
             self._writer.close()
             self._snapshot.save(self._state)
@@ -180,7 +180,7 @@ class TopicTable(Generic[AnyRows]):
         self.close()
 
     def _look(self, timeout_s: float) -> bool:
-        """Read to the end, and note whether that went well."""
+        """Read to the end, and note success or failure."""
         deadline = time.monotonic() + timeout_s
         try:
             self._pump.read_to(self._pump.end(deadline), deadline)
@@ -220,14 +220,14 @@ class _Pump:
         self._topic = topic
         self._began_ms = 0.0
         self._moving = Lock()
-        """Held by the thread that moves records; others may ask meanwhile where the topic ends."""
+        """Held by the thread that moves records; meanwhile others may ask for the end of the topic."""
         self._starting = Lock()
         self._thread: Thread | None = None
         self._stop = Event()
         self._closed = False
 
     def begin(self, deadline: float) -> None:
-        """Begin to read the topic, unless it is being read."""
+        """Begin to read the topic, unless that has begun."""
         self.require_open()
         if self._is_begun():
             return
@@ -241,7 +241,7 @@ class _Pump:
                 self._begin(deadline)
 
     def end(self, deadline: float) -> int:
-        """Ask where the topic ends; where that is before what was read already, read it anew."""
+        """Return the offset at which the topic ends; if more than that was read, read it anew."""
         self.begin(deadline)
         position = self._state.position
         end = self._reader.end(deadline)
@@ -254,7 +254,7 @@ class _Pump:
             self._read_anew(f"it was read to {position}, and ends at {end}")
 
     def read_to(self, end: int, deadline: float) -> None:
-        """Return when the state holds all that stands before an offset."""
+        """Return once the state holds all records before an offset."""
         while not self._state.has_read_to(end):
             self.require_open()
             if not seconds_left(deadline):
@@ -270,10 +270,10 @@ class _Pump:
         self._state.notify()
 
     def follow(self, look: Callable[[float], object], failed: Callable[[RegistryError], None]) -> None:
-        """Start the thread that follows, unless it runs.
+        """Start the thread that follows the topic, unless it runs.
 
-        It calls ``look`` every few seconds with a timeout in seconds, and ``failed`` with what keeps it from
-        reading; then it tries again.
+        It calls ``look`` every few seconds with a timeout in seconds, and ``failed`` with each error; then it
+        tries again.
         """
         with self._starting:
             self.require_open()
@@ -298,7 +298,6 @@ class _Pump:
         return first
 
     def require_open(self) -> None:
-        """Raise unless the pump is open."""
         if self._stop.is_set():
             raise RegistryError(f"the table of topic {self._topic!r} is closed")
 
@@ -319,7 +318,7 @@ class _Pump:
                 if not self._stop.is_set():
                     failed(error)
                 pause_s = _RETRY_S
-            except Exception:  # noqa: BLE001 - a thread that nobody sees must not end unseen
+            except Exception:  # noqa: BLE001 - a background thread must not end silently
                 _log.exception("topic %s: following it failed, and is tried again", self._topic)
                 pause_s = _RETRY_S
 
@@ -327,7 +326,7 @@ class _Pump:
         return self._thread is not None and self._thread is not current_thread()
 
     def _wait(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Wait for the thread that follows to make a condition true."""
+        """Wait until the following thread has made a condition true."""
         with self._state.moved:
             return self._state.moved.wait_for(
                 lambda: condition() or self._stop.is_set(), seconds_left(deadline)

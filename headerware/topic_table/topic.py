@@ -1,7 +1,7 @@
-"""The Kafka side of a table: its topic is read, written and created here, and nowhere else.
+"""The Kafka side of a table: only this module reads, writes and creates its topic.
 
-Deadlines are times of the monotonic clock, in seconds. What the brokers do not answer in time is an
-UnreachableError; what they refuse is another RegistryError.
+Deadlines are times of the monotonic clock, in seconds. If the brokers do not answer in time, that raises
+UnreachableError; if they refuse, another RegistryError.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger("headerware.topic_table")
 _MIN_TIMEOUT_S: Final = 0.05
 """Admin requests refuse a timeout of 0."""
 _GROUP: Final = "headerware-table"
-"""librdkafka requires a group; no consumer joins it, and nothing is committed."""
+"""librdkafka requires a group, but no consumer joins it, and nothing is committed."""
 _READING: Final = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
@@ -34,7 +34,7 @@ _READING: Final = {
     "allow.auto.create.topics": False,
 }
 _QUIET: Final = {"log_level": 0}
-"""The table reports brokers that are away once; librdkafka would log a line at each attempt."""
+"""The table reports unreachable brokers once; librdkafka would log a line at each attempt."""
 _WRITING: Final = {"enable.idempotence": True, "acks": "all", "linger.ms": 0}
 _OF_PRODUCERS: Final = (
     "acks",
@@ -82,29 +82,23 @@ _PURGE_S: Final = 1.0
 
 
 class UnreachableError(RegistryError):
-    """Brokers that do not answer in time."""
+    """The brokers did not answer in time."""
 
 
 class Batch(NamedTuple):
-    """What one poll returned.
-
-    Attributes:
-        records: the next records, in the order of offsets.
-        position: where reading goes on; all records before it have been returned.
-        lost: whether the position is no longer in the topic, so that it must be read again.
-    """
-
     records: list[TableRecord]
     position: int
+    """The offset at which reading goes on."""
     lost: bool
+    """Whether that offset is no longer in the topic, which must then be read again."""
 
 
 class TopicReader:
     """Read one topic of one partition.
 
-    Several threads may ask for the end while another polls; all else is for one thread at a time. That
-    question has a client of its own: confluent-kafka lets one thread at a time into a client, in no fair
-    order, and brokers answer a connection in order, so that it would wait for a fetch that waits for records.
+    Several threads may call `end` while another polls; all else is for one thread at a time. `end` has a
+    client of its own. confluent-kafka admits one thread at a time to a client, in no fair order, and brokers
+    answer a connection in order: with one client, `end` would wait for a fetch that waits for records.
     """
 
     def __init__(self, conf: Mapping[str, Any], topic: str, *, create: bool, replication_factor: int) -> None:
@@ -138,7 +132,7 @@ class TopicReader:
         return self.end(deadline)
 
     def end(self, deadline: float) -> int:
-        """Return the offset at which the topic ends now, open transactions aside."""
+        """Return the offset at which the topic ends now, without open transactions."""
         if not self._asking.acquire(timeout=seconds_left(deadline)):
             raise UnreachableError(
                 f"topic {self._topic!r}: another thread still waits for the brokers' answer"
@@ -155,7 +149,7 @@ class TopicReader:
         return int(found[1])
 
     def poll(self, timeout_s: float) -> Batch:
-        """Wait for the next records, and return all that are there; an error is raised behind them."""
+        """Wait for the next records and return them; an error behind them is raised by the next call."""
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
             raise refusal
@@ -172,13 +166,12 @@ class TopicReader:
             except RegistryError as refused:
                 if not records:
                     raise
-                self._refusal = refused  # the client gives these records once, and goes on behind them
+                self._refusal = refused  # the client returns these records only once
                 break
             message = self._consumer.poll(0) if len(records) < _BATCH and not lost else None
         return Batch(records, self._position, lost)
 
     def close(self) -> None:
-        """Leave the brokers."""
         with self._asking:
             self._asker.close()
         self._consumer.close()
@@ -204,7 +197,7 @@ class TopicReader:
     def _is_lost(self, error: KafkaError, message: Message) -> bool:
         code = error.code()
         if code == error._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are written so
-            # Beyond the last record there may be marks of transactions, which are not given.
+            # Behind the last record there may be marks of transactions, which are not returned.
             self._position = max(self._position, message.offset() or 0)
             return False
         failed = self._failure(error)
@@ -219,7 +212,7 @@ class TopicReader:
             metadata = self._consumer.list_topics(self._topic, timeout=seconds_left(deadline))
         found = metadata.topics[self._topic]
         if found.error is None:
-            # A mock cluster names no controller that is there, and answers no such question.
+            # A mock cluster names no existing controller, and cannot describe configurations.
             if metadata.controller_id in metadata.brokers:
                 self._check_policy(deadline)
             return len(found.partitions)
@@ -230,7 +223,7 @@ class TopicReader:
     def _check_policy(self, deadline: float) -> None:
         if not self._checked:
             self._checked = True
-            # Brokers that do not answer this are to answer what is asked next.
+            # This leaves time for the next request if the brokers do not answer this one.
             _warn_of_deletion(self._conf, self._topic, timeout_s=min(_POLICY_S, seconds_left(deadline) / 2))
 
     def _make_topic(self, deadline: float) -> None:
@@ -239,7 +232,7 @@ class TopicReader:
                 f"there is no topic {self._topic!r}; create it with one partition and "
                 "cleanup.policy=compact, or let it be created (create=True)"
             )
-        self._checked = True  # what is made here is compacted
+        self._checked = True  # a topic that is created here is compacted
         _create_topic(
             self._conf,
             self._topic,
@@ -280,11 +273,10 @@ class TopicWriter:
             producer.poll(min(_POLL_S, seconds_left(deadline)))
         if not reports:
             self._give_up(producer)
-        # Giving up brings reports as well: of what was purged, or of what came through at the last moment.
+        # Giving up brings a report as well: of a purge, or of a delivery at the last moment.
         return self._offset(*reports[0]) if reports else self._unknown()
 
     def close(self) -> None:
-        """Leave the brokers."""
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
@@ -297,7 +289,7 @@ class TopicWriter:
             return self._producer
 
     def _give_up(self, producer: Producer) -> None:
-        """Drop what was not sent, so that it is not written minutes later; the next write begins anew."""
+        """Purge unsent records, which would be written minutes later; the next write has a new producer."""
         with self._lock:
             if self._producer is producer:
                 self._producer = None
@@ -311,7 +303,7 @@ class TopicWriter:
         if error.fatal():
             with self._lock:
                 self._producer = None
-        # What is purged from the queue may have been sent before, and wait there to be sent again.
+        # A record that is purged from the queue may have been sent before, and wait for a retry.
         if error.code() in (error._PURGE_QUEUE, error._PURGE_INFLIGHT, error._MSG_TIMED_OUT):  # noqa: SLF001
             self._unknown()
         raise self._failure(error)
@@ -332,7 +324,7 @@ def seconds_left(deadline: float) -> float:
 
 
 def _failure_of(what: str, error: KafkaError) -> RegistryError:
-    """Return the error for one of librdkafka's: refused for good, or the brokers are out of reach."""
+    """Return the error for one of librdkafka's: a final refusal, or unreachable brokers."""
     refused = (
         error.TOPIC_AUTHORIZATION_FAILED,
         error.GROUP_AUTHORIZATION_FAILED,
@@ -360,7 +352,7 @@ def _make_consumer(conf: Mapping[str, Any]) -> Consumer:
 
 
 def _make_producer(conf: Mapping[str, Any]) -> Producer:
-    """Make a producer that writes each record once; a consumer was made of the same configuration."""
+    """Make an idempotent producer; a consumer has accepted the same configuration before."""
     from confluent_kafka import Producer  # noqa: PLC0415 - heavy
 
     return Producer({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS), **_WRITING})
@@ -373,7 +365,7 @@ def _create_topic(conf: Mapping[str, Any], topic: str, *, replication_factor: in
 
     config = {"cleanup.policy": "compact"}
     wanted = NewTopic(topic, num_partitions=1, replication_factor=replication_factor, config=config)
-    admin = _admin(conf)  # without a name it would be gone before the answer
+    admin = _admin(conf)  # without a name it would be deleted before the answer
     try:
         admin.create_topics([wanted], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))[topic].result()
     except KafkaException as error:
@@ -385,7 +377,7 @@ def _create_topic(conf: Mapping[str, Any], topic: str, *, replication_factor: in
 
 
 def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) -> None:
-    """Warn of a topic whose records the brokers delete by their age."""
+    """Warn if the brokers delete the topic's records by age."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
     from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; heavy
 
@@ -394,7 +386,7 @@ def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) 
     try:
         asked = admin.describe_configs([resource], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))
         found = asked[resource].result()
-    except KafkaException as error:  # reading may be allowed where asking is not
+    except KafkaException as error:  # a client that may read need not be allowed to describe
         _log.debug("topic %s: its cleanup.policy is not known: %s", topic, error)
         return
     policy, retention = found["cleanup.policy"].value, found["retention.ms"].value
@@ -410,5 +402,5 @@ def _admin(conf: Mapping[str, Any]) -> Any:
 
 
 def _without(conf: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:
-    """Leave out properties by their prefixes: librdkafka warns of those that a client does not use."""
+    """Leave out properties by prefix: librdkafka warns of those that a client does not use."""
     return {name: value for name, value in conf.items() if not name.startswith(prefixes)}

@@ -1,4 +1,4 @@
-"""A registry in a SQLite file: for the services of one machine, which change it as they run."""
+"""A registry in a SQLite file: for services on one machine that change it as they run."""
 
 from __future__ import annotations
 
@@ -57,14 +57,8 @@ COMMIT;
 class SqliteStore(Store):
     """A registry in a SQLite file.
 
-    A change takes the file's write lock before it reads, so that what it was checked against still holds
-    when it is written. Safe for use by several threads and processes; a forked child opens its own.
-
-    Args:
-        path: the file.
-
-    Raises:
-        RegistryError: there is no such file, or it holds no registry that this Headerware reads.
+    A change takes the file's write lock before it reads, so that nothing changes between its check and its
+    write. Safe for use by several threads and processes; a forked child opens its own.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -73,7 +67,7 @@ class SqliteStore(Store):
         with _sqlite_errors(self._path):
             self._connection = _connected(self._path)
             try:
-                self._connection.execute("PRAGMA trusted_schema = OFF")  # the file may be anybody's
+                self._connection.execute("PRAGMA trusted_schema = OFF")  # the file may come from anybody
                 self._check_kind()
             except BaseException:
                 self._connection.close()
@@ -81,44 +75,20 @@ class SqliteStore(Store):
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], registry: Registry) -> SqliteStore:
-        """Write a registry to a new file.
-
-        Args:
-            path: the file.
-            registry: what it is to hold; what comes with Headerware is left out.
-
-        Raises:
-            RegistryError: the registry has problems, the file exists, or it cannot be written.
-        """
         own = own_part(registry)
         with _sqlite_errors(os.fspath(path)), created_file(Path(path)) as temporary:
             _write(temporary, own)
         return cls(path)
 
     def load(self) -> Registry:
-        """Read the file and check it.
-
-        Raises:
-            RegistryError: it cannot be read, or breaks rules; all of them are listed.
-        """
         registry = self._read()
         require_sound(problems(registry))
         return registry
 
     def problems(self) -> list[Problem]:
-        """Return all that is wrong with the file.
-
-        Raises:
-            RegistryError: it cannot be read, or holds values that are none of a registry.
-        """
         return problems(self._read())
 
     def apply(self, change: Change) -> Registry:
-        """Write a change into the file.
-
-        Raises:
-            RegistryError: the change is refused, or the file cannot be read or written.
-        """
         with self._transaction("BEGIN IMMEDIATE") as connection:
             before = self._registry(connection)
             require_sound(problems(before))
@@ -129,7 +99,6 @@ class SqliteStore(Store):
         return after
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._connection.close()
 
@@ -145,7 +114,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """Hold the connection in a transaction, which ends with what was done, or without it."""
+        """Yield the connection in a transaction; commit it, or roll it back on an error."""
         with self._lock, _sqlite_errors(self._path):
             self._connection.execute(begin)
             try:
@@ -172,12 +141,11 @@ class SqliteStore(Store):
 
 
 def _connected(path: str) -> sqlite3.Connection:
-    uri = f"{Path(path).absolute().as_uri()}?mode=rw"  # which makes no file where there is none
+    uri = f"{Path(path).absolute().as_uri()}?mode=rw"  # rw does not create a missing file
     return sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
 
 
 def _write(path: Path, own: Registry) -> None:
-    """Write a registry into a file of its own."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript(_SCHEMA)
         connection.execute("BEGIN")
@@ -224,7 +192,7 @@ def _read(connection: sqlite3.Connection, table: str, kind: type[_Value]) -> lis
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
-    """Return the rows of a table as plain values: null is left out, and a boolean is one."""
+    """Yield the rows of a table as plain values: nulls are left out, and 0 and 1 become booleans."""
     cursor = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 - one of our two tables
     columns = [column[0] for column in cursor.description]
     for row in cursor:

@@ -1,4 +1,4 @@
-"""Where registries are kept, and how one is opened by its location."""
+"""The interface of registry stores, and opening a store by its location."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """Keeps a registry, for several writers at once.
+    """Keep a registry for several writers at once.
 
-    Of two changes that exclude each other the first one wins; the refusal of the other says which was first.
-    Every store is a context manager that closes itself.
+    If two changes exclude each other, the first one wins, and the refusal of the second names it. Every store
+    is a context manager that closes itself.
     """
 
     @abstractmethod
     def load(self) -> Registry:
-        """Return the registry as it stands, with what comes with Headerware.
+        """Return the current registry, built-in entries included.
 
         Raises:
             RegistryError: it is out of reach, or breaks rules.
@@ -34,26 +34,26 @@ class Store(Protocol):
 
     @abstractmethod
     def apply(self, change: Change) -> Registry:
-        """Check a change against the registry as it stands, keep it, and return the registry after it.
+        """Check a change against the current registry, store it, and return the registry after it.
 
-        A change that is refused leaves the store as it was.
+        A refused change leaves the store as it was.
 
         Args:
-            change: what is to change, and who does it.
+            change: the change and its author.
 
         Raises:
-            RegistryError: a rule speaks against it, or the store is out of reach.
+            RegistryError: a rule refuses the change, or the store is out of reach.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the store holds open; it may be closed more than once."""
+        """Release the store's resources; a second call does nothing."""
 
     def problems(self) -> list[Problem]:
-        """Return all that is wrong with what is kept, for a check that is to tell everything.
+        """Return all problems of the stored registry.
 
         Raises:
-            RegistryError: it is out of reach, or too broken to be looked at.
+            RegistryError: it is out of reach, or too broken to be examined.
         """
         return problems(self.load())
 
@@ -67,7 +67,7 @@ class Store(Protocol):
 
 
 class BuiltInStore(Store):
-    """What comes with Headerware, which no change reaches."""
+    """Provide the built-in registry, which cannot be changed."""
 
     def load(self) -> Registry:
         """Return the built-in registry."""
@@ -82,25 +82,17 @@ class BuiltInStore(Store):
         raise RegistryError(f"the built-in registry does not change; {type(change).__name__} needs a store")
 
     def close(self) -> None:
-        """Do nothing: it holds nothing open."""
+        """Do nothing: there is nothing to release."""
 
 
 def require_sound(found: list[Problem]) -> None:
-    """Refuse a registry with problems.
-
-    Raises:
-        RegistryError: with all of them, one a line.
-    """
+    """Refuse a registry with problems; the error lists all, one on each line."""
     if found:
         raise RegistryError("\n".join(map(str, found)))
 
 
 def own_part(registry: Registry) -> Registry:
-    """Return what a new store is to hold of a registry: all but what comes with Headerware.
-
-    Raises:
-        RegistryError: the registry has problems, or lacks what comes with Headerware.
-    """
+    """Return the part of a sound registry that a new store keeps: all but the built-in entries."""
     require_sound(problems(registry))
     own = without_built_in(registry)
     if with_built_in(own.blocks, own.entries, registrar=own.registrar) != registry:
@@ -117,7 +109,7 @@ _HOMES: Final = {
     ".sqlite": "headerware.registry.stores.sqlite:SqliteStore",
     _TOPIC: "headerware.registry.stores.topic:TopicStore",
 }
-"""By what a path ends with, or by how a location begins: the class of the store, loaded on demand."""
+"""The class of the store by the path's suffix or the location's prefix; loaded on demand."""
 
 
 def open_store(location: str) -> Store:
@@ -125,12 +117,12 @@ def open_store(location: str) -> Store:
 
     Args:
         location: a path that ends with ``.toml``, ``.db`` or ``.sqlite``; ``sqlite:PATH`` for any other
-            SQLite file; ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``; or ``built-in`` for what comes with
-            Headerware.
+            SQLite file; ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``; or ``built-in`` for the built-in
+            registry.
 
     Raises:
-        RegistryError: there is no such form of location, or nothing there; for a TOML file and a topic, the
-            first read says so.
+        RegistryError: the location has another form, or there is nothing at it. A missing TOML file or topic
+            is reported by the first read.
     """
     if location == BUILT_IN:
         return BuiltInStore()
@@ -141,12 +133,12 @@ def open_store(location: str) -> Store:
 
 
 def create_store(location: str, registry: Registry) -> Store:
-    """Make a store that holds a registry: a new one, or a copy of another store's.
+    """Create a store that holds a registry: a new one, or a copy of another store's.
 
     Args:
-        location: as for :func:`open_store`. A file must not exist; a topic that does gets the changes that
+        location: as for :func:`open_store`. A file must not exist; an existing topic gets the changes that
             it lacks.
-        registry: what the store is to hold.
+        registry: the registry to store.
 
     Raises:
         RegistryError: the registry has problems, the file exists, or the store is out of reach.
@@ -176,7 +168,7 @@ def _loaded(form: str) -> Any:
 
 
 def no_such_file(path: str | Path) -> RegistryError:
-    """Return the error for a registry's file, or its folder, that is not there."""
+    """Return the error for a registry's file or folder that does not exist."""
     folder = Path(path).parent
     if not folder.is_dir():
         return RegistryError(f"{path}: there is no folder {folder}")

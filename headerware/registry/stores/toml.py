@@ -1,8 +1,7 @@
 """A registry in a TOML file: for a git repository, where changes are reviewed before they count.
 
-Each block or entry is one table, in the order of their ids; what comes with Headerware is not in the file. A
-change adds or extends its own table. Nothing else of the text changes, neither comments nor the order in
-which people wrote it.
+Each block or entry is one table, in the order of ids; built-in entries are not in the file. A change adds or
+extends its own table. The rest of the text stays as people wrote it: comments, order and all.
 """
 
 from __future__ import annotations
@@ -56,44 +55,29 @@ _KEY: Final[dict[str, Callable[[Any], Any]]] = {
     "block": lambda table: _network_order(table["network"]),
     "entry": lambda table: HeaderId(table["id"]),
 }
-"""By kind: what tables are sorted by."""
+"""The sort key of each kind of table."""
 
 
 class _Reading(NamedTuple):
-    """What a text says.
-
-    Attributes:
-        registry: what could be read of it, beside what comes with Headerware.
-        problems: all that is wrong with it, each with its file and line.
-    """
-
     registry: Registry
+    """The readable part of the text, and the built-in entries."""
     problems: list[Problem]
 
 
 class _TablePosition(NamedTuple):
-    """Where a table stands.
-
-    Attributes:
-        kind: ``block`` or ``entry``.
-        start: its first line, counted from 0; a comment right above it belongs to it.
-        header: the line with its kind.
-    """
-
     kind: str
     start: int
+    """The first line, counted from 0; a comment right above the table belongs to it."""
     header: int
+    """The line with the kind."""
 
 
 class TomlStore(Store):
     """A registry in a TOML file.
 
-    It is read anew each time. A change holds the file against other writers, checks it, and puts a new file
-    in its place, so that no reader sees half of one and no writer loses another's change. Safe for use by
-    several threads and processes.
-
-    Args:
-        path: the file.
+    It is read anew each time. A change locks the file against other writers, checks it, and replaces it by a
+    new file. So no reader sees half a file, and no writer loses another's change. Safe for use by several
+    threads and processes.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -101,42 +85,20 @@ class TomlStore(Store):
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], registry: Registry) -> TomlStore:
-        """Write a registry to a new file.
-
-        Args:
-            path: the file.
-            registry: what it is to hold; what comes with Headerware is left out.
-
-        Raises:
-            RegistryError: the registry has problems, the file exists, or it cannot be written.
-        """
         store, text = cls(path), registry_text(own_part(registry))
         with store._file_errors(), created_file(Path(path)) as temporary:
             temporary.write_bytes(text.encode())
         return store
 
     def load(self) -> Registry:
-        """Read the file and check it.
-
-        Raises:
-            RegistryError: it cannot be read or breaks rules; all of them are listed, with their lines.
-        """
         return _sound(self._read(self._path))
 
     def problems(self) -> list[Problem]:
-        """Return all that is wrong with the file, each with its line.
-
-        Raises:
-            RegistryError: it cannot be read.
-        """
+        """Return all problems, each with its line."""
         return self._read(self._path).problems
 
     def apply(self, change: Change) -> Registry:
-        """Write a change into the file; only the lines of its own table change.
-
-        Raises:
-            RegistryError: the change is refused, or the file cannot be read or written.
-        """
+        """Write a change into the file; only the lines of its own table change."""
         with self._file_errors(), _locked(self._path) as target:
             text = self._text(target)
             after = _sound(read_registry(text, str(self._path))).apply(change)
@@ -183,7 +145,7 @@ def _sound(reading: _Reading) -> Registry:
 
 
 def registry_text(registry: Registry) -> str:
-    """Write a registry, without what comes with Headerware."""
+    """Write a registry, without the built-in entries."""
     own = without_built_in(registry)
     top = f"{_HEAD}\nversion = {VERSION}\nregistrar = {_quoted(own.registrar)}\n"
     tables = [*(_table("block", block) for block in own.blocks), *(_table("entry", e) for e in own.entries)]
@@ -191,7 +153,7 @@ def registry_text(registry: Registry) -> str:
 
 
 def _changed_text(text: str, change: Change) -> str:
-    """Write a change into a text, which otherwise stays as it is, with the line ends that it has."""
+    """Write a change into a text, and keep the rest of it, line ends included."""
     if "\r\n" in text and text.count("\r\n") == text.count("\n"):
         return _changed_text(text.replace("\r\n", "\n"), change).replace("\n", "\r\n")
     match change:
@@ -204,12 +166,7 @@ def _changed_text(text: str, change: Change) -> str:
 
 
 def read_registry(text: str, source: str) -> _Reading:
-    """Read a text, and check it by every rule.
-
-    Args:
-        text: the TOML.
-        source: the file's name, for what is wrong.
-    """
+    """Read a text, and check it by every rule; ``source`` names the file in problems."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers and nestings beyond what Python takes
@@ -218,8 +175,6 @@ def read_registry(text: str, source: str) -> _Reading:
 
 
 class _Reader:
-    """Reads one document."""
-
     def __init__(self, document: dict[str, Any], text: str, source: str) -> None:
         self._document = document
         self._positions = find_tables(text)
@@ -247,7 +202,7 @@ class _Reader:
             self._refuse("registrar", 'expected registrar = "...", who allocates blocks')
 
     def _tables_stand_apart(self) -> bool:
-        """Whether each block and entry is a table with a header of its own, so that it can be edited."""
+        """Return whether each block and entry is a table with a header of its own, and so can be edited."""
         found = [position.kind for position in self._positions]
         apart = all(_are_tables(self._tables(kind), found.count(kind)) for kind in ("block", "entry"))
         if not apart:
@@ -271,7 +226,7 @@ class _Reader:
         except RegistryError as error:
             self._problems.append(Problem(f"[[{kind}]]", "type", str(error), f"{self._source}:{line}"))
             return None
-        self._lines[table[_KEYS[kind]]] = line  # as it is written, which is the only form that is read
+        self._lines[table[_KEYS[kind]]] = line  # the written form is the only one that is read
         return value
 
     def _placed(self, problem: Problem) -> Problem:
@@ -295,19 +250,19 @@ def _lines(values: Iterable[tuple[str, Any]]) -> list[str]:
 
 
 def _quoted(value: str | bool) -> str:  # noqa: FBT001 - what a table holds
-    """Write text or a boolean: JSON's form of either is TOML's."""
+    """Write text or a boolean; TOML writes both as JSON does."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def find_tables(text: str) -> list[_TablePosition]:
-    """Find the tables of a text that are written as ``[[block]]`` or ``[[entry]]``, in its order."""
+    """Find the tables that are written as ``[[block]]`` or ``[[entry]]``, in the order of the text."""
     lines = text.split("\n")
     found = ((number, _HEADER.fullmatch(line)) for number, line in enumerate(lines))
     return [_TablePosition(match[1], _start(lines, number), number) for number, match in found if match]
 
 
 def _with_table(text: str, kind: _TableKind, table: list[str]) -> str:
-    """Put a table in its place: before the first of its kind that is to stand behind it."""
+    """Insert a table before the first one of its kind that sorts behind it."""
     here = find_tables(text)
     at = _index(tomllib.loads(text), here, kind, tomllib.loads("\n".join(table))[kind][0])
     if at == len(here):
@@ -318,7 +273,7 @@ def _with_table(text: str, kind: _TableKind, table: list[str]) -> str:
 
 
 def _with_line(text: str, header_id: HeaderId, line: str) -> str:
-    """Put a line at the end of an entry's table."""
+    """Insert a line at the end of an entry's table."""
     here = find_tables(text)
     lines = text.split("\n")
     entries = [index for index, position in enumerate(here) if position.kind == "entry"]
@@ -341,7 +296,7 @@ def _start(lines: list[str], header: int) -> int:
 def _index(
     document: dict[str, Any], here: list[_TablePosition], kind: _TableKind, table: dict[str, Any]
 ) -> int:
-    """Return the index of the table before which another of a kind belongs."""
+    """Return the index of the table before which a new one belongs."""
     key = _KEY[kind]
     wanted = key(table)
     own = [index for index, position in enumerate(here) if position.kind == kind]
@@ -360,13 +315,13 @@ def _network_order(text: str) -> tuple[int, int]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[Path]:
-    """Lock a file, or the file that a link leads to, against other writers in this function; yield its path.
+    """Lock a file, or the target of a link, against other writers, and yield its path.
 
-    The lock is on the file itself, so that no lock file is left in a repository. A writer puts another file
-    in its place, so a writer that has waited checks that it holds the lock of the file that is there now.
+    The lock is on the file itself, so that no lock file is left in a repository. Writers replace the file, so
+    a writer that has waited checks that its lock is on the file that is there now.
     """
     while True:
-        target = Path(os.path.realpath(path))  # which, unlike resolve, leaves loops to open
+        target = Path(os.path.realpath(path))  # unlike resolve, it leaves loops of links to os.open
         descriptor = os.open(target, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -7,18 +7,18 @@ Each record is a change, in JSON in UTF-8:
     {"version": 1, "change": "register", "entry": {...}, "by": ...}
     {"version": 1, "change": "retire",   "id": ..., "retired": ..., "by": ...}
 
-Nobody locks a topic: between a writer's look at the registry and its record, another writer's record may come
-first. So a record is a claim, and all readers decide alike what it comes to: they go through the log in the
-order of offsets, and the first change that the rules admit counts. A change that the rules refuse by then
-(the id, the name or the block is taken, the block is another owner's) changes nothing. It is kept as a
-conflict, and its writer, who reads it back before reporting success, learns that it lost.
+A topic cannot be locked: between a writer's read of the registry and its record, another writer's record may
+come first. So a record is only a claim. All readers apply the log in the order of offsets, and so all come to
+the same result: a change counts if the rules admit it at its offset. A change that the rules refuse by then
+(the id, the name or the block is taken, or the block is another owner's) changes nothing. It is kept as a
+conflict. Its writer reads it back before reporting success, and so learns that it lost.
 
-Compaction would keep the last record of each key: the loser, where writers contend for the same key. So no
-two changes share a key: it is 16 random bytes, drawn for each change, and compaction takes nothing away. This
-costs nothing: a registry never removes an entry, it only retires it.
+Compaction keeps the last record of each key. If writers contended for one key, that would be the loser's. So
+each change has a key of its own, 16 random bytes, and compaction removes nothing. This costs nothing: a
+registry never removes an entry, it only retires it.
 
-A record without a value, without a proper key, under a key that was there before, or whose value is no change
-is damage: it is reported, and all other records count as if it were not there.
+A record is damaged if it has no value, no proper key or a key that was used before, or if its value is not a
+change. It is reported, and all other records count as if it were not there.
 """
 
 from __future__ import annotations
@@ -65,23 +65,13 @@ _SECRET: Final = re.compile(
 
 
 class Found(msgspec.Struct, frozen=True, tag_field="change", tag="found", forbid_unknown_fields=True):
-    """Begin a registry whose registrar is not the default one; it comes before all else.
-
-    Args:
-        registrar: who allocates the blocks that lie in no other.
-    """
+    """Begin a registry with another registrar than the default one; it must be the first change."""
 
     registrar: str
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """A record that changed nothing.
-
-    Args:
-        offset: where it stands in the topic.
-        change: what it wanted, or None for damage, which is no change at all.
-        reason: why it was refused.
-    """
+    """A record that changed nothing; a damaged one has no change."""
 
     offset: int
     change: Change | Found | None
@@ -94,14 +84,6 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class TopicLocation(NamedTuple):
-    """A location, read.
-
-    Attributes:
-        conf: the client's properties.
-        topic: the topic.
-        snapshot: the snapshot file, or None for none.
-    """
-
     conf: dict[str, Any]
     topic: str
     snapshot: Path | None
@@ -110,20 +92,19 @@ class TopicLocation(NamedTuple):
 class TopicStore(Store):
     """A registry in a topic.
 
-    While the brokers are out of reach, it gives the registry as it was last read, by this process or by
-    one that left a snapshot, and refuses changes. Safe for use by several threads; a forked child opens its
-    own.
+    While the brokers are out of reach, it returns the registry as it was last read, by this process or by one
+    that left a snapshot, and refuses changes. Safe for use by several threads; a forked child opens its own.
 
     Args:
         conf: librdkafka's properties, ``bootstrap.servers`` among them.
-        topic: the topic, of one partition.
+        topic: the topic, which has one partition.
         snapshot: the file for the changes as they were last read, or None for none.
-        create: whether to create the topic where there is none.
-        replication_factor: of a topic that is created; -1 leaves it to the brokers.
+        create: whether to create the topic if it does not exist.
+        replication_factor: of a created topic; -1 leaves it to the brokers.
         timeout_s: how long `load` and `apply` wait for the brokers, in seconds.
 
     Raises:
-        RegistryError: the configuration is none that librdkafka takes.
+        RegistryError: librdkafka refuses the configuration.
     """
 
     def __init__(
@@ -152,27 +133,19 @@ class TopicStore(Store):
         """Open the store at ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``.
 
         Args:
-            location: with options as :func:`read_location` reads them; unless they name a snapshot, it is
-                a file in the user's cache.
+            location: the location, with the options of :func:`read_location`. Without the option
+                ``snapshot``, the snapshot is a file in the user's cache.
 
         Raises:
-            RegistryError: the location is of another form, or names what is not there.
+            RegistryError: the location has another form, or its file of properties cannot be read.
         """
         return _opened(cls, read_location(location), create=False)
 
     @classmethod
     def create(cls, location: str, registry: Registry) -> TopicStore:
-        """Put a registry into a topic, which is created where there is none.
+        """Write a registry to a topic, which is created if it does not exist.
 
-        A topic that holds changes already gets those that it lacks.
-
-        Args:
-            location: as for `from_location`.
-            registry: what the topic is to hold.
-
-        Raises:
-            RegistryError: the topic is another registrar's, holds what the registry does not, or is out of
-                reach.
+        A topic that has changes already gets those that it lacks.
         """
         store = _opened(cls, read_location(location), create=True)
         try:
@@ -183,11 +156,7 @@ class TopicStore(Store):
         return store
 
     def fill(self, registry: Registry) -> None:
-        """Write the changes that lead from the registry as it stands to another one.
-
-        Raises:
-            RegistryError: no changes lead there, or the brokers are out of reach.
-        """
+        """Write the changes that lead from the current registry to another one."""
         present = self._present()
         with self._table.rows() as ledger:
             is_new = ledger.is_new
@@ -200,49 +169,45 @@ class TopicStore(Store):
             self.apply(change)
 
     def load(self) -> Registry:
-        """Read the topic to its end, and return the registry; offline, as it was last read.
-
-        Raises:
-            RegistryError: the topic is out of reach and nothing is known of it, or it cannot be used.
-        """
+        """Read the topic to its end, and return the registry; offline, return it as it was last read."""
         self._table.refresh(self._timeout_s)
         with self._table.rows() as ledger:
             return ledger.registry
 
     def apply(self, change: Change) -> Registry:
-        """Write a change, and return the registry after it once it was read back and counts.
+        """Write a change, read it back, and return the registry after it.
 
         Raises:
-            UnreachableError: the brokers are out of reach, or the change may have been written, or not.
+            UnreachableError: the brokers are out of reach; the change may have been written.
             RegistryError: the change is refused; another writer may have been first.
         """
-        self._present().apply(change)  # what is refused anyway need not stand in the topic for ever
+        self._present().apply(change)  # a change that is refused anyway need not stay in the topic for ever
         return self._write(change)
 
     def follow(self, on_change: Callable[[Registry], object]) -> None:
         """Follow the topic in the background until `close`.
 
         Args:
-            on_change: called with the registry whenever it has changed, from a thread of the store's; such
-                as :func:`headerware.registry.use_registry`. What it raises is logged.
+            on_change: called with each new registry, from a thread of the store's, such as
+                :func:`headerware.registry.use_registry`. What it raises is logged.
         """
-        with self._table.rows() as ledger:  # no change may come between this look and the first call
+        with self._table.rows() as ledger:  # no change may come between this read and the first call
             self._table.on_change(_RegistryListener(self._table, ledger.registry, on_change))
         self._table.follow()
 
     @property
     def conflicts(self) -> list[Conflict]:
-        """The records that changed nothing, as far as the topic was read, in its order."""
+        """The records that changed nothing, in the order of the topic, as far as it was read."""
         with self._table.rows() as ledger:
             return list(ledger.conflicts)
 
     @property
     def stale(self) -> datetime | None:
-        """Since when the registry may have changed unseen, or None if the brokers answered last time."""
+        """The time since which the registry may have changed unseen, or None if the brokers answered last."""
         return self._table.stale
 
     def close(self) -> None:
-        """End following, leave the brokers and save the snapshot; a second call does nothing."""
+        """Stop following, disconnect and save the snapshot; a second call does nothing."""
         self._table.close()
 
     def _present(self) -> Registry:
@@ -265,7 +230,7 @@ class TopicStore(Store):
 
 
 class _RegistryListener:
-    """Call a function when the registry has changed; rows also change by records that change nothing."""
+    """Call a function when the registry has changed; a refused change is a new row, too."""
 
     def __init__(
         self, table: TopicTable[Ledger], seen: Registry, on_change: Callable[[Registry], object]
@@ -276,7 +241,6 @@ class _RegistryListener:
         self._lock = Lock()
 
     def __call__(self, _key: bytes, _value: bytes | None) -> None:
-        """Look at the registry after a row has changed."""
         with self._lock:
             with self._table.rows() as ledger:
                 registry = ledger.registry
@@ -291,9 +255,9 @@ def _opened(cls: type[TopicStore], location: TopicLocation, *, create: bool) -> 
 
 
 class Ledger(Rows):
-    """Build a registry from the records of a topic; equal logs give equal ledgers.
+    """Build a registry from the records of a topic; equal logs make equal ledgers.
 
-    Each row is a change, and the first record under a key is the one that counts.
+    Each row is a change, and the first record of a key counts.
     """
 
     def __init__(self) -> None:
@@ -307,7 +271,7 @@ class Ledger(Rows):
         self._refusals: dict[bytes, str] = {}
 
     def apply(self, record: TableRecord) -> bool:
-        """Take in the next record; no record, however broken, keeps the next one from following."""
+        """Apply the next record; a broken one does not stop those behind it."""
         damage = self._damage(record)
         if damage is not None or record.key is None or record.value is None:
             self._note(record, None, damage or "")
@@ -339,7 +303,7 @@ class Ledger(Rows):
             self.registry = self._found(change) if isinstance(change, Found) else self.registry.apply(change)
         except HeaderwareError as error:
             self._refuse(record, key, change, str(error))
-        except Exception as error:  # noqa: BLE001 - whatever a record holds, the others count
+        except Exception as error:  # noqa: BLE001 - one bad record must not stop the others
             self._refuse(record, key, change, f"it cannot be applied ({type(error).__name__})")
         else:
             self.is_new = False
@@ -360,16 +324,11 @@ class Ledger(Rows):
 
 
 def encode_change(change: Change | Found) -> bytes:
-    """Write a change."""
     return msgspec.json.encode({"version": VERSION, **_plain(change)})
 
 
 def decode_change(value: bytes) -> Change | Found:
-    """Read a change; of members that stand there twice, the last counts.
-
-    Raises:
-        WireFormatError: too large, no JSON, of another version, or not one of the changes.
-    """
+    """Read a change; if a member occurs twice, the last one counts."""
     if len(value) > MAX_CHANGE_BYTES:
         raise WireFormatError(f"the value has {len(value)} bytes, a change at most {MAX_CHANGE_BYTES}")
     plain = _object(value)
@@ -381,7 +340,7 @@ def decode_change(value: bytes) -> Change | Found:
     except (RegistryError, msgspec.ValidationError, ValueError) as error:
         raise WireFormatError(f"the value is no change: {error}") from error
     if _plain(change) != plain:
-        # Readers in other languages see the members only, and all are to come to the same registry.
+        # Readers in other languages see only the members, and all must come to the same registry.
         raise WireFormatError("the value says what goes without saying: a member is false or null")
     return change
 
@@ -395,7 +354,7 @@ def _object(value: bytes) -> dict[str, object]:
     try:
         return msgspec.json.decode(value, type=dict[str, object])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        # What the parser says may quote the value.
+        # The parser's message may quote the value.
         raise WireFormatError("the value is no JSON object") from error
 
 
@@ -404,10 +363,7 @@ def read_location(location: str) -> TopicLocation:
 
     Options are ``snapshot`` (a file, or empty for none), ``config`` (a file of client properties, one
     ``name=value`` on each line) and client properties themselves, such as ``security.protocol=ssl``. Secrets
-    belong in the file, for process lists and logs show locations.
-
-    Raises:
-        RegistryError: it is not of the form above, or its file cannot be read.
+    belong in the file, because process lists and logs show locations.
     """
     scheme, servers, path, query, fragment = _parts(location)
     topic = path.removeprefix("/")
@@ -430,7 +386,7 @@ def read_location(location: str) -> TopicLocation:
 def _parts(location: str) -> SplitResult:
     try:
         return urlsplit(location)
-    except ValueError:  # brackets and characters that no host has; what it says may quote a password
+    except ValueError:  # brackets and characters that no host has; its text may quote a password
         raise RegistryError(f"expected a registry's location {_FORM}; its HOST:PORT cannot be read") from None
 
 
@@ -466,7 +422,7 @@ def _properties(path: str | None) -> dict[str, str]:
 
 
 def _default_snapshot(servers: str, topic: str) -> Path:
-    """Return a file in the user's cache, by topic and cluster."""
+    """Return the path of a file in the user's cache, named after topic and cluster."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cluster = hashlib.sha256(",".join(sorted(servers.split(","))).encode()).hexdigest()[:16]
     return Path(cache) / "headerware" / "registry" / f"{topic}-{cluster}.snapshot"

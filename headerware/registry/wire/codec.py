@@ -1,7 +1,7 @@
 """The wire codec of header ids: names become ids, one header each or packed in one, and names again.
 
-Sans-IO, and told by its caller what names and ids belong together; both forms are in spec/header-ids.md.
-The reading half understands both, and plain names, whichever form it writes itself.
+The codec does no I/O; its caller passes the look-ups of names and ids. Both forms are in spec/header-ids.md.
+The codec reads both, and plain names, whichever form it writes.
 """
 
 from __future__ import annotations
@@ -40,20 +40,13 @@ def _none_stays(name: str) -> bool:  # noqa: ARG001 - a predicate's signature
 class HeaderIdCodec:
     """Turn the names of headers into ids, and ids into names.
 
-    A header travels by its id where its name has one, or is one in dotted form, unless that takes more bytes
-    or would be read as another name here. All others keep their names. What is read has the order, the
-    duplicates, the null and the empty values that were sent.
+    A header travels by its id if its name has one, or is an id in dotted form, unless that takes more bytes
+    or would be read as another name here. All others keep their names, as do those for which ``stays`` is
+    true. Order, duplicates, null values and empty values come back as they were sent. An id without a name is
+    read as its dotted form.
 
-    Args:
-        id_of: gives a name's id, or None.
-        name_of: gives an id's name, or None; such an id is read as its dotted form.
-        form: how headers are written: ``packed`` into one header, or as ``keys``, one header each.
-        stays: tells which names are written as they are even where they have an id.
-
-    ``saved_bytes`` counts the bytes of names that were saved, and ``unknown_ids`` the headers read whose ids
-    have no name.
-
-    Safe for use by several threads at once; the counts may then be a little off.
+    ``saved_bytes`` counts the bytes of names that were saved, and ``unknown_ids`` the headers that were read
+    with ids that have no name. Safe for use by several threads at once; the counts may then be a little off.
     """
 
     __slots__ = (
@@ -83,7 +76,7 @@ class HeaderIdCodec:
         self._stays = stays
         self.saved_bytes: int = 0
         self.unknown_ids: int = 0
-        # Only what costs nothing is kept, so that floods of long names or unknown ids displace nothing.
+        # Long names and unknown ids are not kept, so that floods of them displace nothing.
         self._keys: BoundedCache[str, tuple[str, int] | None] = BoundedCache(
             _MAX_CACHED, self._key, cost=_is_long
         )
@@ -97,11 +90,7 @@ class HeaderIdCodec:
         )
 
     def encode(self, headers: Headers) -> Headers:
-        """Return the headers as they travel; themselves where nothing changes.
-
-        Raises:
-            WireFormatError: one of them is ``hw.ids``, which would be read as a packed block.
-        """
+        """Return the headers in their wire form; the same object if nothing changes."""
         packed = self._is_packed and len(headers) <= MAX_PACKED
         written = pack(headers, self._spellings) if packed else self._with_keys(headers)
         if written is None:
@@ -111,12 +100,7 @@ class HeaderIdCodec:
         return _new_headers(Headers, wire)
 
     def decode(self, headers: Headers) -> Headers:
-        """Return the headers as they were sent, whichever form they travelled in; themselves if by name.
-
-        Raises:
-            WireFormatError: a packed block that does not follow the layout, a second one, or one that is
-                named by an id.
-        """
+        """Return the headers as they were sent, from either wire form; the same object if nothing changes."""
         read: list[Pair] = []
         block: HeaderValue = None
         start = -1
@@ -141,7 +125,7 @@ class HeaderIdCodec:
         return _new_headers(Headers, read)
 
     def _with_keys(self, headers: Headers) -> tuple[list[Pair], int] | None:
-        """Do as :func:`pack` does, with one header for each."""
+        """Do the work of :func:`pack` with one header for each id."""
         wire: list[Pair] = []
         saved = changed = 0
         keys = self._keys
@@ -156,7 +140,7 @@ class HeaderIdCodec:
         return (wire, saved) if changed else None
 
     def _key(self, name: str) -> tuple[str, int] | None:
-        """Return a name's compact key or its escaped form, and the bytes that this saves; None as it is."""
+        """Return a name's compact key or escaped form, and the bytes saved; None if it stays as it is."""
         header_id = self._id(name)
         key = "" if header_id is None else compact_key(header_id)
         if not key or len(key) > len(name):
@@ -164,7 +148,7 @@ class HeaderIdCodec:
         return None if key == name else (key, len(name) - len(key))
 
     def _spelling(self, name: str) -> Spelling:
-        """Return what a packed block holds for a name, or its escaped form; None as it is."""
+        """Return a name's form in a packed block, or its escaped form; None if it stays as it is."""
         header_id = self._id(name)
         beginning = b"" if header_id is None else encode_number(header_id)
         if beginning and len(beginning) <= len(name):  # a length may take a character more than in a record
@@ -185,7 +169,7 @@ class HeaderIdCodec:
         return header_id
 
     def _plain_name(self, key: str) -> str:
-        """Return what a name on the wire that begins with the marker stands for."""
+        """Return the plain name for a name on the wire that begins with the marker."""
         header_id = id_of_key(key)
         return unescape(key) if header_id is None else self._names[header_id]
 

@@ -1,4 +1,4 @@
-"""Compact keys: ids in place of header names, one header an id (spec/header-ids.md).
+"""Compact keys: ids in place of header names, one header for each id (spec/header-ids.md).
 
 A header's name on the wire, in ASCII:
 
@@ -6,8 +6,8 @@ A header's name on the wire, in ASCII:
     digits  1 to 6 characters   the id in base 64, of A-Z a-z 0-9 - _, the most significant first;
                                 it fits 32 bits and does not begin with the zero, A
 
-A plain name that begins with the marker gets one more of it. What begins with the marker and is neither
-is a plain name of someone who does not compact; it is read as it stands.
+A plain name that begins with the marker gets a second marker. Any other name that begins with the marker was
+written by software that does not compact; it is read as it stands.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ _KEY: Final = re.compile(r"~([B-Za-z0-9_-][A-Za-z0-9_-]{0,5})")
 
 
 def compact_key(header_id: int) -> str:
-    """Write an id, 1 to 2**32 - 1, as a header's name.
-
-    Raises:
-        ValueError: the number is no id that can be written.
-    """
+    """Write an id, 1 to 2**32 - 1, as a header's name."""
     if not 1 <= header_id <= MAX_ID:
         raise ValueError(f"expected an id from 1 to {MAX_ID}, found {header_id}")
     digits = ""

@@ -9,11 +9,13 @@
         mark    number   0
         count   number   how many of the record's next plain headers stand here, at least 1
 
-A number is printable ASCII, so that a block of texts is text, and each has one spelling: a character from
-"!" to ">" for 0 to 29; for larger ones, less 30, the remainder by 64 as a character from "?" to "~", and
-behind it the quotient as a number. It is at most 2**32 - 1. The block is where its first header was: what
-stands before it in the record stands before that, and what stands behind it stands where the block says, or
-at the end. So neither the first item nor the last, nor two in a row, say that plain headers stand there.
+A number is printable ASCII, so that a block of texts is text. It is at most 2**32 - 1, and has one spelling:
+for 0 to 29, a character from "!" to ">". For a larger number n: the remainder of n - 30 by 64, as a character
+from "?" to "~", and behind it the quotient, as a number.
+
+The block stands where its first header was. The plain headers before it in the record come before that
+header. Those behind it come where the block says, or at the end. So an item about plain headers is neither the
+first nor the last, and never follows another one.
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ from headerware.core.headers import HeaderValue, Pair
 HEADER: Final = "hw.ids"
 VERSION: Final = 1
 MAX_PACKED: Final = 10_000
-"""How many headers a block may hold: two bytes make a header, so that few bytes could make very many."""
+"""How many headers a block may hold; without a limit, a small block could hold very many."""
 FIXED_BYTES: Final = 1 + len(HEADER) + 5 + 1
-"""What a block takes beside its items, at most: both lengths, its name and the version."""
+"""The size of a block without its items, at most: both lengths, its name and the version."""
 _LEAST_BYTES: Final = FIXED_BYTES - 4
-"""The same, where the length of its value takes one byte and not five."""
+"""The same if the length of its value takes one byte and not five."""
 
 Spelling = tuple[bytes, int] | str | None
-"""How a name travels: its id as a number, and the bytes that this saves; else the name that it has on the
-wire, or None where it stays as it is."""
+"""The wire form of a name: its id as a number, and the bytes that this saves; or another name; or None if it
+stays as it is."""
 
 _BEGINNING: Final = b"%d" % VERSION
 _LAST: Final = ord("!")
@@ -62,12 +64,7 @@ _NUMBERS: Final = tuple(encode_number(number) for number in range(_SHORT_SIZES))
 
 
 def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[list[Pair], int] | None:
-    """Return a record's headers as they travel, and how many bytes of names that saves; None for no change.
-
-    Args:
-        headers: the headers, at most :data:`MAX_PACKED`.
-        spellings: how each name travels.
-    """
+    """Return a record's headers in wire form, and how many bytes of names that saves; None for no change."""
     wire: list[Pair] = []
     parts = [_BEGINNING]
     saved = escaped = 0
@@ -104,16 +101,7 @@ def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[li
 
 
 def unpack(block: HeaderValue, following: Sequence[Pair], names: Mapping[int, str]) -> list[Pair]:
-    """Return the headers that a block holds, among those that stand behind it in the record.
-
-    Args:
-        block: the value of ``hw.ids``.
-        following: the plain headers behind it, as they are to be read.
-        names: what each id is called.
-
-    Raises:
-        WireFormatError: the block does not follow the layout.
-    """
+    """Return the headers of a block, merged with those that follow it in the record."""
     if block is None:
         raise WireFormatError(f"{HEADER} is null, expected a block of headers")
     if block[:1] != _BEGINNING:
@@ -131,7 +119,7 @@ def _unpacked(block: bytes, following: Sequence[Pair], names: Mapping[int, str])
     last, ends = _LAST, _ENDS
     after_header = False
     while at < size or not after_header:
-        # One character for most ids, one or two for most lengths; all else is read, and refused, one by one.
+        # The fast path: one character for most ids, one or two for most lengths. _read_number does the rest.
         header_id = block[at] - last
         at += 1
         if not 0 <= header_id < ends:
@@ -183,7 +171,7 @@ _WEIGHTS: Final = tuple(_RADIX**place for place in range(7))
 
 
 def _misplaced(after_header: bool, count: int, left: int) -> WireFormatError:  # noqa: FBT001 - a fact, no option
-    """Tell what is wrong with an item that says where plain headers stand."""
+    """Return the error for an item about plain headers that is misplaced or counts too many."""
     if not after_header:
         return WireFormatError(f"{HEADER}: plain headers stand first, or twice in a row; expected an id")
     return WireFormatError(
