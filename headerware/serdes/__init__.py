@@ -1,4 +1,4 @@
-"""Serdes: serializers and deserializers that see headers; each is loaded when it is first asked for."""
+"""Serdes: serializers and deserializers that see headers; each is loaded when it is first used."""
 
 from __future__ import annotations
 

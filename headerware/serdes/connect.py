@@ -1,6 +1,6 @@
-"""Connect's converters as a serde: what a connector writes is read, and what it reads is written (KIP-26).
+"""Connect's converters as a serde, to exchange records with connectors (KIP-26).
 
-A converter's bytes say themselves what they are, or the configuration does; no header states it.
+The bytes themselves or the configuration tell the format; no header states it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Connect(Serde, frozen=True, kw_only=True):
-    """Serialize with one of Connect's converters.
+    """Serialize and deserialize with one of Connect's converters.
 
-    Structs, values beside their schema (:class:`~headerware.connect.data.SchemaAndValue`) and schemaless
-    values are written. Read is a Struct, another value that has a schema beside it, or a schemaless value.
+    It writes and reads Structs, values beside their schema (:class:`~headerware.connect.data.SchemaAndValue`)
+    and schemaless values.
 
     Args:
         converter: the converter, by its Java class, its simple name, or a plug-in's name.
         mode: ``strict`` or ``kafka_4_3``.
         options: the converter's keys, such as ``{"schemas.enable": False}``.
-        plain: whether to give plain Python values instead: dicts for structs, and no schemas.
+        plain: whether to read plain Python values instead: dicts for structs, and no schemas.
 
     Raises:
         ConfigError: there is no such converter, or it refuses its options.
@@ -48,7 +48,7 @@ class Connect(Serde, frozen=True, kw_only=True):
     plain: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no converter can be made of."""
+        """Refuse options of which no converter can be made."""
         self._made(self.options).close()
 
     def open(self, context: SerdeContext) -> ConnectFunctions:
@@ -72,15 +72,7 @@ class Connect(Serde, frozen=True, kw_only=True):
 
 
 class ConnectFunctions:
-    """The two functions of a converter, for one client.
-
-    Args:
-        converter: the converter.
-        name: its class, as configuration names it.
-        plain_values: whether to give plain Python values.
-
-    Safe for use by several threads at once where the converter is; ours are.
-    """
+    """Write and read with a converter; safe for use by several threads if the converter is, as ours are."""
 
     __slots__ = ("_converter", "_name", "_plain")
 
@@ -90,11 +82,7 @@ class ConnectFunctions:
         self._plain: Final = plain_values
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Write a Struct, a value beside its schema, or a schemaless value.
-
-        Raises:
-            SerdeError: the converter refuses it.
-        """
+        """Write a Struct, a value beside its schema, or a schemaless value."""
         schema = None
         if isinstance(value, Struct):
             schema = value.schema
@@ -106,11 +94,7 @@ class ConnectFunctions:
             raise self._refused("write", error) from error
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Read a Struct, a value beside its schema, or a schemaless value; None of a tombstone.
-
-        Raises:
-            SerdeError: the converter refuses the payload.
-        """
+        """Read a Struct, a value beside its schema, or a schemaless value; a tombstone is None."""
         if payload is None:
             return None, headers
         try:
@@ -122,7 +106,6 @@ class ConnectFunctions:
         return found.value if found.schema is None or isinstance(found.value, Struct) else found, headers
 
     def close(self) -> None:
-        """Close the converter."""
         self._converter.close()
 
     def _refused(self, what: str, error: ConnectError) -> SerdeError:

@@ -1,7 +1,7 @@
-"""Content types: read as RFC 9110 writes them, what format each stands for, and the headers that state them.
+"""Content types (RFC 9110): their syntax, the formats that they stand for, and the headers that state them.
 
-A format is a word such as ``json``; several content types may stand for it: its aliases, and those with
-its structured suffix (RFC 6838), such as ``application/vnd.orders+json``.
+A format is a word such as ``json``. Several content types may stand for it: its aliases, and those with its
+structured suffix (RFC 6838), such as ``application/vnd.orders+json``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FORMATS: Final = {
     "text/plain": "text",
     "application/octet-stream": "bytes",
 }
-"""The format that each content type stands for. The first of a format is its own."""
+"""The format that each content type stands for. The first content type of a format is the one written."""
 
 WRITTEN: Final = {form: essence for essence, form in reversed(FORMATS.items())}
 """The content type that is written for each format."""
@@ -56,10 +56,10 @@ CODECS: Final = {
     **{name: name for name in ("big5", "euc-jp", "euc-kr", "gb18030", "gbk", "koi8-r", "koi8-u")},
     **dict.fromkeys(("shift_jis", "shift-jis"), "shift_jis"),
 }
-"""Python's codec for each charset that is read.
+"""Python's codec for each supported charset.
 
-Only these, for of the others that a record could name some, such as punycode, take quadratic time, and each
-name that Python does not know it remembers for ever.
+Records choose the charset, so no others are allowed: some of Python's codecs, such as punycode, take
+quadratic time, and Python remembers each unknown name for ever.
 """
 
 _CONTENT_TYPE_HEADERS: Final = {"value": "content-type", "key": "key-content-type"}
@@ -76,13 +76,13 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class ContentType(msgspec.Struct, frozen=True):
-    """A content type that was read.
+    """Hold a parsed content type.
 
     Args:
-        essence: type and subtype, in lower case, such as ``application/json``.
-        parameters: the parameters by their names in lower case, with values as they were written.
-        format: the format that it stands for, such as ``json``; None if it is not known.
-        charset: the ``charset`` parameter, in lower case, or None.
+        essence: type and subtype in lower case, such as ``application/json``.
+        parameters: the parameters by name in lower case, with values as they were written.
+        format: the format that it stands for, such as ``json``; None if it is unknown.
+        charset: the ``charset`` parameter in lower case, or None.
     """
 
     essence: str
@@ -91,7 +91,7 @@ class ContentType(msgspec.Struct, frozen=True):
     charset: str | None
 
     def choose(self, table: Mapping[str, Any]) -> Any:
-        """Return what a table has for this very type, or else for its format; None for neither."""
+        """Return a table's entry for this content type, or else for its format, or else None."""
         found = table.get(self.essence)
         return table.get(self.format) if found is None and self.format is not None else found
 
@@ -120,11 +120,7 @@ def parse_content_type(text: str) -> ContentType:
 
 
 def content_type_of(value: bytes | None) -> ContentType:
-    """Read the content type in a header's value; those that come often are kept.
-
-    Raises:
-        SerdeError: it is null or malformed.
-    """
+    """Read the content type in a header's value; short ones are cached."""
     return _known[value]
 
 
@@ -138,11 +134,6 @@ def _read_value(value: bytes | None) -> ContentType:
 
 
 def codec_of(charset: str) -> str:
-    """Return Python's codec for a charset.
-
-    Raises:
-        SerdeError: it is none of those that are read here.
-    """
     codec = CODECS.get(charset.lower())
     if codec is None:
         raise SerdeError("expected a charset such as utf-8 or iso-8859-1, found one that is not read here")
@@ -150,7 +141,7 @@ def codec_of(charset: str) -> str:
 
 
 def _is_long(value: bytes | None, _: object) -> bool:
-    """Return whether a content type is too long to be kept, so that a flood of them displaces no other."""
+    """Return whether a content type is too long to be cached: a flood of them must not displace others."""
     return value is None or len(value) > _MAX_CACHED_BYTES
 
 
@@ -186,16 +177,12 @@ def _format_of(essence: str) -> str | None:
 
 
 class ContentTypeContext(SerdeContext, frozen=True, kw_only=True):
-    """The context that a serde passes to the serdes within it.
-
-    Args:
-        header: the name of the header that holds the content type.
-        served: the content types that the serde was given, by name: what states one of them comes back
-            to it, whatever the serde itself would state.
-    """
+    """The context that a serde passes to the serdes within it."""
 
     header: str
+    """The name of the header that holds the content type."""
     served: frozenset[str] = frozenset()
+    """The content types that choose this serde; if a record states one of them, it stays."""
 
 
 def header_for(context: SerdeContext) -> str:
@@ -206,16 +193,12 @@ def header_for(context: SerdeContext) -> str:
 
 
 def spellings(name: str) -> frozenset[str]:
-    """Return the names under which a content type is found, for bridges from HTTP keep HTTP's capitals."""
+    """Return the spellings of a content type's header: bridges from HTTP keep the capitals of HTTP."""
     return frozenset({name, name.title()} if name in _CONTENT_TYPE_HEADERS.values() else {name})
 
 
 def require_content_type(text: str | None, *, path: str = "content_type") -> None:
-    """Refuse an option that is no content type; None and nothing pass.
-
-    Raises:
-        ConfigError: what was expected.
-    """
+    """Raise ConfigError for an option that is not a content type; None and empty text pass."""
     if not text:
         return
     try:
@@ -225,15 +208,12 @@ def require_content_type(text: str | None, *, path: str = "content_type") -> Non
 
 
 class ContentTypeHeader:
-    """One serde's content type: what it states, and what it finds.
+    """The content type of one serde: the one that it states, and those that records state.
 
-    Args:
-        context: tells the part, and so the header.
-        own: the content type that the serde states; empty for none.
-        keeps: the formats that an application's own content type may stand for; None among them is any
-            that is not known. None keeps whatever stands there.
-        codec: Python's codec for text whose charset is not stated.
-        charsets: whether the serde writes in the charset that an application states.
+    ``own`` is the content type that the serde states; empty for none. An application's own content type stays
+    if its format is in ``keeps``, where None stands for an unknown format; if ``keeps`` is None, any stays.
+    ``codec`` is for text whose charset is not stated. ``charsets`` tells whether the serde writes in the
+    charset that an application states.
     """
 
     __slots__ = ("_charsets", "_codec", "_keeps", "_own", "_served", "name", "names")
@@ -256,7 +236,7 @@ class ContentTypeHeader:
         self._charsets: Final = charsets
 
     def state(self, headers: Headers) -> Headers:
-        """Return headers that state the content type once; the very same where they do so already."""
+        """Return headers that state the content type once; the same object if they do already."""
         names, own = self.names, self._own
         if not own:
             return headers
@@ -273,21 +253,17 @@ class ContentTypeHeader:
         return headers.keep(lambda name: name not in names).append((self.name, own))
 
     def stated(self, headers: Headers) -> bytes | None:
-        """Return the content type that headers state, or None if there is none, or a null."""
+        """Return the content type that headers state, or None if there is none or it is null."""
         return last_stated(headers, self.names)
 
     def codec(self, headers: Headers) -> str:
-        """Return Python's codec for the charset that the headers state, or that of the serde.
-
-        Raises:
-            SerdeError: the charset is none of those that are read here.
-        """
+        """Return Python's codec for the charset that the headers state, or the serde's own."""
         value = last_stated(headers, self.names)
         read = None if value is None or value == self._own else _read(value)
         return self._codec if read is None or read.charset is None else codec_of(read.charset)
 
     def _fits(self, value: bytes | None) -> bool:
-        """Return whether a content type that the application states holds for what the serde writes."""
+        """Return whether a content type that the application states is true of the serde's bytes."""
         if self._keeps is None:
             return value is not None
         read = _read(value)
@@ -299,7 +275,7 @@ class ContentTypeHeader:
 
 
 def last_stated(headers: Headers, names: frozenset[str]) -> bytes | None:
-    """Return the last content type among headers, by the spellings of its name."""
+    """Return the last content type among headers, under any spelling of its name."""
     value: bytes | None
     for name, value in reversed(headers):
         if name in names:
@@ -308,7 +284,7 @@ def last_stated(headers: Headers, names: frozenset[str]) -> bytes | None:
 
 
 def _read(value: bytes | None) -> ContentType | None:
-    """Read a content type that nothing depends on: a malformed one is as good as none."""
+    """Read a content type, or return None for a malformed one."""
     try:
         return content_type_of(value)
     except SerdeError:

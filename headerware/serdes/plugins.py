@@ -1,4 +1,4 @@
-"""Find serdes by the word that configuration uses for them, and open what was found."""
+"""Find serdes by the word that configuration uses for them, and open them."""
 
 from __future__ import annotations
 
@@ -38,17 +38,13 @@ serde_type: Final[Catalogue[Serde]] = Catalogue(
     },
     "headerware.serdes",
 )
-"""The serdes, by word; others come by entry points of the group ``headerware.serdes``."""
+"""The serdes by word; others come from entry points of the group ``headerware.serdes``."""
 
 _CALLED: Final = {"serialize": ("topic", "headers", "value"), "deserialize": ("topic", "headers", "payload")}
 
 
 def require_serde(serde: Any, *, path: str = "") -> None:
-    """Refuse what can neither serialize nor deserialize; None, for no serde, passes.
-
-    Raises:
-        PluginError: what it is instead.
-    """
+    """Raise PluginError for an object that can neither serialize nor deserialize; None passes."""
     if serde is None or isinstance(serde, Serde | Serializer | Deserializer):
         return
     if not callable(serde) or isinstance(serde, type):
@@ -60,18 +56,15 @@ def require_serde(serde: Any, *, path: str = "") -> None:
 
 
 def first_unsignable(serdes: Iterable[Any]) -> str | None:
-    """Return why the first serde that cannot be used where records are signed cannot; None if all can."""
+    """Return why the first unsignable serde cannot be used for signed records, or None if there is none."""
     return next((why for serde in serdes if (why := getattr(serde, "unsignable", None))), None)
 
 
 def open_serde(serde: Any, context: SerdeContext, *, path: str = "") -> Any:
-    """Return the object with the functions of a :class:`Serde`, of an object that has them, or of a callable.
+    """Return the functions of a :class:`Serde`, or of an object that has them, or of a callable.
 
-    A callable is taken as confluent-kafka's: ``serializer(obj, ctx)`` on send, ``deserializer(data, ctx)``
+    A callable is taken for confluent-kafka's: ``serializer(obj, ctx)`` on send, ``deserializer(data, ctx)``
     on consume.
-
-    Raises:
-        PluginError: it can neither serialize nor deserialize, or takes other arguments.
     """
     found = serde.open(context) if isinstance(serde, Serde) else serde
     require_serde(found, path=path)

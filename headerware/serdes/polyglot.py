@@ -1,8 +1,8 @@
 """Polyglot: one topic, many formats; each record's content type chooses its serde.
 
-On the way out an application's own content type chooses, or else the object's type does. A record of a
-type that nobody reads is refused, and goes where the step's ``on_error`` says: with ``dead_letter`` it
-leaves the stream with all its headers.
+On send, the application's own content type chooses, or else the object's type. On consume, a record with an
+unknown content type is refused, and the step's ``on_error`` decides: with ``dead_letter`` it leaves the
+stream with all its headers.
 """
 
 from __future__ import annotations
@@ -67,31 +67,31 @@ _WHERE_SERVED: Final = (
     ("protobuf", "google.protobuf.message:Message", "application/protobuf"),
     (_CLOUD_EVENTS, "headerware.serdes.cloudevents.event:CloudEvent", _CLOUD_EVENTS),
 )
-"""Format or content type, the objects that it is for, and what they are written as."""
+"""A format or content type; the class of its objects; and the content type by which they are written."""
 
 
 class Polyglot(Serde, frozen=True, kw_only=True):
-    """Choose the serde by content type, and on send without one by the object's type.
+    """Choose the serde by content type; on send without a content type, by the object's type.
+
+    A null stays a tombstone, and gets no content type. Safe for use by several threads at once if the serdes
+    are, as ours are.
 
     Args:
-        types: the serde for each content type, without parameters. It also reads the type's aliases,
-            and, where it is a format's own type (``application/avro-binary``), types with the format's
-            suffix (``+avro``). JSON, MessagePack, text, bytes, and CBOR where cbor2 is installed
-            (the extra ``cbor``), are there by themselves. CloudEvents are for structured mode
-            here, for those in binary mode state the content type of their data.
+        types: the serde for each content type, without parameters. The serde of a format's own type
+            (``application/avro-binary``) also reads the aliases of that type, and types with the format's
+            suffix (``+avro``). JSON, MessagePack, text and bytes are built in, and so is CBOR if cbor2 is
+            installed (the extra ``cbor``). CloudEvents here are those in structured mode, because events in
+            binary mode state the content type of their data.
         default: the serde for records without a content type; None is ``bytes``.
-        unknown: ``raise`` refuses records of other content types, ``bytes`` gives their bytes.
+        unknown: ``raise`` refuses records of other content types, ``bytes`` returns their bytes.
         header: the name or dotted id of the header with the content type; empty is ``content-type`` for
             values and ``key-content-type`` for keys.
-        by_type: the content type for objects of a type and its subtypes: the type's name (``dict``,
-            ``shop.orders:Order``), or in code the class. Bytes, text, what JSON can hold, Structs,
-            dataclasses and, where ``types`` has Protobuf, messages are there by themselves.
+        by_type: the content type for objects of a type and its subtypes, by the type's name (``dict``,
+            ``shop.orders:Order``), or in code by the class. Built in are bytes, text, the types that JSON
+            can hold, Structs, dataclasses and, if ``types`` has Protobuf, messages.
 
     Raises:
         ConfigError: a content type is malformed, has parameters where it must not, or has no serde.
-
-    A null goes through as a tombstone, without a content type. Safe for use by several threads at once
-    where the serdes are; ours are.
     """
 
     type: ClassVar[str] = "polyglot"
@@ -103,8 +103,8 @@ class Polyglot(Serde, frozen=True, kw_only=True):
     by_type: dict[Any, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Make the serdes that are named by words, and refuse what cannot work."""
-        if self.unknown not in {"raise", "bytes"}:  # in code nothing has checked it yet
+        """Make the serdes that are named by words, and check the options."""
+        if self.unknown not in {"raise", "bytes"}:  # a value from code is not checked yet
             raise ConfigError("expected one of 'raise', 'bytes'", path="unknown")
         types = {key.lower(): _made(serde, f"types.{key}") for key, serde in self.types.items()}
         msgspec.structs.force_setattr(self, "types", types)
@@ -150,13 +150,6 @@ def _made(serde: Any, path: str) -> Any:
 
 
 class PolyglotFunctions:
-    """The functions for one client, and the serdes behind them.
-
-    Args:
-        options: what serves which content type.
-        context: the client's surroundings.
-    """
-
     __slots__ = (
         "_by_class",
         "_bytes",
@@ -199,11 +192,7 @@ class PolyglotFunctions:
         self._by_class: Final[BoundedCache[type, Function]] = BoundedCache(_MAX_CACHED, self._writer_for)
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Write an object by the content type that the headers state, or by its own type.
-
-        Raises:
-            SerdeError: no serde is there for it, or the serde refuses it.
-        """
+        """Write an object by the content type that the headers state, or by its own type."""
         if value is None:
             return None, headers
         names = self._names
@@ -213,11 +202,7 @@ class PolyglotFunctions:
         return self._by_class[value.__class__](topic, headers, value)
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Read a payload by the content type that the headers state.
-
-        Raises:
-            SerdeError: no serde is there for it, or the serde refuses the payload.
-        """
+        """Read a payload by the content type that the headers state."""
         if payload is None:
             return None, headers
         names = self._names
@@ -227,7 +212,7 @@ class PolyglotFunctions:
         return self._default(topic, headers, payload)
 
     def close(self) -> None:
-        """Close the serdes that were opened here; an application's own stay open."""
+        """Close the serdes that were opened here; the application's own stay open."""
         while self._opened:
             _, functions = self._opened.popitem()
             close = getattr(functions, "close", None)
@@ -238,7 +223,7 @@ class PolyglotFunctions:
         """Return a serde's functions; one that serves several content types is opened once."""
         if id(serde) in self._opened:
             return self._opened[id(serde)]
-        # Of a format's own content type its serde says more, such as the message or the charset.
+        # The own content type of a format is left out: its serde states more, such as message or charset.
         served = {key for key, other in self._serdes.items() if other is serde} - _OWN
         functions = open_serde(serde, msgspec.structs.replace(context, served=frozenset(served)))
         if functions is not serde:
@@ -246,7 +231,7 @@ class PolyglotFunctions:
         return functions
 
     def _looked_up(self, what: str, stated: bytes | None) -> Function:
-        """Find the function for a content type."""
+        """Return the function for a content type."""
         try:
             functions = content_type_of(stated).choose(self._table)
         except SerdeError:
@@ -260,7 +245,7 @@ class PolyglotFunctions:
         return _function(functions, what)
 
     def _writer_for(self, kind: type) -> Function:
-        """Find the function for objects of a type."""
+        """Return the function for objects of a type."""
         content_type = self._object_types.content_type_of(kind)
         if content_type is None:
             self._refuse(
@@ -269,7 +254,7 @@ class PolyglotFunctions:
         return self._writer_of(content_type)
 
     def _writer_of(self, content_type: str) -> Function:
-        """Return the function that states a content type, unless the serde does, and lets the serde write."""
+        """Return the function that writes by a content type, and states it unless the serde does."""
         read = content_type_of(content_type.encode())
         serde, functions = read.choose(self._serdes), read.choose(self._table)
         serialize = _function(functions, "serialize")
@@ -288,12 +273,12 @@ class PolyglotFunctions:
 
 
 def _is_long(stated: bytes | None, _: object) -> bool:
-    """Return whether a content type is too long to be kept, so that a flood of them displaces no other."""
+    """Return whether a content type is too long to be cached: a flood of them must not displace others."""
     return stated is None or len(stated) > _MAX_CACHED_BYTES
 
 
 def _function(functions: Any, what: str) -> Function:
-    """Return one of a serde's two functions, or one that says it is missing."""
+    """Return one of a serde's two functions, or one that raises because it is missing."""
     found: Function | None = getattr(functions, what, None)
     if found is not None:
         return found
@@ -305,8 +290,6 @@ def _function(functions: Any, what: str) -> Function:
 
 
 class _ObjectTypes:
-    """The content types of Python's types."""
-
     __slots__ = ("_content_types",)
 
     def __init__(self, by_type: Mapping[Any, str], served: frozenset[str]) -> None:
@@ -315,7 +298,7 @@ class _ObjectTypes:
         self._content_types: Final = {**_BUILT_IN, **extra, **named}
 
     def content_type_of(self, kind: type) -> str | None:
-        """Return the content type for objects of a type: that of its nearest ancestor, or None."""
+        """Return the content type of a type's nearest ancestor, or None."""
         for ancestor in kind.__mro__:
             found = self._content_types.get(ancestor)
             if found is not None:
@@ -324,13 +307,12 @@ class _ObjectTypes:
 
 
 def _require_object_type(kind: object, *, path: str) -> None:
-    """Refuse what can be neither a type nor its name."""
     if not isinstance(kind, type) and not (isinstance(kind, str) and kind):
         raise ConfigError(f"expected a class or its name, found {type(kind).__name__}", path=path)
 
 
 def _imported(kind: Any) -> type:
-    """Return the class that a name stands for: ``dict``, ``builtins.dict`` or ``module:Class``."""
+    """Return the class with a name such as ``dict``, ``builtins.dict`` or ``module:Class``."""
     if isinstance(kind, type):
         return kind
     module, _, name = kind.partition(":") if ":" in kind else kind.rpartition(".")

@@ -1,4 +1,4 @@
-"""Header ``hw.schema``: the fingerprint of the schema that a part was written by (spec/schema.md).
+"""Header ``hw.schema``: the fingerprint of the schema by which a part was written (spec/schema.md).
 
     value:sha256:3f2b87a9fe7cc9b13835598c3981cd45e3e355309e5090aa0933d7becb6fba45
 
@@ -6,8 +6,8 @@
     algorithm  md5 | rabin | sha256
     digest     32, 16 or 64 hexadecimal digits in lower case
 
-Where there is no store, the schema's text travels instead, as ``avro.schema``: the name that it has in the
-metadata of Avro's container files. A key's is ``avro.schema.key``.
+Without a store, the schema's text travels instead, as ``avro.schema``: the name that it has in the metadata
+of Avro's container files. A key's is ``avro.schema.key``.
 """
 
 from __future__ import annotations
@@ -40,11 +40,7 @@ def encode_mark(part: Part, fingerprint: Fingerprint) -> bytes:
 
 
 def decode_mark(value: HeaderValue) -> tuple[Part, Fingerprint]:
-    """Read the value of ``hw.schema``.
-
-    Raises:
-        SerdeError: it does not follow the layout.
-    """
+    """Read the value of ``hw.schema``."""
     head, _, digits = ("" if value is None else value.decode("utf-8", "replace")).rpartition(":")
     found = _HEADS.get(head)
     if found is None or not _digits.fullmatch(digits):
@@ -62,7 +58,7 @@ def decode_mark(value: HeaderValue) -> tuple[Part, Fingerprint]:
 
 
 def is_mark_of_part(part: Part, pair: Pair) -> bool:
-    """Whether a header is the ``hw.schema`` of a part; one that does not tell is taken for the value's."""
+    """Return whether a header is the ``hw.schema`` of a part; a malformed one counts as the value's."""
     name, value = pair
     if name != SCHEMA_HEADER:
         return False

@@ -1,14 +1,14 @@
-"""What a serde is: serializers and deserializers that see a record's headers (KIP-82).
+"""The interface of serdes: serializers and deserializers that see a record's headers (KIP-82).
 
-Java's extended interface passes mutable headers; here a serializer gives the headers back, so that what
-a caller passed in never changes:
+Java's extended interface passes mutable headers. Here a serializer returns the headers, and never changes the
+caller's:
 
     serialize(topic, headers, value)      -> (bytes | None, headers)
     deserialize(topic, headers, payload)  -> (value, headers)
 
-A null key or value (a tombstone) comes to both, and goes through as None unless a format gives it a
-meaning. Both may be called by several threads at once. What they refuse they refuse with
-:class:`~headerware.SerdeError`; its text never quotes a payload.
+Both are also called for a null key or value (a tombstone), which stays None unless a format gives it a
+meaning. Both may be called by several threads at once. They refuse by raising
+:class:`~headerware.SerdeError`, whose text never quotes a payload.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headerware.core.headers import Headers
 
 Part = Literal["key", "value"]
-"""Which part of a record a serde is for."""
+"""The part of a record that a serde is for."""
 
 PARTS: Final[tuple[Part, ...]] = ("key", "value")
 """The parts, in the order in which they are serialized and deserialized."""
@@ -31,10 +31,10 @@ Side = Literal["producer", "consumer"]
 
 @runtime_checkable
 class Serializer(Protocol):
-    """Turns an object into bytes, and may add headers that say how."""
+    """Turn an object into bytes, and add headers that say how."""
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Return the bytes of a value, and the headers with what belongs to them.
+        """Return the bytes of a value, and the headers with those that describe the bytes.
 
         Args:
             topic: the topic that the record goes to.
@@ -42,7 +42,7 @@ class Serializer(Protocol):
             value: the object; None is a tombstone.
 
         Returns:
-            the bytes, and the very same headers where nothing was added.
+            the bytes, and the headers: the same object if none was added.
 
         Raises:
             SerdeError: the value does not fit the format.
@@ -52,10 +52,10 @@ class Serializer(Protocol):
 
 @runtime_checkable
 class Deserializer(Protocol):
-    """Turns bytes into an object, by what the headers say."""
+    """Turn bytes into an object, as the headers describe them."""
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Return the object that bytes stand for, and the headers without what was there for transport.
+        """Return the object that bytes stand for, and the headers without those for transport.
 
         Args:
             topic: the topic that the record came from.
@@ -63,20 +63,20 @@ class Deserializer(Protocol):
             payload: the bytes; None is a tombstone.
 
         Returns:
-            the object, and the very same headers where nothing was taken off.
+            the object, and the headers: the same object if none was removed.
 
         Raises:
-            SerdeError: the bytes are not what they should be.
+            SerdeError: the bytes do not follow the format.
         """
         ...
 
 
 class SerdeContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a serde knows of its surroundings.
+    """Describe the client and the part for which a serde is opened.
 
     Args:
-        part: whether it is for keys or for values.
-        side: which half will be used, or None for both.
+        part: whether the serde is for keys or for values.
+        side: the side that will be used, or None for both.
         signed: whether the records are signed; what a header says of them must then be hard to forge.
     """
 
@@ -86,10 +86,10 @@ class SerdeContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Serde(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a serde, which open into its two functions.
+    """Hold the options of a serde, and open its two functions.
 
-    A subclass adds its options as fields, and either has ``serialize`` and ``deserialize`` itself or
-    returns an object that has one or both from :meth:`open`; that object may have ``close()``.
+    A subclass adds its options as fields. It either has ``serialize`` and ``deserialize`` itself, or returns
+    an object with one or both from :meth:`open`; that object may have ``close()``.
     """
 
     type: ClassVar[str] = ""
@@ -101,5 +101,5 @@ class Serde(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return None
 
     def open(self, context: SerdeContext) -> Any:  # noqa: ARG002 - a stateless serde needs no context
-        """Return the object with the functions for one client; itself where there is no state."""
+        """Return the object with the functions for one client; the serde itself if it has no state."""
         return self

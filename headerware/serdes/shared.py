@@ -1,4 +1,4 @@
-"""Things that are opened once for equal settings, and closed with their last user."""
+"""Resources that are opened once for equal settings, and closed with their last user."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ Thing = TypeVar("Thing")
 
 
 class _Use(Generic[Thing]):
-    """An open thing, its settings, and the number of its users."""
-
     __slots__ = ("settings", "thing", "users")
 
     def __init__(self, settings: Any, thing: Thing) -> None:
@@ -23,10 +21,10 @@ class _Use(Generic[Thing]):
 
 
 class Shared(Generic[Thing]):
-    """Count the users of things that are opened by settings.
+    """Count the users of resources that are opened by settings.
 
-    Safe for use by several threads at once, and by finalizers: garbage that is collected at any line may be
-    a client that closes its serdes.
+    Safe for use by several threads at once, and by finalizers: at any line, the garbage collector may
+    finalize a client that closes its serdes.
     """
 
     def __init__(self, is_same: Callable[[Any, Any], bool]) -> None:
@@ -35,7 +33,7 @@ class Shared(Generic[Thing]):
         self._lock: Final = threading.RLock()
 
     def acquire(self, settings: Any, opens: Callable[[], Thing]) -> Thing:
-        """Return the thing of some settings, opened if nobody has; `release` gives it up again."""
+        """Return the resource for some settings, opened if needed; each call needs a `release`."""
         with self._lock:
             while True:
                 alike = (use for use in tuple(self._uses) if self._is_same(use.settings, settings))
@@ -44,11 +42,11 @@ class Shared(Generic[Thing]):
                     use = _Use(settings, opens())
                     self._uses.append(use)
                 use.users += 1
-                if any(known is use for known in self._uses):  # its last user may have released it meanwhile
+                if any(known is use for known in self._uses):  # the last user may have released it meanwhile
                     return use.thing
 
     def release(self, thing: Thing) -> bool:
-        """Give up one use; return True if it was the last, so that the caller is to close the thing."""
+        """Release one use; return True if it was the last, and the caller must close the resource."""
         with self._lock:
             use = next((use for use in self._uses if use.thing is thing), None)
             if use is None:
@@ -60,5 +58,4 @@ class Shared(Generic[Thing]):
             return True
 
     def __len__(self) -> int:
-        """Count the things that are open."""
         return len(self._uses)

@@ -175,15 +175,7 @@ class KafkaAdmin:
 
 
 def admin_settings(options: Mapping[str, Any], timeout_ms: int) -> dict[str, str]:
-    """Return the AdminClient's settings from Spark's options.
-
-    Args:
-        options: of Spark's Kafka source or sink.
-        timeout_ms: how long one request may take, unless the options set it.
-
-    Raises:
-        ConfigError: ``kafka.bootstrap.servers`` is missing, or a timeout is no number.
-    """
+    """Return the AdminClient's settings from Spark's options."""
     own = {key: str(value) for key, value in options.items() if key.lower().startswith(_PREFIX)}
     settings = {key[len(_PREFIX) :]: value for key, value in own.items()}
     if not settings.get(_SERVERS):

@@ -1,9 +1,8 @@
-"""What the driver sends to the executors: a chain as it was configured, never an open one, and the task.
+"""The description of a chain and a task that the driver sends to the executors; never an open chain.
 
-A file or a mapping goes as it is written, so that ``${env:NAME}`` is filled in where the chain is opened, and
-keys stay where their paths lead. A :class:`Chain` goes with the options that it has, whatever they were made
-from. An executor looks for a file that it does not have under its path among the files of that name that
-Spark shipped to it (``--files``).
+A file or a mapping is sent as it is written, so that ``${env:NAME}`` is filled in on the executor, and key
+files are not sent. A :class:`Chain` is sent with its options. If an executor does not have a file under its
+path, it looks for a file of that name that Spark shipped to it (``--files``).
 """
 
 from __future__ import annotations
@@ -36,37 +35,24 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("headerware.spark_bridge")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 ChainLike = Chain | Mapping[str, Any] | str | os.PathLike[str]
-"""A chain made in code, a flat configuration as it stands in a client's own, or a path to TOML."""
+"""A chain made in code, a flat configuration such as a client's own, or a path to TOML."""
 Failures = Literal["fail", "route"]
-"""What happens to a row that a chain refuses: it fails the job, or goes on with a column ``failure``."""
+"""The treatment of a refused row: it fails the job, or goes on with a column ``failure``."""
 
 
 class ChainSource(msgspec.Struct, frozen=True):
-    """What a chain is made from, to make it again elsewhere.
-
-    Args:
-        chain: the chain itself, if it was made in code.
-        config: the flat configuration, if one was given.
-        path: the TOML file, if one was given.
-        files: the text of each TOML file that was read, by its path.
-        is_disabled: whether only the steps that serialize remain.
-    """
+    """The source of a chain, to make it again elsewhere: a chain, a flat configuration or a TOML file."""
 
     chain: Chain | None = None
     config: dict[str, Any] | None = None
     path: str | None = None
     files: dict[str, str] = {}
+    """The text of each TOML file that was read, by its path."""
     is_disabled: bool = False
+    """Whether only the steps that serialize remain."""
 
     def load(self, found: Callable[[str], str] | None = None) -> Chain:
-        """Make the chain.
-
-        Args:
-            found: returns the path to use for a file that an option names.
-
-        Raises:
-            ConfigError: the chain is wrong here, such as for a variable that this environment does not have.
-        """
+        """Make the chain; ``found`` returns the path to use for a file that an option names."""
         chain = what_is_left(self._made()) if self.is_disabled else self._made()
         if found is None:
             return chain
@@ -76,7 +62,7 @@ class ChainSource(msgspec.Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that tell configurations apart and reveal nothing of them."""
+        """16 hexadecimal digits that differ between configurations and reveal nothing of them."""
         if self.chain is not None:
             parts = [
                 repr(step) if isinstance(step, msgspec.Struct) else type(step).__qualname__
@@ -103,34 +89,25 @@ class ChainSource(msgspec.Struct, frozen=True):
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task does: one side of a chain over the rows of a frame; pickled once and sent with each task.
-
-    Args:
-        source: the chain.
-        side: which half of the chain is used.
-        job: the name of the job in trails, before the number of the batch.
-        failures: what happens to a refused row.
-        schema: the schema of the resulting frame, as Spark's JSON.
-        typed: the parts (key, value) whose columns hold objects.
-        cluster_id: the cluster that is read from or written to, if it is known.
-        group_id: the consumer group that dead letters name, if any.
-        max_message_bytes: the largest message that the sink takes; None if it is unknown.
-        scope: the query or job within which identities of rows differ; None if rows get none.
-        dead_letter_topic: the topic of dead letters, unless their step has another; ``{topic}`` is the row's.
-        dead_letter_headers: whose header names tell the reason, unless the step has others.
-    """
+    """The description of a task: one side of a chain over a frame's rows; it is sent with each task."""
 
     source: ChainSource
     side: Literal["consumer", "producer"]
     job: str
+    """The name of the job in trails, before the number of the batch."""
     failures: Failures = "fail"
     schema: str = ""
+    """The schema of the resulting frame, as Spark's JSON."""
     typed: frozenset[str] = frozenset()
+    """The parts (key, value) whose columns hold objects."""
     cluster_id: str | None = None
     group_id: str | None = None
+    """The consumer group that dead letters name."""
     max_message_bytes: int | None = None
     scope: str | None = None
+    """The query or job within which identities of rows differ; None if rows get none."""
     dead_letter_topic: str = "{topic}.dead-letter"
+    """The topic of dead letters, unless their step has another; so are the names of their headers."""
     dead_letter_headers: Literal["connect", "spring"] = "connect"
 
     def replace(self, **changes: Any) -> TaskSpec:
@@ -139,11 +116,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
-    """Load and check a chain; return its source, which is to be shipped, and the chain.
-
-    Raises:
-        ConfigError: the chain is wrong, or has none of the forms of a chain.
-    """
+    """Load and check a chain; return its source, to be shipped, and the chain."""
     if not is_disabled():
         source, loaded = _read(chain)
         _require_importable(loaded if source.chain is not None else ())
@@ -153,7 +126,7 @@ def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
     except ConfigError as error:
         _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
         return ChainSource(chain=Chain()), Chain()
-    # The source stays as it was written: a loaded chain would hold what the environment filled in.
+    # The source stays as it was written: a loaded chain would hold values from the environment.
     return msgspec.structs.replace(source, is_disabled=True), what_is_left(loaded)
 
 
@@ -185,7 +158,7 @@ def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:
         loaded = Chain(from_flat(config, read))
         return ChainSource(config=config, files=files), loaded
     if isinstance(chain, str | os.PathLike):
-        path = os.path.abspath(chain)  # noqa: PTH100 - links stay as they are, for includes stand beside them
+        path = os.path.abspath(chain)  # noqa: PTH100 - it keeps links, and includes are beside the link
         loaded = Chain(from_file(path, read))
         return ChainSource(path=path, files=files), loaded
     raise ConfigError(

@@ -53,11 +53,7 @@ def advice(version: str) -> str:
 
 
 def jars_in(folder: Path, version: str) -> list[Path]:
-    """Return the jars that the connector needs, from a folder with names as Maven or Ivy gives them.
-
-    Raises:
-        MissingPartError: one is missing, there twice, or for another version of Spark.
-    """
+    """Return the jars that the connector needs, from a folder with the names of Maven or Ivy."""
     found = {name: sorted(folder.glob(f"*{name}-[0-9]*.jar")) for name in _NEEDED}
     problems = [
         f"{len(jars)} of {name}" if jars else f"no {name}" for name, jars in found.items() if len(jars) != 1
@@ -80,16 +76,7 @@ def comes_with_spark(spark_home: Path) -> bool:
 
 
 def resolve(settings: Mapping[str, str], version: str, spark_home: Path) -> None:
-    """Let Spark resolve ``spark.jars.packages``, unless its cache has them.
-
-    Args:
-        settings: the session's settings, with the packages and where to find them.
-        version: the version of Spark.
-        spark_home: the Spark that will start.
-
-    Raises:
-        MissingPartError: it cannot; the message has the end of the resolver's output.
-    """
+    """Let Spark resolve ``spark.jars.packages``, unless its cache has them."""
     wanted = settings["spark.jars.packages"].split(",")
     if all(_is_cached(coordinates, settings) for coordinates in wanted):
         return

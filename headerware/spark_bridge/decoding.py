@@ -113,19 +113,7 @@ class Decoded(NamedTuple):
 
 
 class DecodePlan:
-    """How to decode a frame with a chain: the resulting schema, and which stages are needed.
-
-    Args:
-        frame: the frame, for its schema and session.
-        source: the chain, to be shipped.
-        chain: the chain, loaded.
-        value: the type of the column ``value``, or None for bytes.
-        key: the type of the column ``key``, or None for bytes.
-        failures: what happens to refused rows.
-
-    Raises:
-        ConfigError: the chain, a column or a type does not fit.
-    """
+    """How to decode a frame with a chain: the resulting schema, and which stages are needed."""
 
     def __init__(
         self,
@@ -177,14 +165,7 @@ class DecodePlan:
     def decoded(
         self, frame: DataFrame, spec: TaskSpec, accumulator: bytes | None = None, *, reassembles: bool = False
     ) -> Decoded:
-        """Decode rows that stand alone.
-
-        Args:
-            frame: the rows.
-            spec: what the executors do; the result has its schema.
-            accumulator: a pickled accumulator for their counts, or None.
-            reassembles: whether to keep slices as they came, with their status.
-        """
+        """Decode rows that stand alone; if slices are reassembled later, keep them, with their status."""
         arguments = (spec, accumulator, reassembles)
         mapped = shipped(f"{_EXECUTORS}decoding:decode_rows", *arguments)
         return Decoded(frame.mapInArrow(mapped, struct_from_json(spec.schema)), frame, arguments)
@@ -198,15 +179,10 @@ class DecodePlan:
         *,
         tasks: int | None = None,
     ) -> DataFrame:
-        """Reassemble messages from slices.
+        """Reassemble messages from slices, which are shuffled into a number of tasks.
 
-        Args:
-            frame: the slices.
-            spec: what the executors do; the result has its schema.
-            options: how to reassemble the messages of this batch.
-            accumulator: a pickled accumulator for their counts, or None.
-            tasks: the number of tasks that the slices are shuffled into; 0 if the slices of each Kafka
-                partition are in one task already. None lets adaptive execution choose it.
+        The number is 0 if the slices of each Kafka partition are in one task already; if it is None, adaptive
+        execution chooses it.
         """
         mapped = shipped(f"{_EXECUTORS}reassembly:reassemble", spec, accumulator, options)
         if tasks is None and not _is_adaptive(frame):  # Spark would start 200 tasks for six slices

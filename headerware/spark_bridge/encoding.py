@@ -110,19 +110,7 @@ def encode(
 
 
 class EncodePlan:
-    """How to encode a frame with a chain.
-
-    Args:
-        frame: the frame.
-        source: the chain, to be shipped.
-        chain: the chain, loaded.
-        failures: what happens to refused rows.
-        identity: the columns that identify a row, or None.
-        occasion: what distinguishes the identities of one batch from those of another, or None.
-
-    Raises:
-        ConfigError: the chain or a column does not fit.
-    """
+    """How to encode a frame with a chain."""
 
     def __init__(
         self,
@@ -177,15 +165,9 @@ class EncodePlan:
         decoded: Decoded | None = None,
         topic: str | None = None,
     ) -> DataFrame:
-        """Return the encoded frame.
+        """Return the encoded frame, in one pass with the decoding if this frame is only ``decoded``.
 
-        Args:
-            spec: what the executors do.
-            accumulator: a pickled accumulator for their counts, or None.
-            carrier: the trace context of the batch, as headers have it.
-            partition_counts: the number of partitions by topic, as far as it is known.
-            decoded: the source of this frame, if it is only decoded, so that one pass does both.
-            topic: the topic of all rows of a decoded frame; None if each goes to its own.
+        ``topic`` is the topic of all rows of a decoded frame; None if each row has its own.
         """
         arguments = (spec, accumulator, dict(carrier or {}), dict(partition_counts or {}))
         if decoded is None or DIGEST in self._frame.columns:  # SQL makes the digest, in between

@@ -171,12 +171,7 @@ def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[st
 
 
 def require_connector(spark: SparkSession) -> None:
-    """Check that a session has the Kafka connector, which cannot be added to a running session.
-
-    Raises:
-        ConfigError: the session is Spark Connect's.
-        MissingPartError: the session has no Kafka connector.
-    """
+    """Check that a session has the Kafka connector, which cannot be added to a running session."""
     require_classic(spark)
     _check_connector(spark._jvm)  # noqa: SLF001 - a classic session's way to its JVM
 

@@ -207,12 +207,7 @@ def _pickled(spec: Any) -> bytes:
 
 
 def decode_to_ipc(spec: bytes, limit_bytes: bytes) -> Callable[[Batches], Iterator[Any]]:
-    """Begin a task that decodes rows and writes them as streams.
-
-    Args:
-        spec: a pickled :class:`TaskSpec`.
-        limit_bytes: a pickled int: the approximate size of a stream of finished rows.
-    """
+    """Begin a task that decodes rows and writes them as streams of about ``limit_bytes``, a pickled int."""
     _require_protobuf()
     chain = open_chain(spec)
     task = DecodeTask(chain, TaskCounter(chain.session, None), reassembles=True)
@@ -228,10 +223,8 @@ def ipc_to_rows() -> Callable[[Batches], Iterator[Any]]:
 class ReassemblyProcessor(StatefulProcessor):
     """Spark's operator: called with the streams of each topic and partition, and when a message expires.
 
-    Args:
-        spec: a pickled :class:`TaskSpec`; rows leave with its schema, without the columns for statuses.
-        expire_ms: how long an incomplete message waits for its next slice, in milliseconds; if None, only a
-            later batch with rows of the partition gives it up.
+    ``expire_ms`` is how long an incomplete message waits for its next slice; if it is None, only a later
+    batch with rows of the partition gives the message up.
     """
 
     def __init__(self, spec: bytes, expire_ms: int | None) -> None:
@@ -239,7 +232,7 @@ class ReassemblyProcessor(StatefulProcessor):
         self._expire_ms: Final = expire_ms
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Take the state. Spark calls this on the driver too, so the chain is not opened here."""
+        """Get the state. Spark calls this on the driver too, so the chain is not opened here."""
         self._handle = handle
         self._waiting: MapState = handle.getMapState("waiting", _OFFSET, _IPC_ROWS)
 

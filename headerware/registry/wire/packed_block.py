@@ -14,8 +14,8 @@ for 0 to 29, a character from "!" to ">". For a larger number n: the remainder o
 from "?" to "~", and behind it the quotient, as a number.
 
 The block stands where its first header was. The plain headers before it in the record come before that
-header. Those behind it come where the block says, or at the end. So an item about plain headers is neither the
-first nor the last, and never follows another one.
+header. Those behind it come where the block says, or at the end. So an item about plain headers is neither
+the first nor the last, and never follows another one.
 """
 
 from __future__ import annotations

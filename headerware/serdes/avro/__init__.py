@@ -1,4 +1,4 @@
-"""Avro with the schema in headers, or framed as Confluent does; loaded when it is first asked for."""
+"""Avro with the schema in headers, or framed as Confluent does; loaded when it is first used."""
 
 from typing import TYPE_CHECKING, Any, Final
 

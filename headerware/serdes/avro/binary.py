@@ -1,9 +1,9 @@
 """Avro's binary encoding by fastavro, within limits, and with errors that quote no payload.
 
-Dicts are written as they are. Dataclasses, msgspec Structs, attrs classes, enumerations and sets, at the top
-or inside of dicts and lists, become builtin types as msgspec converts them; bytes, datetimes, dates, times,
-decimals and UUIDs stay what they are, for Avro has logical types for them. Fields have the names that msgspec
-encodes; those that a Struct with ``omit_defaults`` leaves out get the schema's defaults.
+Dicts are written as they are. msgspec converts dataclasses, Structs, attrs classes, enumerations and sets to
+builtin types, at the top or inside of dicts and lists. Bytes, datetimes, dates, times, decimals and UUIDs
+stay as they are, because Avro has logical types for them. Fields have the names that msgspec encodes; those
+that a Struct with ``omit_defaults`` leaves out get the schema's defaults.
 """
 
 from __future__ import annotations
@@ -48,15 +48,10 @@ _DIRECT: Final = frozenset({dict, list, tuple, str, int, float, bool, *_KEPT})
 
 
 def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes]:
-    """Return the function that writes objects by a schema.
+    """Return a function that writes objects by a schema, and refuses what does not fit or exceeds its limits.
 
-    Args:
-        schema: what they follow.
-        strict: whether an object with a field that the schema does not have is refused, rather than written
-            without it, and one that lacks a field that has no default, rather than written with null.
-
-    The function raises:
-        SerdeError: the object does not fit the schema, or passes the schema's limits.
+    If it is strict, it also refuses an object with a field that the schema does not have, or without a field
+    that has no default; else such a field is left out, or written as null.
     """
     tree = schema.with_defaults().tree
     safe_bytes = schema.shape.safe_bytes(schema.limits)
@@ -74,7 +69,7 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
                 else:
                     write_by(out, tree, value)
                 payload = out.getvalue()
-                if len(payload) > safe_bytes:  # what no reader with these limits would take
+                if len(payload) > safe_bytes:  # a reader with these limits might refuse it
                     walk_payload(payload, tree, schema.named, schema.limits)
             except SerdeError:
                 raise
@@ -101,15 +96,10 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
 
 
 def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[..., Any]:
-    """Return the function that reads payloads that were written by a schema.
+    """Return a function that reads payloads that were written by a schema, resolved to the reader's schema.
 
-    Args:
-        schema: the writer's.
-        wanted: the reader's, to which what was written is resolved; None for the writer's.
-
-    The function takes a payload and where in it Avro begins, and raises:
-        SerdeError: the payload is cut, too long, or no payload of this schema; it passes the limits; or the
-            two schemas do not resolve.
+    It takes a payload and the position at which Avro begins. It refuses payloads that are truncated, too
+    long, not of this schema or beyond its limits.
     """
     tree = schema.tree
     wanted_tree = (
@@ -119,7 +109,7 @@ def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[...
     shares, per_record = has_mutable_default(resolved), default_values(resolved)
     shape = survey(tree, schema.named, schema.limits, per_record) if per_record else schema.shape
     safe_bytes = shape.safe_bytes(schema.limits)
-    # What the reader's schema leaves out fastavro skips, there or not: then it takes this byte, too.
+    # fastavro skips fields that the reader's schema leaves out, even behind the end. Then it reads this byte.
     fence = b"" if wanted_tree is None else b"\0"
     read_by, buffer = schemaless_reader, BytesIO
 
@@ -138,13 +128,13 @@ def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[...
             raise SerdeError(_unreadable(EOFError(), payload, start))
         if left:
             raise SerdeError(_hinted(f"the payload goes on for {left} bytes behind its end", payload, start))
-        return _plain(value) if shares else value  # its defaults belong to the schema, not to the application
+        return _plain(value) if shares else value  # a copy, because its defaults belong to the schema
 
     return read
 
 
 def what_it_looks_like(payload: bytes, start: int = 0) -> str:
-    """Return a hint at what a payload that is no bare Avro may be, or nothing."""
+    """Return a hint at what a payload is if it is not bare Avro, or an empty text."""
     if payload[start : start + 4] == _CONTAINER:
         return "it begins as an Avro object container file does; a record carries one bare Avro value"
     if start == 0 and payload[:1] == b"\x00" and len(payload) >= PREFIX_BYTES:
@@ -153,7 +143,7 @@ def what_it_looks_like(payload: bytes, start: int = 0) -> str:
 
 
 def _checks(schema: AvroSchema) -> tuple[Callable[[Any], None], ...]:
-    """Return what an object has to pass before it is written."""
+    """Return the checks of objects before they are written."""
     deep = partial(walk_object, limits=schema.limits) if schema.shape.recursive else None
     return tuple(check for check in (deep, value_check(schema.tree, schema.named)) if check is not None)
 
@@ -180,7 +170,7 @@ def _hinted(problem: str, payload: bytes, start: int) -> str:
 
 
 def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) -> SerdeError:
-    """Say where an object does not fit, without what stands there."""
+    """Return an error that says where an object does not fit, without the value there."""
     shown = f"schema {schema.name!r}" if schema.name else "the schema"
     try:
         validate(_plain(value), schema.tree, raise_errors=True)
@@ -223,9 +213,8 @@ def _kind(node: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return an object as builtin types, with all that it holds.
+    """Convert an object to builtin types, deeply.
 
-    Raise TypeError for an object of a type that msgspec cannot convert, RecursionError for one that holds
-    itself.
+    Raise TypeError for a type that msgspec cannot convert, RecursionError for an object that holds itself.
     """
     return msgspec.to_builtins(value, builtin_types=_KEPT)

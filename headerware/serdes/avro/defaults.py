@@ -1,7 +1,7 @@
-"""Defaults as values: a schema writes them in JSON, a reader wants what they stand for.
+"""Defaults as values: a schema has them in JSON, and a reader needs the values.
 
-fastavro gives a reader the JSON itself: text where the field is bytes, a number where it is a date. Here
-they become values, once.
+fastavro returns the JSON itself to a reader: text for bytes, a number for a date. Here the defaults of a
+schema are converted to values, once.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def give_defaults_their_values(named: Mapping[str, Any]) -> None:
-    """Replace the defaults of a schema's fields by what they stand for.
+    """Replace the defaults of a schema's fields by their values.
 
-    A default that does not fit its type stays as it is; writing or reading with it will say so.
+    A default that does not fit its type stays as it is; writing or reading with it fails.
     """
     fields = [field for node in named.values() for field in node.get("fields", ()) if "default" in field]
     made = [(field, _made(field["type"], field["default"], named)) for field in fields]
-    for field, value in made:  # not before all are made, for they look at one another's JSON
+    for field, value in made:  # only now, because a default's value is made from the JSON of others
         field["default"] = value
 
 
 def default_values(named: Mapping[str, Any]) -> int:
-    """Return how many values the defaults of one record hold at most: a reader adds them to what was sent."""
+    """Return how many values the defaults of a record add at most to those that were sent."""
     return max((_defaults_of(node) for node in named.values()), default=0)
 
 
 def has_mutable_default(named: Mapping[str, Any]) -> bool:
-    """Return whether a default is a list or a dict, which records read with it would share."""
+    """Return whether a default is a list or a dict, which the records read with it would share."""
     return any(
         isinstance(field.get("default"), dict | list)
         for node in named.values()
@@ -69,7 +69,7 @@ def _value(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
 
 
 def _fits(branch: Any, default: Any) -> bool:
-    """Return whether a union's branch is the null that a default is, or neither is null."""
+    """Return whether a union's branch and a default are both null, or neither is."""
     return bool((branch == "null") == (default is None))
 
 

@@ -1,18 +1,17 @@
-"""Limits: what a schema, a payload and an object may ask for.
+"""Limits of schemas, payloads and objects.
 
-fastavro reads in C, without limits: a payload that nests deep enough overflows the stack and ends the
-process, five bytes can announce a thousand million nulls, forty small records that each hold the next one
-twice are a value of a million million, and a decimal of a megabyte takes minutes. So each schema is surveyed
-once:
+fastavro reads in C, without limits. A payload that nests deep enough overflows the stack and ends the
+process. Five bytes can announce a thousand million nulls. Forty small records that each hold the next one
+twice are a value of a million million. A decimal of a megabyte takes minutes. So each schema is surveyed:
 
-* how deep its values nest, and whether they can nest without end (a type that holds itself);
+* how deep its values nest, and whether they can nest without end (a recursive type);
 * how many values an empty payload can stand for, and how many more each byte can add;
 * whether there are decimals, whose cost grows with the square of their length.
 
-From that follows in two multiplications, for most payloads, that nothing can go wrong. The others are walked
-first (:func:`walk_payload`): the walk follows Avro's binary encoding without making anything of it, and
-counts. It is in Python and costs some tenths of a microsecond a value, so only schemas whose types hold
-themselves, and payloads that could be too many values, pay for it.
+For most payloads, their length then shows that they are safe. The others are walked first
+(:func:`walk_payload`): the walk follows Avro's binary encoding without making objects, and counts values. It
+is in Python and costs some tenths of a microsecond for each value, but only recursive schemas, and payloads
+that could hold too many values, need it.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ PRIMITIVE_BYTES: Final = {
     "bytes": 1,
     "string": 1,
 }
-"""The fewest bytes that a value of each primitive type takes."""
+"""The smallest size of a value of each primitive type."""
 MAX_DECIMAL_BYTES: Final = 1024
-"""The length of a decimal: 2,400 digits, at which one takes some tenths of a millisecond."""
+"""The longest decimal: it has 2,400 digits and takes some tenths of a millisecond."""
 
 _FREE_VALUES: Final = 10_000
 _VALUES_PER_BYTE: Final = 64
-"""How many values a payload may stand for by its length: so many, and so many more for each byte.
+"""How many values a payload may have for each byte, beside the free ones.
 
-Only nulls, empty records and the like take no bytes, and a reader's time goes by values. What a reader's own
-defaults add is not counted here.
+Nulls, empty records and the like take no bytes, but they take a reader's time. The values of a reader's own
+defaults are not counted here.
 """
 
 
@@ -55,43 +54,32 @@ _FIXED_BYTES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class Limits(NamedTuple):
-    """How much schemas and payloads may ask for.
-
-    Attributes:
-        max_schema_bytes: the size of a schema's text.
-        max_depth: how deep a schema, or a value by it, may nest: records, unions, arrays and maps count.
-        max_values: how many values a payload may hold, counting records, unions, arrays and maps too.
-        max_named_types: how many records, enumerations and fixed types a schema may define, and how many
-            branches a union may have. fastavro copies the table of them for each payload, 70 ns a type.
-    """
+    """The limits of schemas and payloads; see :class:`~headerware.serdes.Avro`."""
 
     max_schema_bytes: int = 1 << 20
     max_depth: int = 128
     max_values: int = 1_000_000
     max_named_types: int = 4_096
+    """fastavro copies the table of named types for each payload, which takes 70 ns for each type."""
 
 
 STORED: Final = Limits(16 << 20, max_depth=300, max_values=sys.maxsize, max_named_types=sys.maxsize)
-"""What stores take: as much as any serde may. A reader of records keeps to its own limits."""
+"""The limits of stores: as much as any serde allows. A reader of records has its own limits."""
 
 
 class Shape(NamedTuple):
-    """What a schema's values can be like.
-
-    Attributes:
-        recursive: whether a type holds itself, so that values nest as deep as a payload is long.
-        values: the most values that one value is made of, with all arrays and maps empty.
-        values_per_byte: how many more each byte of a payload can stand for, at most.
-        has_decimals: whether there are decimals of any length.
-    """
+    """What a schema's values can be like."""
 
     recursive: bool
     values: int
+    """The most values that one value is made of, with all arrays and maps empty."""
     values_per_byte: float
+    """How many more each byte of a payload can stand for, at most."""
     has_decimals: bool
+    """Whether there are decimals of any length."""
 
     def safe_bytes(self, limits: Limits) -> float:
-        """Return the length up to which no payload can pass the limits; a negative one where any may."""
+        """Return the length up to which no payload can exceed the limits; it is negative if any may."""
         most_values = limits.max_values
         if self.values > _FREE_VALUES or self.values_per_byte > _VALUES_PER_BYTE:
             most_values = min(most_values, _FREE_VALUES)
@@ -103,17 +91,7 @@ class Shape(NamedTuple):
 
 
 def survey(tree: Any, named: dict[str, Any], limits: Limits, per_record: int = 0) -> Shape:
-    """Find out what a schema's values can be like.
-
-    Args:
-        tree: the schema with full names, no deeper than the limits allow.
-        named: its named types.
-        limits: what it may ask for.
-        per_record: how many values a reader's defaults add to each record.
-
-    Raises:
-        SerdeError: its values nest too deep, are too many, or hold themselves and never end.
-    """
+    """Return the shape of a schema's values; a reader's defaults add ``per_record`` values to each record."""
     _refuse_endless(named)
     seen = _Survey(named, limits, per_record)
     root = seen.size(tree, 0)
@@ -124,7 +102,7 @@ def survey(tree: Any, named: dict[str, Any], limits: Limits, per_record: int = 0
 
 
 class _Size(NamedTuple):
-    """What one value of a type takes, without what is in its arrays and maps, and without itself again."""
+    """The size of one value of a type, without the items of arrays and maps, and without recursion."""
 
     values: int
     min_bytes: int
@@ -167,7 +145,7 @@ class _Survey:
         return self._named_size(node if isinstance(node, str) else node["name"], depth)
 
     def _repeated(self, item: _Size, key: int) -> _Size:
-        """Take in what an array or a map repeats; a map's keys are values, and take a byte at least."""
+        """Note the items of an array or a map; a map's keys count as values of at least one byte."""
         self._add_unit(_Size(item.values + key, item.min_bytes + key, item.depth))
         return _Size(1, 1, 1 + item.depth)
 
@@ -198,25 +176,24 @@ class _Survey:
         )
 
     def require_few(self, size: _Size) -> None:
-        """Refuse a type of which one value is too many."""
+        """Refuse a type if one value of it exceeds the limit."""
         most = self._limits.max_values
         if size.values > most:
             raise SerdeError(f"one value of the schema is made of more than {most}, the limit (max_values)")
 
     def _add_unit(self, unit: _Size) -> None:
-        """Take in what a payload can hold any number of."""
+        """Note a value that a payload can repeat without limit."""
         self.require_few(unit)
         rate = unit.values / unit.min_bytes if unit.min_bytes else float("inf")
         self.values_per_byte = max(self.values_per_byte, rate)
 
 
 def is_decimal(node: Any) -> bool:
-    """Return whether a type is a decimal."""
     return isinstance(node, dict) and node.get("logicalType") == "decimal"
 
 
 def _refuse_endless(named: dict[str, Any]) -> None:
-    """Refuse a record that always holds itself, for no value of it ends."""
+    """Refuse a record that always holds itself: no value of it ends."""
     held = {
         name: [child for field in node["fields"] if (child := _record_name(field["type"], named))]
         for name, node in named.items()
@@ -246,18 +223,9 @@ def walk_payload(
     start: int = 0,
     per_record: int = 0,
 ) -> None:
-    """Follow a payload to its end.
+    """Raise SerdeError if a payload is truncated or corrupt, nests too deep or holds too many values.
 
-    Args:
-        payload: the bytes.
-        tree: their schema.
-        named: its named types.
-        limits: what the payload may hold.
-        start: where the Avro bytes begin.
-        per_record: how many values a reader's defaults add to each record.
-
-    Raises:
-        SerdeError: it is cut, no payload of this schema, nests too deep or holds too many values.
+    A reader's defaults add ``per_record`` values to each record.
     """
     walk = _Walk(payload, named, limits, start, per_record)
     try:
@@ -267,11 +235,7 @@ def walk_payload(
 
 
 def walk_object(value: Any, limits: Limits) -> None:
-    """Refuse an object that nests deeper than the limit, or holds itself.
-
-    Raises:
-        SerdeError: it does.
-    """
+    """Refuse an object that nests too deep or holds itself."""
     # A level in Python is at most two in Avro: a record, and the union that it stands in.
     level = [value]
     for _ in range(limits.max_depth + 1):
@@ -388,7 +352,7 @@ class _Walk:
                 self.value(values, depth + 1)
 
     def _count(self) -> int:
-        """Pass a block's count, and its size where it has one, and refuse a count that cannot be."""
+        """Pass a block's count, and its size if it has one, and refuse a count beyond the limits."""
         count = self.number()
         if count < 0:
             count = -count

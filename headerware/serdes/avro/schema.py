@@ -1,10 +1,10 @@
-"""An Avro schema: its text, what fastavro made of it, its canonical form and fingerprints (spec/schema.md).
+"""An Avro schema: its text, fastavro's parsed form, its canonical form and fingerprints (spec/schema.md).
 
-The canonical form is what two ends agree on. It is the Parsing Canonical Form of the Avro specification,
-which leaves out what does not decide how bytes are read: documentation, aliases, defaults, order and spacing.
-The attributes of logical types stay in, for two schemas that differ only in these give different values:
-``logicalType``, and for decimals ``precision`` and a ``scale`` that is not 0, behind the others and in this
-order. Without logical types the form, and so the digest, is the specification's own.
+The canonical form is the Parsing Canonical Form of the Avro specification. It leaves out what does not affect
+the reading of bytes: documentation, aliases, defaults, order and spacing. The attributes of logical types are
+added, because two schemas that differ only in these read different values: ``logicalType``, and for decimals
+``precision`` and a ``scale`` that is not 0, behind the others and in this order. Without logical types the
+form, and so the digest, is the specification's own.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Algorithm = Literal["md5", "rabin", "sha256"]
-"""How a schema is digested: MD5, Avro's 64-bit Rabin fingerprint (CRC-64-AVRO), or SHA-256."""
+"""The digest of a schema: MD5, Avro's 64-bit Rabin fingerprint (CRC-64-AVRO), or SHA-256."""
 
 ALGORITHM_BYTES: Final[dict[Algorithm, int]] = {"md5": 1, "rabin": 2, "sha256": 3}
-"""The algorithms as ``hw.schema`` numbers them."""
+"""The number of each algorithm in the keys of topics."""
 DIGEST_BYTES: Final[dict[Algorithm, int]] = {"md5": 16, "rabin": 8, "sha256": 32}
-"""How long their digests are."""
 _FORGED: Final[dict[Algorithm, str]] = {
     "md5": "who deposits schemas can make two with one MD5 digest",
     "rabin": "another schema with the same Rabin fingerprint is made in a moment",
@@ -43,19 +42,19 @@ _JSON_BEGINS: Final = ("{", "[", '"')
 _MAX_FIXED_BYTES: Final = (1 << 31) - 1
 _defaults_lock: Final = Lock()
 _PARSED_MARKS: Final = ("__fastavro_parsed", "__named_schemas")
-"""These tell fastavro that there is nothing left to check, and what the named types are."""
+"""These tell fastavro that the schema is parsed, and its named types."""
 _MAX_NAMES_CHARS: Final = 32 << 20
-"""By policy; a schema of the largest size by default, with a namespace of 100 characters, stays below."""
+"""A schema of the default limit's size with a namespace of 100 characters stays below this."""
 _CACHED_SCHEMAS: Final = 256
 _CACHED_TEXT_BYTES: Final = 16 << 10
-"""Longer texts are parsed each time they are new to a serde, so that the cache stays below 4 MiB of them."""
+"""Longer texts are not cached, but parsed anew by each serde, so that the cache stays below 4 MiB."""
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """What a schema is known by: the digest of its canonical form.
+    """Identify a schema by the digest of its canonical form.
 
     Args:
-        algorithm: how the digest was made.
+        algorithm: the algorithm of the digest.
         digest: 16 bytes for MD5, 8 for Rabin (big-endian), 32 for SHA-256.
     """
 
@@ -64,20 +63,20 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, schema_text: str, algorithm: Algorithm = "sha256") -> Fingerprint:
-        """Digest a schema's canonical form (spec/schema.md).
+        """Return the fingerprint of a schema (spec/schema.md).
 
         Args:
             schema_text: the schema as JSON.
-            algorithm: the digest to make.
+            algorithm: the algorithm of the digest.
 
         Raises:
-            SerdeError: the text is no Avro schema.
+            SerdeError: the text is not an Avro schema.
         """
         return AvroSchema.parsed(schema_text).fingerprint(algorithm)
 
     @property
     def code(self) -> bytes:
-        """The algorithm's byte and the digest: how topics and ``hw.schema`` write it."""
+        """The algorithm's byte and the digest, as the keys of topics have them."""
         return bytes((ALGORITHM_BYTES[self.algorithm],)) + self.digest
 
     def __str__(self) -> str:
@@ -85,10 +84,10 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """A schema as a store keeps it.
+    """Hold a schema as a store keeps it.
 
     Args:
-        fingerprint: what it is fetched by.
+        fingerprint: the fingerprint by which it is fetched.
         text: the schema as JSON; its canonical form has that fingerprint.
         name: the full name of the record, enumeration or fixed, for people; empty for other types.
     """
@@ -99,13 +98,11 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 class _Store(Protocol):
-    """What a schema store has for readers."""
-
     def get(self, fingerprint: Fingerprint, /) -> str: ...
 
 
 class BadSchemaError(SerdeError):
-    """A text that is no Avro schema, or one that asks for too much.
+    """A text is not an Avro schema, or exceeds the limits.
 
     ``detail`` may quote the schema; it is for errors about configuration, not about records.
     """
@@ -114,16 +111,7 @@ class BadSchemaError(SerdeError):
 
 
 class AvroSchema:
-    """A schema that has been checked; safe for use by several threads.
-
-    Attributes:
-        text: the schema as JSON, without needless spaces.
-        tree: what fastavro works with.
-        named: the named types in it, by full name.
-        name: its full name; empty where it has none.
-        shape: how far payloads can be trusted.
-        limits: what it was checked against.
-    """
+    """A schema that has been checked; safe for use by several threads."""
 
     __slots__ = (
         "_fingerprints",
@@ -146,7 +134,7 @@ class AvroSchema:
             _check(node)
             widest = max(widest, len(node) if isinstance(node, list) else 0)
             if isinstance(node, dict) and "name" in node:
-                if node["name"] in self.named:  # a union's branches each begin anew in fastavro
+                if node["name"] in self.named:  # fastavro does not check this across a union's branches
                     raise BadSchemaError("the schema defines one name twice")
                 self.named[node["name"]] = node
         if max(widest, len(self.named)) > limits.max_named_types:
@@ -163,15 +151,7 @@ class AvroSchema:
 
     @classmethod
     def parsed(cls, text: str | bytes, limits: Limits = _DEFAULT_LIMITS) -> AvroSchema:
-        """Parse a schema's text; what was parsed lately is remembered.
-
-        Args:
-            text: the schema as JSON.
-            limits: what it may ask for.
-
-        Raises:
-            BadSchemaError: it is too large, no JSON, no Avro schema, or asks for too much.
-        """
+        """Parse a schema's text, or return it from the cache; raise BadSchemaError for a bad one."""
         if len(text) > limits.max_schema_bytes:
             raise BadSchemaError(
                 f"the schema's text has {len(text)} bytes; the limit (max_schema_bytes) is "
@@ -181,11 +161,7 @@ class AvroSchema:
 
     @classmethod
     def of(cls, given: Any, limits: Limits = _DEFAULT_LIMITS) -> AvroSchema:
-        """Take a schema as code has it: text, or the dict or list that the JSON stands for.
-
-        Raises:
-            BadSchemaError: it is no Avro schema.
-        """
+        """Return the schema for text, or for the dict or list of its JSON."""
         if isinstance(given, AvroSchema):
             return given
         if isinstance(given, str | bytes):
@@ -197,12 +173,7 @@ class AvroSchema:
 
     @classmethod
     def fetched(cls, store: _Store, fingerprint: Fingerprint, limits: Limits = _DEFAULT_LIMITS) -> AvroSchema:
-        """Fetch a schema from a store, and check that it is the one.
-
-        Raises:
-            UnknownSchemaError: the store does not have it.
-            SerdeError: the store is out of reach, or holds another schema under this fingerprint.
-        """
+        """Fetch a schema from a store, and check its fingerprint."""
         found = cls.parsed(store.get(fingerprint), limits)
         actual = found.fingerprint(fingerprint.algorithm)
         if actual != fingerprint:
@@ -213,10 +184,10 @@ class AvroSchema:
         return found
 
     def with_defaults(self) -> AvroSchema:
-        """Return the schema itself, once its defaults are values.
+        """Convert the defaults to values, and return the schema itself.
 
-        It is for schemas to write by and a reader's own. In a schema that came with a record nobody asks for
-        defaults, and small ones can stand for very large values.
+        This is for schemas to write by, and for a reader's own. The defaults of a schema that came with a
+        record are not needed, and small ones can stand for very large values.
         """
         with _defaults_lock:
             if not self._has_defaults:
@@ -232,7 +203,6 @@ class AvroSchema:
         return found
 
     def deposit(self, algorithm: Algorithm) -> Schema:
-        """Return it as a store takes it."""
         return Schema(self.fingerprint(algorithm), self.text, self.name)
 
 
@@ -243,11 +213,7 @@ def weakness(algorithm: Algorithm) -> str | None:
 
 
 def require_strong(fingerprint: Fingerprint, *, signed: bool) -> None:
-    """Refuse a fingerprint that does not bind a signed record to its schema.
-
-    Raises:
-        SerdeError: the records are signed, and the digest can be forged.
-    """
+    """Refuse a fingerprint that does not bind a signed record to its schema."""
     weak = weakness(fingerprint.algorithm) if signed else None
     if weak:
         raise SerdeError(
@@ -284,9 +250,9 @@ def _bad(problem: str, error: BaseException) -> BadSchemaError:
 
 
 def _check_size(plain: Any, limits: Limits) -> None:
-    """Refuse what is too deep to be followed by recursion, or too long once names are full.
+    """Refuse a schema that is too deep for recursion, or too long once its names are full.
 
-    One level of Avro is up to three of JSON. A namespace stands once in the text, and in each name within.
+    One level of Avro is up to three of JSON. A namespace is once in the text, but in each full name within.
     """
     level, nodes, namespace = [plain], 0, 0
     for _ in range(3 * limits.max_depth):
@@ -304,7 +270,7 @@ def _check_size(plain: Any, limits: Limits) -> None:
 
 
 def _namespace_chars(node: Any) -> int:
-    """Return how long the namespace that a type sets is, at most."""
+    """Return the length of the namespace that a type sets, at most."""
     if not isinstance(node, dict):
         return 0
     name, namespace = node.get("name"), node.get("namespace")
@@ -323,7 +289,7 @@ def _below(node: Any) -> Any:
 
 
 def _unmarked(given: Any) -> Any:
-    """Take fastavro's marks off a schema that it parsed."""
+    """Remove fastavro's marks from a schema that it parsed."""
     if isinstance(given, list):
         return [_unmarked(member) for member in given]
     if isinstance(given, dict):
@@ -337,15 +303,15 @@ def _parsed(plain: Any) -> Any:
     named: dict[str, Any] = {}
     tree = parse_schema(plain, named)
     for node in tree if isinstance(tree, list) else [tree]:
-        if isinstance(node, dict):  # fastavro marks records only, and would parse all others with each value
+        if isinstance(node, dict):  # fastavro marks only records, and parses other types again for each value
             node.update(zip(_PARSED_MARKS, (True, named), strict=True))
             if isinstance(tree, list):
-                named = {}  # fastavro merges those of all branches for each value; the first brings them all
+                named = {}  # fastavro merges those of all branches for each value; the first has them all
     return tree
 
 
 def _nodes(tree: Any) -> Iterator[Any]:
-    """Go through the types that stand in a schema, from the outside in."""
+    """Yield the types that are written out in a schema, from the outside in."""
     yield tree
     if isinstance(tree, list):
         inner = tree
@@ -363,7 +329,7 @@ _HOLDS: Final = {"items": ("array",), "values": ("map",)}
 
 
 def _check(node: Any) -> None:
-    """Refuse what fastavro lets pass, and would stumble over with the first payload."""
+    """Refuse errors that fastavro would only meet with the first payload."""
     if isinstance(node, list):
         if any(isinstance(branch, list) for branch in node):
             raise BadSchemaError("the schema has a union in a union")
@@ -398,7 +364,7 @@ _RULES: Final = {
 
 
 def _canonical_form(tree: Any) -> str:
-    """Write the canonical form of a schema, given as JSON values with full names."""
+    """Return the canonical form of a parsed schema, which has full names."""
     if isinstance(tree, str):
         return _text(tree)
     if isinstance(tree, list):
@@ -468,7 +434,7 @@ _LAYOUTS: Final[dict[str, Callable[[Any], Iterator[tuple[str, str]]]]] = {
 
 
 def _logical(tree: Any) -> Iterator[tuple[str, str]]:
-    """Return the attributes of a logical type; those that say nothing are left out."""
+    """Yield the attributes of a logical type, without those that are 0."""
     logical = tree.get("logicalType")
     if not isinstance(logical, str):
         return
@@ -500,17 +466,7 @@ def _rabin(content: bytes) -> int:
 
 
 def schema_option(given: Any, limits: Limits, *, path: str) -> AvroSchema | None:
-    """Make the schema that an option gives.
-
-    Args:
-        given: JSON text, which begins with ``{``, ``[`` or a quote; the path of a file, in any other text;
-            a dict or list; or None.
-        limits: what the schema may ask for.
-        path: the option's name, for errors.
-
-    Raises:
-        ConfigError: there is no such file, or there is no schema in it.
-    """
+    """Return the schema of an option: JSON text, the path of a file, a dict or list, or None."""
     if given is None:
         return None
     try:
@@ -522,7 +478,7 @@ def schema_option(given: Any, limits: Limits, *, path: str) -> AvroSchema | None
 
 
 def is_json(text: str) -> bool:
-    """Return whether an option's text is a schema itself, not the path of a file with one."""
+    """Return whether an option's text is a schema, not the path of a file."""
     return text.lstrip().startswith(_JSON_BEGINS)
 
 

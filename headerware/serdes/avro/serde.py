@@ -1,13 +1,13 @@
-"""Avro with the schema in headers: the payload is bare Avro, and a header says by which schema.
+"""Avro with the schema in headers: the payload is bare Avro, and a header names the schema.
 
-How the header says it is the option ``write_as``; reading understands all of them, and what others write:
+The option ``write_as`` chooses how. All these ways are read, and those of other software:
 
     fingerprint       hw.schema           the schema's fingerprint; the schema itself is in a store
     schema            avro.schema         the schema's text; no store at all
     prefix            in the payload      Confluent's 5 bytes with an id of a Schema Registry
     confluent-header  __value_schema_id   Confluent's header with a GUID of a Schema Registry
 
-confluent-kafka's own deserializer refuses payloads below 6 bytes even where the header names the schema.
+confluent-kafka's own deserializer refuses payloads below 6 bytes even if the header names the schema.
 Layouts and the fingerprint are in spec/schema.md.
 """
 
@@ -74,45 +74,45 @@ _MAX_KINDS: Final = 256
 _MAX_SUBJECTS: Final = 4096
 _MAX_READERS: Final = 512
 _MAX_TEXT: Final = 4 << 20
-"""How much text the schemas of the remembered readers have together; what was parsed is some times larger."""
+"""The size of the cached readers' schemas as text, all together; the readers are several times larger."""
 _new_headers: Final = tuple.__new__
 
 
 class Avro(Serde, frozen=True, kw_only=True):
-    """Write and read Avro, by the schema that headers name.
+    """Write and read Avro by the schema that headers name.
 
-    Objects are dicts, or what msgspec makes dicts of: dataclasses, Structs, attrs classes. A class that has
-    an attribute ``__avro_schema__`` (JSON text, a dict or a list) brings its own schema, so that each record
-    may have another. What is read is dicts, lists and scalars; logical types are ``Decimal``, ``date``,
-    ``time``, ``datetime`` and ``UUID``, both ways; a timestamp's ``datetime`` without a zone is taken in the
-    machine's own.
+    Objects are dicts, or dataclasses, Structs and attrs classes, which msgspec converts to dicts. A class
+    with an attribute ``__avro_schema__`` (JSON text, a dict or a list) has a schema of its own, so that
+    records may have different schemas. Payloads are read as dicts, lists and scalars. Logical types are
+    ``Decimal``, ``date``, ``time``, ``datetime`` and ``UUID``, both ways. A timestamp's ``datetime`` without
+    a zone is in the machine's own.
 
     Args:
-        schema: the schema of objects that bring none, and of payloads that name none. Text that begins
-            with ``{``, ``[`` or a quote is the schema as JSON; other text is the path of a file with it.
-            A dict or list, and so a table in a TOML file, is the schema, too.
-        reader_schema: the schema that payloads are resolved to, given likewise; without it they come as they
-            were written.
+        schema: the schema of objects without one of their own, and of payloads whose headers name none. Text
+            that begins with ``{``, ``[`` or a quote is the schema as JSON; other text is the path of a file
+            with it. A dict or list, and so a table in a TOML file, is the schema, too.
+        reader_schema: the schema to which payloads are resolved, in the same forms; without it they are
+            read as they were written.
         store: where schemas are deposited and fetched; by type: ``folder``, ``topic`` or ``registry``.
-        fingerprint: how schemas are digested on send: ``sha256``, ``md5`` or ``rabin``. Reading understands
-            all three, but where records are signed only ``sha256``.
-        write_as: how a record says which schema it has. Without it ``fingerprint`` where there is a
-            store, else ``schema``.
-        subject: under which subject ``prefix`` and ``confluent-header`` register a schema, with
+        fingerprint: the digest of schemas on send: ``sha256``, ``md5`` or ``rabin``. All three are read, but
+            if records are signed only ``sha256``.
+        write_as: how a record names its schema: ``fingerprint``, ``schema``, ``prefix`` or
+            ``confluent-header``. None is ``fingerprint`` with a store, else ``schema``.
+        subject: the subject under which ``prefix`` and ``confluent-header`` register a schema, with
             ``{topic}``, ``{part}`` and ``{name}``, the schema's full name.
-        content_type: what the header ``content-type`` (a key's: ``key-content-type``) says; one that
-            stands there already and means Avro stays. ``prefix`` states none, for that is no bare Avro.
-        strict: refuse objects with a field that the schema does not have, and those that lack a field that
-            has no default, even where that may be null.
-        max_schema_bytes: the size of a schema's text.
-        max_depth: how deep a schema, or a value, may nest: records, unions, arrays and maps count. Deep
-            nesting takes stack, 2 KiB a level: leave it where threads have little of that.
-        max_values: how many values a payload may hold, as bytes may stand for many.
+        content_type: the value of the header ``content-type`` (a key's: ``key-content-type``); an existing
+            one that means Avro stays. ``prefix`` states none, because such a payload is not bare Avro.
+        strict: refuse objects with a field that the schema does not have, and objects without a field that
+            has no default, even if that may be null.
+        max_schema_bytes: the largest size of a schema's text.
+        max_depth: how deep a schema or a value may nest: records, unions, arrays and maps count. Each level
+            takes 2 KiB of stack; do not raise it if threads have small stacks.
+        max_values: how many values a payload may hold; a few bytes may stand for many.
         max_named_types: how many named types a schema may define, and how many branches a union may have;
             each costs time with every record.
 
     Raises:
-        ConfigError: a schema that is none, or a way of writing that lacks its store.
+        ConfigError: an option is not a valid schema, or a way of writing lacks its store.
     """
 
     type: ClassVar[str] = "avro"
@@ -131,7 +131,7 @@ class Avro(Serde, frozen=True, kw_only=True):
     max_named_types: Annotated[int, msgspec.Meta(ge=1)] = 4_096
 
     def __post_init__(self) -> None:
-        """Refuse what could not work with the first record."""
+        """Check the options, so that they do not fail with the first record."""
         schema_option(self.schema, self.limits, path="schema")
         schema_option(self.reader_schema, self.limits, path="reader_schema")
         require_content_type(self.content_type)
@@ -148,12 +148,12 @@ class Avro(Serde, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """How much schemas and payloads may ask for."""
+        """The limits of schemas and payloads."""
         return Limits(self.max_schema_bytes, self.max_depth, self.max_values, self.max_named_types)
 
     @property
     def way(self) -> WriteAs:
-        """How a record says which schema it has."""
+        """How a record names its schema."""
         return self.write_as or ("schema" if self.store is None else "fingerprint")
 
     @property
@@ -200,17 +200,14 @@ class OpenedAvro:
 
 
 class _Framing(NamedTuple):
-    """How a record says which schema it has.
-
-    Attributes:
-        prefix: what stands in front of the Avro bytes.
-        pairs: the headers to add, content type included.
-        named: those of them that name the schema.
-    """
+    """How a record names its schema."""
 
     prefix: bytes
+    """The bytes in front of Avro's."""
     pairs: tuple[Pair, ...]
+    """The headers to add, content type included."""
     named: tuple[Pair, ...]
+    """Those of them that name the schema."""
 
 
 class _Kind(NamedTuple):
@@ -260,7 +257,7 @@ class _Writing:
         return payload, _new_headers(Headers, (*headers, *framing.pairs)) if framing.pairs else headers
 
     def _kind(self, kind: type) -> _Kind:
-        """Find out which schema a type's objects follow, and deposit it."""
+        """Find the schema of a type's objects, and deposit it."""
         own = getattr(kind, "__avro_schema__", None)
         schema = self._schema if own is None else AvroSchema.of(own, self._limits)
         if schema is None:
@@ -271,7 +268,7 @@ class _Writing:
         return _Kind(schema, writer(schema, strict=self._options.strict), self._lasting(schema))
 
     def _lasting(self, schema: AvroSchema) -> _Framing | None:
-        """Return the framing where it is the same for every topic."""
+        """Return the framing, or None if it depends on the topic."""
         if self._way == "schema":
             return self._framed((TEXT_HEADERS[self._part], schema.text.encode()))
         if self._way != "fingerprint":
@@ -303,19 +300,19 @@ class _Writing:
         return self._store
 
     def _replaced(self, headers: Headers, framing: _Framing) -> Headers:
-        """Put the headers in the place of what an earlier pass left there."""
+        """Replace the headers that an earlier pass has left."""
         kept = self._cleared(headers)
         return self._content.state(Headers.trusted((*kept, *framing.named)))
 
     def _cleared(self, headers: Headers) -> Headers:
-        """Take off what names the schema of this part; the very same headers where nothing does."""
+        """Remove the headers that name this part's schema; return the same object if there are none."""
         carriers = self._carriers
         kept = [pair for pair in without_mark(self._part, headers) if pair[0] not in carriers]
         return headers if len(kept) == len(headers) else Headers.trusted(kept)
 
 
 class _Reader(NamedTuple):
-    """What reads payloads of one schema; ``cost`` is how much text it keeps."""
+    """The function that reads payloads of one schema; ``cost`` is the size of its text."""
 
     read: Callable[..., Any]
     cost: int
@@ -369,7 +366,7 @@ class _Reading:
         return None if payload is None else self._bare(headers, payload), headers
 
     def _by_headers(self, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Read by a header that names the schema, and take off those of this part."""
+        """Read by a header that names the schema, and remove those of this part."""
         carriers, part = self._carriers, self._part
         kept: list[Pair] = []
         found: list[Pair] = []
@@ -475,7 +472,7 @@ class _Reading:
         return self._own(payload)
 
     def _single_object(self, payload: bytes) -> Callable[..., Any] | None:
-        """Return the reader for a payload in single-object encoding, where its schema can be found."""
+        """Return the reader for a payload in single-object encoding, or None if its schema is not found."""
         digest = single_object_digest(payload)
         if digest is None:
             return None

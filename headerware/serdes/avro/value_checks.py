@@ -1,10 +1,10 @@
 """Checks of values before they are written: fastavro would write some as something else, without an error.
 
-It cuts 5.5 to 5 where the schema says int, writes nothing for a value where the schema says null, takes
-any object for a boolean and a record's text "1.5" for a double, writes an int of 40 bits that no other
-reader takes, text as an array of its letters, and a datetime as a date. What stands in a union it checks
-itself, to choose the branch; so the check here goes there only with what it does not look at: a branch that
-is named by a tuple, and the logical types in :data:`_UNSEEN`, where null is the only other branch.
+For an int it truncates 5.5 to 5, and writes 40 bits, which no other reader accepts. For a null it writes
+nothing, whatever the value. It accepts any object as a boolean, text such as "1.5" in a record as a double,
+text as an array of its characters, and a datetime as a date. It checks the values of unions itself, to choose
+a branch. So the checks here look into a union only for what fastavro does not check: a branch that is named
+by a tuple, and the logical types in :data:`_UNSEEN` if null is the only other branch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Check = Callable[[Any], None]
 _RANGES: Final = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 1)}
 _MIDNIGHT: Final = dt.time()
 _BRANCH: Final = 2
-"""How long a tuple is that names a union's branch: the name and the value."""
+"""The length of a tuple that names a union's branch: the name and the value."""
 
 
 class LossyValueError(ValueError):
@@ -53,7 +53,7 @@ class _Checks:
         return self._record(name) if isinstance(name, str) and name in self._named else None
 
     def _union(self, branches: list[Any]) -> Check:
-        """Make the check of a union's values, most of which fastavro checks itself."""
+        """Return the check of a union's values, most of which fastavro checks itself."""
         by_name = {_branch_name(branch): self.of(branch) for branch in branches}
         only = by_name[_branch_name(_beside_null(branches))] if self._needs_look(branches) else None
 
@@ -68,7 +68,7 @@ class _Checks:
         return check
 
     def _needs_look(self, branches: list[Any]) -> bool:
-        """Return whether values of a union may hold what fastavro's own validation lets pass."""
+        """Return whether a union's values may be wrong and still pass fastavro's own validation."""
         branch = _beside_null(branches)
         if not self._has_unseen or branch is None:
             return False
@@ -96,7 +96,7 @@ class _Checks:
         return check_array if kind == "array" else check_map
 
     def _record(self, name: str) -> Check | None:
-        """Make a record's check once; one that holds itself finds it by name."""
+        """Return a record's check, made once; a recursive record finds it by name."""
         if name in self._made:
             return self._made[name]
         numbers: list[tuple[str, str, int, int]] = []
@@ -154,7 +154,7 @@ class _Checks:
 
 
 def _has_unseen(node: Any) -> bool:
-    """Return whether there is, in what is defined here, what fastavro's own validation lets pass."""
+    """Return whether a type that is defined here has a logical type that fastavro does not validate."""
     if isinstance(node, str):
         return False
     if isinstance(node, list):
@@ -174,7 +174,7 @@ def _beside_null(branches: list[Any]) -> Any:
 
 
 def _branch_name(branch: Any) -> str:
-    """Return the name that a tuple has for a union's branch."""
+    """Return the name by which a tuple names a union's branch."""
     return branch if isinstance(branch, str) else str(branch.get("name", branch["type"]))
 
 
@@ -188,7 +188,7 @@ def _logical_name(node: Any) -> str:
 
 
 def _logical(node: Any, kind: str) -> Check | None:
-    """Make the check of a logical type: of what fastavro makes of its values, where that may be wrong."""
+    """Return the check of a logical type, or None if fastavro converts all its values correctly."""
     name, plainly = _logical_name(node), _SCALARS.get(kind)
     unseen, own = _UNSEEN.get(name), _OWN_CLASS.get(name)
     if unseen is None and plainly is None:
@@ -248,13 +248,13 @@ def _uuid(value: Any) -> None:
 
 
 def _refuse_no_array(value: Any) -> None:
-    """Refuse what fastavro would take for an array of its letters or keys, or what ends with one look."""
+    """Refuse text and mappings, which fastavro would write as an array, and iterators, which end."""
     if isinstance(value, str | Mapping) or not hasattr(value, "__len__"):
         raise LossyValueError
 
 
 def _ask(value: Any, kind: str) -> None:
-    """Let fastavro's own validation decide on what is not plainly right: numpy's integers, enumerations."""
+    """Let fastavro's own validation decide about values of other classes, such as numpy's integers."""
     if not validate(value, kind, raise_errors=False):
         raise LossyValueError
 
@@ -268,7 +268,7 @@ _SCALARS: Final[dict[str, Check]] = {
     "null": _null,
 }
 _UNSEEN: Final[dict[str, Check]] = {"int-date": _date, "string-uuid": _uuid}
-"""The logical types of which fastavro lets pass, in unions too, what would be lost or cannot be read."""
+"""The logical types for which fastavro accepts values that are lost or cannot be read, in unions too."""
 _OWN_CLASS: Final[dict[str, type]] = {
     "int-date": dt.date,
     "int-time-millis": dt.time,
@@ -279,4 +279,4 @@ _OWN_CLASS: Final[dict[str, type]] = {
     "long-timestamp-millis": dt.datetime,
     "string-uuid": uuid.UUID,
 }
-"""The classes that stand for logical types in Python, and need no look."""
+"""Python's classes for logical types; their values need no check."""

@@ -28,27 +28,26 @@ _TIME: Final = re.compile(
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 Extension = str | bool | int | bytes | datetime
-"""What an extension attribute may be; text is what arrives."""
+"""The types of an extension attribute; it is always read as text."""
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event: its attributes, and its data.
+    """Hold an event: its attributes and its data (CloudEvents 1.0.2).
 
     Args:
-        id: what tells it from other events of its source.
-        source: where it happened, a URI reference.
-        type: what happened, such as ``com.example.order.placed``.
+        id: the event's id, unique within its source.
+        source: the event's origin, a URI reference.
+        type: the kind of event, such as ``com.example.order.placed``.
         specversion: always ``1.0``.
         datacontenttype: the content type of the data; None lets the data's own type decide.
         dataschema: the URI of the data's schema.
-        subject: what in the source it is about.
-        time: when it happened, with a time zone.
-        data: the data: what the serde for its content type writes and reads, bytes that have been encoded
-            already, or None.
-        extensions: further attributes by name, of small letters and digits.
+        subject: the subject of the event within the source.
+        time: the time of the event, with a time zone.
+        data: the data: an object for the serde of its content type, bytes that are already encoded, or None.
+        extensions: further attributes by name; names have lower-case letters and digits.
 
     Raises:
-        SerdeError: an attribute that CloudEvents does not allow; the text has its name, not its value.
+        SerdeError: CloudEvents does not allow an attribute; the text has its name, not its value.
     """
 
     id: str
@@ -63,7 +62,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
     extensions: Mapping[str, Extension] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what CloudEvents does not allow."""
+        """Check the attributes."""
         for name in (*REQUIRED, "datacontenttype", "dataschema", "subject"):
             value = getattr(self, name)
             if value is not None or name in REQUIRED:
@@ -83,10 +82,10 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any], data: Any = None) -> CloudEvent:
-        """Make an event of attributes by name, and of its data.
+        """Make an event of its attributes and its data.
 
         Args:
-            attributes: as text, or as the types of CloudEvents; those that are None are not there.
+            attributes: the attributes by name, as text or as the types of CloudEvents; None is no attribute.
             data: the event's data.
 
         Raises:
@@ -104,7 +103,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**core, data=data, extensions=given)
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes that are there, by name.
+        """Return the attributes by name, without those that are None.
 
         The official SDK makes its own event of them: ``CloudEvent(event.attributes(), event.data)``.
         """
@@ -122,11 +121,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_time(text: str) -> datetime:
-    """Read a time as RFC 3339 writes it; of a fraction's digits, six are kept.
-
-    Raises:
-        SerdeError: it is malformed, or there is no such time.
-    """
+    """Read a time as RFC 3339 writes it; a fraction keeps six digits."""
     if _TIME.fullmatch(text):
         try:
             return datetime.fromisoformat(text.upper())

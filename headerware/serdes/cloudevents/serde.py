@@ -4,8 +4,8 @@
                 header ``content-type``; an event without data is a null value
     structured  the whole event is the value, as JSON; ``content-type: application/cloudevents+json``
 
-Both are read, one is written. The binding has no batches. In the JSON event format the data stands in
-``data``, as JSON or as text, or in ``data_base64``; its own content type says which.
+Both are read; an option chooses the one to write. The binding has no batches. In the JSON event format the
+data is in ``data``, as JSON or as text, or in ``data_base64``, depending on its own content type.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "ce_"
 _STRUCTURED: Final = b"application/cloudevents"
-"""What the content type of each structured event begins with."""
+"""The beginning of each structured event's content type."""
 JSON_EVENT: Final = "application/cloudevents+json"
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -57,7 +57,7 @@ _BYTES: Final = (bytes, bytearray, memoryview)
 
 
 class _JsonData(NamedTuple):
-    """Data as it stands in the ``data`` member."""
+    """The JSON of the ``data`` member."""
 
     raw: bytes
 
@@ -65,19 +65,17 @@ class _JsonData(NamedTuple):
 class CloudEvents(Serde, frozen=True, kw_only=True):
     """Write events, ours or those of the official SDK, and read them as :class:`CloudEvent`.
 
-    An event's data goes through a serde chosen by its ``datacontenttype``. Bytes with a
-    ``datacontenttype`` have been encoded already, and go as they are. Headers that do not begin with
-    ``ce_`` stay, ``content-type`` aside, which the event decides.
+    The ``datacontenttype`` chooses the serde for an event's data. Bytes with a ``datacontenttype`` are
+    already encoded, and stay as they are. Headers that do not begin with ``ce_`` stay, except for
+    ``content-type``, which the event decides. The application passes the record's key, as ``key=event.key``.
+    Safe for use by several threads at once if the data's serde is, as ours are.
 
     Args:
         mode: how events are written.
-        data: the serde for their data; None is a polyglot that gives the bytes of unknown content types.
+        data: the serde for their data; None is a polyglot that returns the bytes of unknown content types.
 
     Raises:
-        ConfigError: another mode. :meth:`open` raises it for keys, which are no events.
-
-    The record's key is the application's to pass, as ``key=event.key``. Safe for use by several threads
-    at once where the data's serde is; ours are.
+        ConfigError: the mode is unknown. :meth:`open` raises it for keys, which are not events.
     """
 
     type: ClassVar[str] = "cloudevents"
@@ -86,8 +84,8 @@ class CloudEvents(Serde, frozen=True, kw_only=True):
     data: Annotated[Any, kinds(serde_type)] = None
 
     def __post_init__(self) -> None:
-        """Refuse an unknown mode, and make the data's serde where a word names it."""
-        if self.mode not in {"binary", "structured"}:  # in code nothing has checked it yet
+        """Refuse an unknown mode, and make the data's serde if a word names it."""
+        if self.mode not in {"binary", "structured"}:  # a value from code is not checked yet
             raise ConfigError("expected one of 'binary', 'structured'", path="mode")
         data = from_option(self.data, serde_type, path="data")
         require_serde(data, path="data")
@@ -110,13 +108,6 @@ class CloudEvents(Serde, frozen=True, kw_only=True):
 
 
 class CloudEventsFunctions:
-    """The two functions for one client.
-
-    Args:
-        options: the mode, and the data's serde.
-        context: the client's surroundings.
-    """
-
     __slots__ = ("_data", "_name", "_names", "_structured", "close")
 
     def __init__(self, options: CloudEvents, context: SerdeContext) -> None:
@@ -130,11 +121,7 @@ class CloudEventsFunctions:
         )
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Write an event; None is a tombstone.
-
-        Raises:
-            SerdeError: it is no event, or its data cannot be written.
-        """
+        """Write an event; None is a tombstone."""
         if value is None:
             return None, headers
         event = _event(value)
@@ -147,12 +134,7 @@ class CloudEventsFunctions:
         return payload, Headers.trusted((*stated, *pairs))
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Read an event in either mode; its ``ce_`` headers are taken off. A tombstone is None.
-
-        Raises:
-            SerdeError: it is no event or a batch, an attribute is missing, twice, or not allowed, or the
-                data cannot be read.
-        """
+        """Read an event in either mode, and remove its ``ce_`` headers. A tombstone is None."""
         stated = last_stated(headers, self._names)
         if stated is None or stated[: len(_STRUCTURED)].lower() != _STRUCTURED:
             return self._read_binary(topic, headers, stated, payload)
@@ -161,7 +143,7 @@ class CloudEventsFunctions:
         return self._read_structured(topic, headers, content_type_of(stated), payload)
 
     def _untyped(self, headers: Headers) -> Headers:
-        """Return the headers that are no event's, and state no content type."""
+        """Return the headers without the event's attributes and the content type."""
         names = self._names
         return Headers.trusted([pair for pair in _others(headers) if pair[0] not in names])
 
@@ -214,7 +196,7 @@ class CloudEventsFunctions:
 
 
 def _event(value: Any) -> CloudEvent:
-    """Take an event of ours, or one of the official SDK by its ``get_attributes`` and ``get_data``."""
+    """Return an event of ours, or convert one of the official SDK."""
     if isinstance(value, CloudEvent):
         return value
     if not hasattr(value, "get_attributes") or not hasattr(value, "get_data"):
@@ -225,7 +207,7 @@ def _event(value: Any) -> CloudEvent:
 
 
 def _encoded_text(event: CloudEvent) -> Any:
-    """Return the SDK's data, encoded where it is text of no format that is known here, such as XML."""
+    """Return the SDK's data; text of an unknown format, such as XML, is encoded."""
     data, content_type = event.data, event.datacontenttype
     if (
         not isinstance(data, str)
@@ -240,7 +222,6 @@ def _encoded_text(event: CloudEvent) -> Any:
 
 
 def _attributes(headers: Headers) -> dict[str, Any]:
-    """Return the attributes that stand in headers."""
     attributes: dict[str, Any] = {}
     for name, value in headers:
         if name.startswith(PREFIX):
@@ -271,7 +252,6 @@ def _nothing() -> None:
 
 
 def _write_event(event: CloudEvent, payload: bytes | None, content_type: bytes | None) -> bytes:
-    """Write an event."""
     members = event.attributes()
     members.pop("datacontenttype", None)
     for name, value in members.items():
@@ -304,7 +284,7 @@ def _read_event(payload: bytes, codec: str) -> tuple[dict[str, Any], _JsonData |
 
 
 def _encoded_data(data: _JsonData | bytes | None, content_type: str | None) -> Any:
-    """Return data as the bytes that its own serde reads, or, where JSON holds it as it is, as the object."""
+    """Return data as bytes for its own serde, or as an object if JSON holds the object itself."""
     if not isinstance(data, _JsonData) or content_type is None:
         return data
     read = parse_content_type(content_type)
@@ -318,24 +298,24 @@ def _encoded_data(data: _JsonData | bytes | None, content_type: str | None) -> A
 
 
 def _in_charset(raw: bytes, codec: str) -> bytes:
-    """Return JSON in the charset that its content type states, with escapes for what that may not have."""
+    """Return JSON in the charset that its content type states, with escapes for all but ASCII."""
     if codec == "utf-8":
         return raw
     return _NON_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], raw.decode()).encode(codec)
 
 
 def _data_member(event: CloudEvent, payload: bytes, content_type: bytes | None) -> dict[str, Any]:
-    """Return data as the member that fits its content type; bytes of the application's stay bytes."""
+    """Return data as the member for its content type; the application's bytes stay bytes."""
     read = None if content_type is None else content_type_of(content_type)
     if read is None or isinstance(event.data, bytes | bytearray | memoryview):
         return {"data_base64": payload}
     try:
         if read.format == "json":
-            payload.decode()  # the look at the syntax passes over what strings hold
+            payload.decode()  # the check of the syntax does not look into strings
             return {"data": _syntax(payload)}
         if read.format == "text":
             return {"data": payload.decode(codec_of(read.charset or "utf-8"))}
-    except (*REFUSALS, SerdeError):  # framed, as a schema registry's serializers do: not what it is called
+    except (*REFUSALS, SerdeError):  # not what its type says, such as a payload with a registry's prefix
         pass
     return {"data_base64": payload}
 

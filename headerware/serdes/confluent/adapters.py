@@ -1,7 +1,7 @@
 """Our serdes as confluent-kafka's serializers and deserializers, for its own clients.
 
-Importing this module imports confluent_kafka. What a serde raises becomes an error that is confluent-kafka's,
-too; both classes pickle as other Headerware errors do.
+Importing this module imports confluent_kafka. A serde's error is raised again as one that is
+confluent-kafka's, too; both classes pickle as other Headerware errors do.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ class ConfluentUnknownSchemaError(UnknownSchemaError, ConfluentSerdeError):
 
 
 class ConfluentSerializer(Serializer):
-    """One of our serdes as a serializer of confluent-kafka's, for its ``SerializingProducer``.
+    """Use one of our serdes as a serializer in confluent-kafka's ``SerializingProducer``.
 
-    Headers that the serde adds go into the list, or dict, that was passed to ``produce``, where they replace
-    those of the same name, so that a list may be used for many records. confluent-kafka passes no others
-    on, so a record without headers needs ``headers=[]`` as soon as the serde adds any. A polyglot needs a
-    new list for each record: it writes by the content type that it finds, be it the last record's.
+    Headers that the serde adds go into the list or dict that was passed to ``produce``. They replace those of
+    the same name, so that a list may be used for many records. confluent-kafka sends no other headers, so a
+    record without headers needs ``headers=[]`` if the serde adds any. A polyglot needs a new list for each
+    record: it writes by the content type that it finds, even if that is the last record's. Calls raise
+    SerdeErrors that are confluent-kafka's ``SerializationError``, too.
 
     Args:
         serde: a :class:`~headerware.serdes.Serde`, its word, or an object with ``serialize``.
@@ -62,11 +63,7 @@ class ConfluentSerializer(Serializer):
         self._opened: Final = _opened(serde, SerdeContext(part=part, side="producer"), "serialize")
 
     def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
-        """Write an object, and put what belongs to it into the context's headers.
-
-        Raises:
-            ConfluentSerdeError: the object does not fit, or there is nowhere to put the headers.
-        """
+        """Write an object, and put its headers into the context's."""
         payload: bytes | None
         payload, before, after = _through(self._opened.serialize, self._part, obj, ctx)
         if after is not before and not _put_back(ctx, after):
@@ -78,14 +75,15 @@ class ConfluentSerializer(Serializer):
         return payload
 
     def close(self) -> None:
-        """Close what the serde has opened."""
+        """Close the serde."""
         _close(self._opened)
 
 
 class ConfluentDeserializer(Deserializer):
-    """One of our serdes as a deserializer of confluent-kafka's, for its ``DeserializingConsumer``.
+    """Use one of our serdes as a deserializer in confluent-kafka's ``DeserializingConsumer``.
 
-    What a serde takes off the headers is gone from the message's ``headers()``, too.
+    Headers that the serde removes are removed from the message's ``headers()``, too. Calls raise SerdeErrors
+    that are confluent-kafka's ``SerializationError``, too.
 
     Args:
         serde: a :class:`~headerware.serdes.Serde`, its word, or an object with ``deserialize``.
@@ -102,28 +100,19 @@ class ConfluentDeserializer(Deserializer):
         self._opened: Final = _opened(serde, SerdeContext(part=part, side="consumer"), "deserialize")
 
     def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
-        """Read a payload.
-
-        Raises:
-            ConfluentSerdeError: the bytes are not what they should be.
-        """
+        """Read a payload."""
         result, before, after = _through(self._opened.deserialize, self._part, value, ctx)
         if after is not before:
-            _put_back(ctx, after)  # where it cannot, the headers merely stay as they came
+            _put_back(ctx, after)  # if that fails, the headers merely stay as they came
         return result
 
     def close(self) -> None:
-        """Close what the serde has opened."""
+        """Close the serde."""
         _close(self._opened)
 
 
 def as_confluent(error: SerdeError, part: Part) -> ConfluentSerdeError:
-    """Return a serde's error as one that is confluent-kafka's, too; raise it from the error itself.
-
-    Args:
-        error: what a serde raised.
-        part: which part of the record it was for.
-    """
+    """Return a serde's error as one that is confluent-kafka's, too."""
     kind = ConfluentUnknownSchemaError if isinstance(error, UnknownSchemaError) else ConfluentSerdeError
     made = kind(error.message)
     made.__dict__.update(error.__dict__, part=part)
@@ -133,7 +122,7 @@ def as_confluent(error: SerdeError, part: Part) -> ConfluentSerdeError:
 def _through(
     function: Callable[..., Any], part: Part, given: Any, ctx: SerializationContext | None
 ) -> tuple[Any, Headers, Headers]:
-    """Call one of our functions with confluent-kafka's context; return its result, and both headers."""
+    """Call one of our functions; return its result, and the headers before and after."""
     try:
         _require_part(part, ctx)
         before = Headers(None if ctx is None else ctx.headers)
@@ -141,21 +130,21 @@ def _through(
     except SerdeError as error:
         raise as_confluent(error, part) from error
     except Exception as error:
-        # Only our own texts are known to quote no payload.
+        # The text of a foreign error may quote a payload.
         problem = f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"
         raise as_confluent(SerdeError(problem), part) from error
     return result, before, after
 
 
 def _require_part(part: Part, ctx: SerializationContext | None) -> None:
-    """Refuse a serde that was put in the other one's place: its headers would say the wrong thing."""
+    """Refuse a key's serde that is used for values, or the reverse: its headers would be wrong."""
     used_for = part if ctx is None else _PARTS.get(ctx.field, part)
     if used_for != part:
         raise SerdeError(f"the serde was made for the {part} of records, and is used for the {used_for}")
 
 
 def _put_back(ctx: SerializationContext | None, headers: Headers) -> bool:
-    """Change the caller's headers in place; return whether that could be done."""
+    """Change the caller's headers in place; return False if that is not possible."""
     theirs: Any = None if ctx is None else ctx.headers
     if isinstance(theirs, list):
         theirs[:] = headers

@@ -1,4 +1,4 @@
-"""confluent-kafka's Schema Registry client: one for all serdes of a process that configure it alike."""
+"""confluent-kafka's Schema Registry client, shared by the serdes of a process that have equal settings."""
 
 from __future__ import annotations
 
@@ -27,22 +27,16 @@ _MAX_ANSWERS: Final = 1000
 
 
 class SharedClient:
-    """A registry client that serdes of equal settings share.
-
-    Attributes:
-        client: confluent-kafka's client; it is closed with its last user.
-    """
-
     __slots__ = ("_stays", "client")
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.client: Final = _client(settings)
         self._bound_look_ups()
-        # A stand-in in memory stays, for its schemas would be gone with it.
+        # A mock in memory stays open, because its schemas would be lost with it.
         self._stays: Final = settings["url"].startswith(_MOCK)
 
     def _bound_look_ups(self) -> None:
-        """Have the client answer for schemas as our own stores do; by itself it asks for each record anew."""
+        """Make the client remember failures as our own stores do; by itself it asks again for each record."""
         answers = Answers(_MAX_ANSWERS, _PATIENCE, time.monotonic)
         for name in ("get_schema", "get_schema_by_guid"):
             ask = getattr(self.client, name, None)
@@ -50,9 +44,9 @@ class SharedClient:
                 setattr(self.client, name, partial(_looked_up, answers, name, ask))
 
     def close(self) -> None:
-        """Release it; the client is closed with its last user."""
+        """Release one use; the client is closed with its last user."""
         if not self._stays and _clients.release(self):
-            exit_: Any = self.client.__exit__  # which closes it; close() came after 2.13
+            exit_: Any = self.client.__exit__  # it closes the client; close() came after 2.13
             exit_(None, None, None)
 
 
@@ -83,7 +77,7 @@ def registry_module(name: str) -> Any:
 
 
 def _without_passwords(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Move the credentials out of the addresses, for the client's HTTP library logs each that it asks."""
+    """Move the credentials out of the addresses, because the client's HTTP library logs addresses."""
     urls = [urlsplit(url.strip()) for url in settings["url"].split(",")]
     name = unquote(urls[0].username or "")
     if not name or ":" in name or _CREDENTIALS in settings:
@@ -98,7 +92,7 @@ def _client(settings: Mapping[str, Any]) -> SchemaRegistryClient:
         bare = _without_passwords(settings)
         client: SchemaRegistryClient = package.SchemaRegistryClient.new_client(bare)
     except (ValueError, TypeError, OSError) as error:
-        # Its text may quote an address with a password in it.
+        # The text may quote an address with a password in it.
         raise ConfigError(
             f"confluent-kafka's registry client refuses its settings ({type(error).__name__}); expected an "
             f"http, https or mock url, and settings that its SchemaRegistryClient knows",

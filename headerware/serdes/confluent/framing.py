@@ -1,12 +1,12 @@
-"""How others say which schema a payload has: Confluent's prefix and headers, Avro's single-object encoding.
+"""How other software names a payload's schema: Confluent's prefix and headers, Avro's single-object encoding.
 
 Confluent's prefix, in front of the payload, and its headers ``__key_schema_id`` and ``__value_schema_id``:
 
     magic  u8   0                      magic  u8        1
     id     u32  big-endian             guid   16 bytes  as RFC 9562 writes a UUID
 
-Both are facts of Confluent's clients; a header may also hold the form with an id. Avro's single-object
-encoding, of the Avro specification:
+Both are defined by Confluent's clients only; a header may also hold the form with an id. Avro's single-object
+encoding is defined in the Avro specification:
 
     marker       C3 01
     fingerprint  u64  CRC-64-AVRO of the schema's canonical form, little-endian
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headerware.serdes.serde import Part
 
 ID_HEADERS: Final[dict[Part, str]] = {"key": "__key_schema_id", "value": "__value_schema_id"}
-"""Confluent's headers."""
+"""Confluent's header for each part."""
 PREFIX_BYTES: Final = 5
 SINGLE_OBJECT_BYTES: Final = 10
 
@@ -36,16 +36,12 @@ _SINGLE_OBJECT: Final = b"\xc3\x01"
 
 
 def encode_id(schema_id: int) -> bytes:
-    """Write the 5 bytes that stand for a schema's id."""
+    """Write Confluent's 5 bytes for a schema's id."""
     return bytes((_ID_MAGIC,)) + schema_id.to_bytes(4, "big")
 
 
 def encode_guid(guid: bytes) -> bytes:
-    """Write the header's value for a schema's GUID (16 bytes).
-
-    Raises:
-        SerdeError: it has another length.
-    """
+    """Write the header's value for a schema's GUID (16 bytes)."""
     if len(guid) != _GUID_BYTES:
         raise SerdeError(f"a schema's GUID has 16 bytes, found {len(guid)}")
     return bytes((_GUID_MAGIC,)) + guid
@@ -59,15 +55,7 @@ def prefix_of(payload: bytes) -> int | None:
 
 
 def decode_id_header(name: str, value: HeaderValue) -> int | bytes:
-    """Read one of Confluent's headers: an id, or a GUID of 16 bytes.
-
-    Args:
-        name: the header's name, for errors.
-        value: its value.
-
-    Raises:
-        SerdeError: it follows neither layout.
-    """
+    """Read one of Confluent's headers: an id, or a GUID of 16 bytes."""
     if value is not None and len(value) == PREFIX_BYTES and value[0] == _ID_MAGIC:
         return int.from_bytes(value[1:], "big")
     if value is not None and len(value) == 1 + _GUID_BYTES and value[0] == _GUID_MAGIC:
@@ -77,7 +65,7 @@ def decode_id_header(name: str, value: HeaderValue) -> int | bytes:
 
 
 def encode_single_object(fingerprint: Fingerprint) -> bytes:
-    """Write what stands in front of a payload in Avro's single-object encoding; the digest is Rabin's."""
+    """Write the prefix of Avro's single-object encoding; the fingerprint's digest must be Rabin's."""
     return _SINGLE_OBJECT + fingerprint.digest[::-1]
 
 

@@ -1,13 +1,13 @@
 """confluent-kafka's serializers and deserializers as ours; importing this module imports confluent_kafka.
 
-confluent-kafka's serializers are called ``serializer(obj, ctx)``, and find the headers in ``ctx.headers``,
-where they append to whatever list the caller passed. So a list that is used again grows with every record,
-None and tuples are refused, and a reader, who takes the first of several ids, takes the stalest. Here a
-serializer gets a list of its own each time, and an id of Confluent's replaces the one that stood there.
+confluent-kafka's serializers are called as ``serializer(obj, ctx)``, and append to the caller's list in
+``ctx.headers``. So a list that is used again grows with every record, None and tuples are refused, and a
+reader, which takes the first of several ids, takes the oldest. Here a serializer gets a new list each time,
+and an id of Confluent's replaces the earlier one.
 
-Their messages may quote what they refuse: a JSON validator shows the value, and so does fastavro. So of most
-errors only the type is told, and the rest is left to the cause. The texts of a Schema Registry and of the
-network, and those that confluent-kafka makes of lengths and numbers, hold no payload.
+The messages of their errors may quote a payload: those of JSON validators and of fastavro do. So our error
+has only the type of most errors; the rest is in its cause. The messages of a Schema Registry, of the network,
+and of confluent-kafka about lengths and numbers hold no payload, and are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONTEXT_NAMES: Final = ("ctx", "context")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Method = Literal["serialize", "deserialize"]
 _REGISTRY_ERROR: Final = "confluent_kafka.schema_registry.error.SchemaRegistryError"
-# By name, for asking whether an error is one of them must not import what may not be installed.
+# By name: the packages may not be installed, and must not be imported for this.
 _SAFE_KINDS: Final = frozenset(
     {_REGISTRY_ERROR, "httpx.HTTPError", "httpx2.HTTPError", "builtins.ConnectionError"}
 )
@@ -54,9 +54,9 @@ def from_confluent(function: Callable[..., Any], context: SerdeContext) -> Confl
     """Return a serializer or deserializer of confluent-kafka's as one of ours.
 
     Args:
-        function: called as ``function(obj, ctx)``; as ``function(obj)`` where it takes no second argument,
+        function: called as ``function(obj, ctx)``; or as ``function(obj)`` if it takes no second argument,
             or an optional one that is not called ``ctx`` or ``context``.
-        context: for which part of the records it is.
+        context: the part of the records that it is for.
 
     Raises:
         PluginError: it is a coroutine function.
@@ -65,15 +65,7 @@ def from_confluent(function: Callable[..., Any], context: SerdeContext) -> Confl
 
 
 class ConfluentFunction:
-    """One function of confluent-kafka's kind, in both roles; as safe for use by several threads as that is.
-
-    Args:
-        function: the function.
-        context: for which part of the records it is.
-
-    Raises:
-        PluginError: it is a coroutine function.
-    """
+    """A function of confluent-kafka's kind as a serde of ours; as safe for several threads as that is."""
 
     __slots__ = ("_field", "_function", "_id_header", "_lock", "_part", "_takes_context")
 
@@ -84,11 +76,11 @@ class ConfluentFunction:
         self._part: Final = context.part
         self._field: Final = FIELDS[context.part]
         self._takes_context: Final = _takes_context(function)
-        # Those of a Schema Registry say by which schema they wrote; what said so before is stale.
+        # The serializers for a Schema Registry add the id of their schema; an earlier id is stale.
         is_registrys = any(kind.__module__.startswith(_REGISTRY_SERDES) for kind in type(function).__mro__)
         self._id_header: Final = ID_HEADERS[context.part] if is_registrys else None
-        # Those of confluent-kafka 2.13 keep the id of the record at hand where another thread overwrites it.
-        # Re-entrant, for their to_dict, a rule or a finalizer may serialize, too.
+        # In confluent-kafka 2.13 they keep the current record's id in an attribute that threads share.
+        # The lock is re-entrant, because a to_dict, a rule or a finalizer may serialize, too.
         self._lock: Final = threading.RLock()
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
@@ -101,7 +93,7 @@ class ConfluentFunction:
                 payload, headers = self._called("serialize", topic, headers, value)
         if payload.__class__ is bytes or payload is None:
             return payload, headers
-        if isinstance(payload, str):  # which confluent-kafka's clients send as UTF-8
+        if isinstance(payload, str):  # confluent-kafka's clients send it as UTF-8
             try:
                 return payload.encode(), headers
             except UnicodeEncodeError:  # its text quotes the payload
@@ -134,7 +126,7 @@ class ConfluentFunction:
         return result, self._taken_over(headers, own)
 
     def _taken_over(self, before: Headers, after: Iterable[Any]) -> Headers:
-        """Return the headers that a function left behind, without the ids that it has replaced."""
+        """Return the headers as a function left them, without ids that it has replaced."""
         try:
             changed = Headers(after)
         except HeaderError as error:
@@ -152,12 +144,12 @@ class ConfluentFunction:
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """Return whether a function is to be called with a context, as all of confluent-kafka's are."""
+    """Return whether to call a function with a context, as all of confluent-kafka's are called."""
     if isinstance(function, Serializer | Deserializer):
         return True
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (ValueError, TypeError):  # written in C, and so for no context
+    except (ValueError, TypeError):  # a function in C, which takes no context
         return False
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters[:2]):
         return True
@@ -173,7 +165,7 @@ def _name(function: Any) -> str:
 
 
 def _refused(name: str, part: Part, method: str, error: Exception) -> SerdeError:
-    """Make the error for what a function of confluent-kafka's kind raised; raise it from that."""
+    """Return our error for one that a function of confluent-kafka's kind raised."""
     kinds = _class_names(error)
     text = _safe_text(error, kinds)
     problem = f"{name} cannot {method} the {part}: {type(error).__name__}"

@@ -1,8 +1,8 @@
 """confluent-kafka's own Schema Registry serdes, by name: Avro, JSON Schema and Protobuf.
 
-They do all the work. What is ours is their configuration, the shared client, and ids that cannot go stale:
-writing replaces ``__key_schema_id`` or ``__value_schema_id``, or takes it off where the id goes into the
-payload; and reading takes it off, as it does what other serdes put there for transport.
+They do all the work. We add configuration, a shared client, and ids that cannot go stale. Writing replaces
+``__key_schema_id`` or ``__value_schema_id``, or removes it if the id goes into the payload. Reading removes
+it, like other headers for transport.
 """
 
 from __future__ import annotations
@@ -28,40 +28,34 @@ if TYPE_CHECKING:
 
 _JSON_BEGINS: Final = ("{", "[", '"')
 _SCHEMA_FROM_REGISTRY: Final = ("use.latest.version", "use.latest.with.metadata", "use.schema.id")
-"""Settings that make the registry say by which schema to write."""
+"""Settings by which the registry chooses the schema to write by."""
 
 
 class Format(NamedTuple):
-    """What confluent-kafka calls the two classes of a format.
-
-    Attributes:
-        module: their module in its schema-registry package.
-        serializer: the serializer's name, and its argument for a schema or a class.
-        deserializer: the deserializer's, likewise.
-        min_bytes: how long the deserializer wants a payload to be, even one without a prefix.
-    """
+    """confluent-kafka's classes for a format, each with the name of its argument for a schema or a class."""
 
     module: str
     serializer: tuple[str, str]
     deserializer: tuple[str, str]
     min_bytes: int = 0
+    """The shortest payload that the deserializer accepts, even without a prefix."""
 
 
 class Confluent(Serde, frozen=True, kw_only=True):
-    """What the three serdes have in common.
+    """Hold the options that the three serdes have in common.
 
     Args:
-        url: the Schema Registry's address; ``mock://name`` is confluent-kafka's stand-in, in memory.
+        url: the Schema Registry's address; ``mock://name`` is confluent-kafka's mock, in memory.
         registry: further settings of confluent-kafka's ``SchemaRegistryClient``, such as
-            ``basic.auth.user.info`` or ``ssl.ca.location``. Serdes of equal settings share one client.
+            ``basic.auth.user.info`` or ``ssl.ca.location``. Serdes with equal settings share one client.
         id_in: where the schema's id is written: in front of the payload, or as a GUID in the header
             ``__key_schema_id`` or ``__value_schema_id``. Both are read.
         settings: settings of confluent-kafka's serializer and deserializer, such as
             ``auto.register.schemas`` or ``use.latest.version``; ``subject.name.strategy`` is a word:
-            ``topic``, ``record``, ``topic_record``, or ``associated`` where confluent-kafka knows that.
+            ``topic``, ``record``, ``topic_record``, or ``associated`` if confluent-kafka supports it.
 
     Raises:
-        ConfigError: a setting of a wrong type. :meth:`open` raises it for what confluent-kafka refuses.
+        ConfigError: a setting has a wrong type. If confluent-kafka refuses one, :meth:`open` raises it.
     """
 
     format: ClassVar[Format]
@@ -72,23 +66,23 @@ class Confluent(Serde, frozen=True, kw_only=True):
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what can be seen to be wrong without confluent-kafka's parts."""
+        """Refuse wrong options, as far as they can be checked without confluent-kafka's parts."""
         if not self.url.strip():
             raise ConfigError("expected the address of a Schema Registry", path="url")
         flat(self.registry, path="registry")
         flat(self.settings, path="settings")
 
     def __repr__(self) -> str:
-        """Show neither the registry's address nor its settings, for they may hold passwords."""
+        """Show neither the registry's address nor its settings, because they may hold passwords."""
         return f"{type(self).__name__}(id_in={self.id_in!r}, settings={self.settings!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show as little where rich prints it, or a traceback's locals."""
+        """Show as little in rich's output and tracebacks."""
         return [("id_in", self.id_in), ("settings", self.settings)]
 
     def _opened(self, context: SerdeContext, subject: Any) -> OpenConfluent:
         """Return the functions that write and read by a schema or class."""
-        registry_module("")  # which says what to install, before the settings look for its functions
+        registry_module("")  # it says what to install, before the settings need its functions
         settings = serde_settings(self.settings, path="settings")
         has_schema = subject is not None or any(settings.get(name) for name in _SCHEMA_FROM_REGISTRY)
         if context.side == "producer" and not has_schema:
@@ -117,11 +111,11 @@ class Confluent(Serde, frozen=True, kw_only=True):
 
 
 class ConfluentAvro(Confluent, frozen=True, kw_only=True):
-    """Avro as confluent-kafka writes and reads it.
+    """Write and read Avro with confluent-kafka's serdes.
 
     Args:
-        schema: the schema to write by, and to resolve what is read to: a file; in code also the schema
-            itself as JSON, or confluent-kafka's ``Schema`` with its references. Without it payloads are
+        schema: the schema to write by, and to which payloads are resolved: a file; in code also the schema
+            itself as JSON, or confluent-kafka's ``Schema`` with its references. Without it, payloads are
             read as they were written.
     """
 
@@ -142,11 +136,11 @@ class ConfluentAvro(Confluent, frozen=True, kw_only=True):
 
 
 class ConfluentJson(Confluent, frozen=True, kw_only=True):
-    """JSON with a JSON Schema as confluent-kafka writes and reads it; both validate.
+    """Write and read JSON with a JSON Schema, with confluent-kafka's serdes; both validate.
 
     Args:
-        schema: the schema to write by, and to validate what is read by: a file; in code also the schema
-            itself as JSON, or confluent-kafka's ``Schema`` with its references. Without it payloads are
+        schema: the schema by which to write, and to validate payloads: a file; in code also the schema
+            itself as JSON, or confluent-kafka's ``Schema`` with its references. Without it, payloads are
             validated by the schema that they were written by.
     """
 
@@ -167,7 +161,7 @@ class ConfluentJson(Confluent, frozen=True, kw_only=True):
 
 
 class ConfluentProtobuf(Confluent, frozen=True, kw_only=True):
-    """Protobuf messages of one type as confluent-kafka writes and reads them.
+    """Write and read Protobuf messages of one type with confluent-kafka's serdes.
 
     Args:
         message: the generated class, as ``package.module_pb2:Message``; in code also the class itself.
@@ -193,7 +187,6 @@ class ConfluentProtobuf(Confluent, frozen=True, kw_only=True):
 def _made(
     module: str, names: tuple[str, str], shared: SharedClient, settings: dict[str, Any], subject: Any
 ) -> Any:
-    """Make one of confluent-kafka's serdes."""
     name, argument = names
     kind = getattr(registry_module(module), name)
     try:
@@ -203,7 +196,7 @@ def _made(
 
 
 def _schema(given: Any) -> Any:
-    """Return a schema as confluent-kafka takes it."""
+    """Return a schema in a form that confluent-kafka accepts."""
     if isinstance(given, dict | list):
         return msgspec.json.encode(given).decode()
     if not isinstance(given, str) or given.lstrip().startswith(_JSON_BEGINS):
@@ -218,15 +211,7 @@ def _schema(given: Any) -> Any:
 
 
 class OpenConfluent:
-    """A serializer and a deserializer of confluent-kafka's; safe for use by several threads at once.
-
-    Args:
-        context: for which part of the records they are.
-        serializer: confluent-kafka's, or None if nothing is to be written.
-        deserializer: likewise.
-        min_bytes: how long the deserializer wants a payload to be.
-        on_close: called once, by ``close``.
-    """
+    """A serializer and a deserializer of confluent-kafka's; safe for use by several threads at once."""
 
     __slots__ = ("_header", "_min_bytes", "_on_close", "_part", "_reader", "_writer")
 
@@ -249,38 +234,29 @@ class OpenConfluent:
         self._on_close: Callable[[], None] | None = on_close
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Write an object, and the id of its schema.
-
-        Raises:
-            SerdeError: confluent-kafka's serializer or the registry refuses it, or there is no schema.
-        """
         if self._writer is None:
             raise SerdeError(f"the {self._part}'s serde was opened without a schema, or for reading only")
         return self._writer.serialize(topic, headers, value)
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Read a payload, and take off the header with the id of its schema.
-
-        Raises:
-            SerdeError: confluent-kafka's deserializer or the registry refuses it.
-        """
+        """Read a payload, and remove the header with the id of its schema."""
         if self._reader is None:
             raise SerdeError(f"the {self._part}'s serde was opened for writing only")
         ids = headers.all(self._header)
         if not ids:
             return self._reader.deserialize(topic, headers, payload)
-        # The last is right: confluent-kafka's serializer adds its own to what stands in the caller's list,
-        # though its deserializer takes the first.
+        # The last is right: confluent-kafka's serializer appends its id to the caller's list, though its
+        # deserializer takes the first.
         schema_id, rest = ids[-1], headers.remove(self._header)
         if payload is not None and schema_id is not None and len(payload) < self._min_bytes:
-            # Shorter than a prefix and a byte, which confluent-kafka refuses; it reads the id there, too.
+            # confluent-kafka refuses payloads shorter than a prefix and a byte; so the id goes in front.
             decode_id_header(self._header, schema_id)
             return self._reader.deserialize(topic, rest, schema_id + payload)[0], rest
         framed = rest.append((self._header, schema_id))
         return self._reader.deserialize(topic, framed, payload)[0], rest
 
     def close(self) -> None:
-        """Release the registry's client; calling it again does nothing."""
+        """Release the registry's client; a second call does nothing."""
         close, self._on_close = self._on_close, None
         if close is not None:
             close()

@@ -1,7 +1,7 @@
-"""Settings of confluent-kafka's serdes and of its registry client, as configuration can write them.
+"""Settings of confluent-kafka's serdes and of its registry client, converted from configuration.
 
-confluent-kafka takes one flat dict with dotted names, of exact types, for each direction. Configuration
-gives tables where a name has dots, text where it is flat, and one set of settings for both directions.
+confluent-kafka takes one flat dict with dotted names and exact types for each direction. Configuration has
+tables instead of dotted names, or only text if it is flat, and one set of settings for both directions.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _WRITING: Final = frozenset(
         "validation.rules.fail.fast",
     }
 )
-"""What confluent-kafka's deserializers do not take; they take the rest."""
+"""The settings that confluent-kafka's deserializers refuse."""
 
 _TABLES: Final = frozenset(
     {"bearer.auth.custom.provider.config", "subject.name.strategy.conf", "use.latest.with.metadata"}
 )
-"""Settings whose value is a table itself."""
+"""Settings that have a table as value."""
 
 _STRATEGY: Final = "subject.name.strategy"
 _STRATEGY_TYPE: Final = f"{_STRATEGY}.type"
@@ -39,7 +39,7 @@ _STRATEGIES: Final = {
     "record": "record_subject_name_strategy",
     "topic_record": "topic_record_subject_name_strategy",
 }
-"""confluent-kafka's functions by word: those of before 2.14 know no words."""
+"""confluent-kafka's functions by word; before 2.14 it takes no words."""
 
 _ID_SETTINGS: Final = ("schema.id.serializer", "schema.id.deserializer")
 
@@ -82,7 +82,7 @@ _FROM_TEXT: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
 
 
 def flat(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
-    """Return settings under their dotted names, with text made what confluent-kafka expects."""
+    """Return settings under their dotted names, with text converted to the types that are expected."""
     found: dict[str, Any] = {}
     for name, value in _flattened(settings, ""):
         convert, expected = _FROM_TEXT.get(name, (None, ""))
@@ -97,7 +97,7 @@ def flat(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
 
 
 def serde_settings(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
-    """Return the settings of a serde as :func:`flat` does, with its subjects' strategy by function."""
+    """Return the settings of a serde as :func:`flat` does, with the function for its subject strategy."""
     found = flat(settings, path=path)
     for name in _ID_SETTINGS:
         if name in found:
@@ -117,7 +117,7 @@ def serde_settings(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
 
 
 def for_reading(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a serde's settings that its deserializer takes."""
+    """Return the settings of a serde that its deserializer accepts."""
     return {name: value for name, value in settings.items() if name not in _WRITING}
 
 

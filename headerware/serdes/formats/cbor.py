@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _REFUSED_TAGS: Final = (5, 25, 28, 29, 30, 35, 36, 52, 54, 256, 260, 261, 43000)
-"""Tags that cbor2 knows and that are refused: references make cycles, regular expressions and bigfloats
-take time, and the rest builds what no other format here has. Tags that it does not know are refused, too."""
+"""Refused tags of those that cbor2 knows: references make cycles, regular expressions and bigfloats take
+time, and the rest are of types that no other format here has. Unknown tags are refused, too."""
 
 _SELF_DESCRIBED: Final = 55799
-"""The tag that says that CBOR follows; behind it cbor2 itself gives tuples and frozen maps."""
+"""The tag for CBOR itself; behind it cbor2 would make tuples and frozen maps."""
 
 _OLDEST: Final = [6, 2]
 """The first cbor2 that can refuse keys of maps."""
@@ -36,17 +36,15 @@ _NATIVE: Final = (bytes, bytearray, memoryview, datetime, date, Decimal, UUID)
 
 
 class Cbor(Plain, frozen=True, kw_only=True):
-    """CBOR (RFC 8949), to and from plain objects; Structs and dataclasses are written, too.
+    """Write and read CBOR (RFC 8949) as plain objects; Structs and dataclasses are written, too.
 
-    Tags are read where they stand for a date, a UUID, a set or a number of at most 1024 bytes; others,
-    references among them, are refused.
+    The tags of dates, UUIDs, sets and numbers of at most 1024 bytes are read; others, references among them,
+    are refused. :meth:`open` raises ConfigError without cbor2, which comes with the extra ``cbor``.
 
     Args:
-        keys: which keys of maps are read: ``text`` (and bytes), or ``any`` from senders that are trusted,
-            for keys of other types can be made to collide, which takes quadratic time.
+        keys: the keys of maps that are read: ``text`` (and bytes), or ``any`` if senders are trusted: keys of
+            other types can be made to collide, which takes quadratic time.
         content_type: the content type to state in place of ``application/cbor``; empty for none.
-
-    :meth:`open` raises ConfigError where cbor2 is missing; it comes with the extra ``cbor``.
     """
 
     type: ClassVar[str] = "cbor"
@@ -66,7 +64,7 @@ class Cbor(Plain, frozen=True, kw_only=True):
 
 
 def cbor_is_there() -> bool:
-    """Return whether a cbor2 is installed that has the limits; it is not loaded for that."""
+    """Return whether a cbor2 with limits is installed, without loading it."""
     try:
         found = [int(part) for part in version("cbor2").split(".")[:2]]
     except (PackageNotFoundError, ValueError):
@@ -75,7 +73,6 @@ def cbor_is_there() -> bool:
 
 
 def _encoder(*, canonical: bool) -> Callable[[Any], bytes]:
-    """Return the function that writes an object."""
     cbor2 = _cbor2()
     dumps, refusal = partial(cbor2.dumps, canonical=canonical), cbor2.CBORError
     order: Literal["deterministic"] | None = "deterministic" if canonical else None
@@ -93,7 +90,6 @@ def _encoder(*, canonical: bool) -> Callable[[Any], bytes]:
 
 
 def _decoder(*, any_keys: bool) -> Callable[[bytes], Any]:
-    """Return the function that reads a payload."""
     cbor2 = _cbor2()
     tags = {
         **dict.fromkeys(_REFUSED_TAGS, _refuse),

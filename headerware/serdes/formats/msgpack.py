@@ -1,8 +1,8 @@
-"""MessagePack, and the check of keys that could be made to collide: arrays as keys of large maps.
+"""MessagePack, without arrays as keys of large maps, because they could be made to collide.
 
-An array becomes a tuple, whose hash anyone can compute; a map of some ten thousand such keys with one hash
-takes minutes. Text and bytes have secret hashes, and numbers do not collide in such numbers. Only payloads
-with a large map are walked through, before they are decoded.
+An array becomes a tuple, whose hash anyone can compute; a map of ten thousand such keys with one hash takes
+minutes. Text and bytes have secret hashes, and few numbers collide. Only payloads with a large map are walked
+before they are decoded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LARGE: Final = 64
-"""From how many entries a map is large: below, collisions cost no more than the decoding."""
+"""The least number of entries of a large map: below, collisions cost no more than decoding."""
 
 _MAP_16: Final = b"\xde"
 _MAP_32: Final = b"\xdf"
@@ -29,9 +29,9 @@ _LARGE_MAP: Final = re.compile(rb"\xde(?:\x00[\x40-\xff]|[\x01-\xff])|\xdf", re.
 
 
 class MessagePack(Plain, frozen=True, kw_only=True):
-    """MessagePack, to and from plain objects; Structs, dataclasses, dates and UUIDs are written, too.
+    """Write and read MessagePack as plain objects; Structs, dataclasses, dates and UUIDs are written, too.
 
-    Maps of 64 entries or more are not read with arrays as keys, which can be made to collide.
+    Maps of 64 entries or more with arrays as keys are refused, because such keys can be made to collide.
 
     Args:
         content_type: the content type to state in place of ``application/msgpack``; empty for none.
@@ -61,28 +61,25 @@ def _without_array_keys(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any
 
 
 class _Form(NamedTuple):
-    """What follows a first byte.
-
-    Attributes:
-        size_bytes: how many bytes hold the size.
-        size: the size, where the first byte itself says it.
-        unit: how many items, or for plain data how many bytes, one of that size is.
-        more: how many bytes stand there beside.
-        nests: whether items follow, rather than bytes.
-    """
+    """What follows a first byte."""
 
     size_bytes: int = 0
+    """How many bytes hold the size."""
     size: int = 0
+    """The size, if the first byte itself has it."""
     unit: int = 1
+    """How many items, or for plain data how many bytes, one of that size is."""
     more: int = 0
+    """How many further bytes there are."""
     nests: bool = False
+    """Whether items follow, rather than bytes."""
 
 
 def has_array_keys(payload: bytes) -> bool:
     """Return whether an array is a key of a large map, as far as the payload can be read."""
     if (_MAP_16 not in payload and _MAP_32 not in payload) or _LARGE_MAP.search(payload) is None:
         return False
-    left: list[int] = []  # of each array or map around, the items to come; even before a map's key
+    left: list[int] = []  # how many items each array or map around still has; even before a map's key
     large: list[bool] = []
     at = 0
     while at < len(payload):

@@ -1,8 +1,8 @@
 """Plain formats: bytes, text and JSON with the content type in a header; the base of MessagePack and CBOR.
 
-A content type that the application has stated itself stays where it holds for what is written, such as
-``application/vnd.orders+json`` for JSON. Keys are written in one form only (entries sorted by name), for
-equal keys must go to the same partition. All of them are safe for use by several threads at once.
+The application's own content type stays if it is true of the bytes, such as ``application/vnd.orders+json``
+for JSON. Keys have one form only (entries sorted by name), because equal keys must go to the same partition.
+All formats are safe for use by several threads at once.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _UTF_8: Final = frozenset({"utf-8", "ascii"})
 
 
 class Plain(Serde, frozen=True, kw_only=True):
-    """What the plain formats have in common.
+    """Hold the options that the plain formats have in common.
 
     Args:
         content_type: the content type to state in place of the format's own; empty for none.
 
     Raises:
-        ConfigError: it is no content type.
+        ConfigError: it is not a content type.
     """
 
     default_content_type: ClassVar[str] = ""
-    """What is stated where the options say nothing."""
+    """The content type that is stated if the options have none."""
 
     content_type: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no content type."""
+        """Check the content type."""
         require_content_type(self.content_type)
 
     def stated(self) -> str:
@@ -55,12 +55,12 @@ class Plain(Serde, frozen=True, kw_only=True):
         return self.default_content_type if self.content_type is None else self.content_type
 
     def keeps(self, *formats: str | None) -> frozenset[str | None]:
-        """Return the formats for which an application's own content type stays: none, if options set one."""
+        """Return the formats for which an application's content type stays; none if the options set one."""
         return frozenset(formats if self.content_type is None else ())
 
 
 class Bytes(Plain, frozen=True, kw_only=True):
-    """Bytes as they are; whatever content type the application states stays.
+    """Write and read bytes as they are; any content type that the application states stays.
 
     Args:
         content_type: the content type to state in place of ``application/octet-stream``; empty for none.
@@ -76,14 +76,14 @@ class Bytes(Plain, frozen=True, kw_only=True):
 
 
 class Text(Plain, frozen=True, kw_only=True):
-    """Text, in the charset that the content type states, or in one of its own.
+    """Write and read text in the charset that the content type states, or in a charset of its own.
 
     Args:
-        encoding: the charset where the headers state none, such as ``utf-8`` or ``iso-8859-1``.
+        encoding: the charset if the headers state none, such as ``utf-8`` or ``iso-8859-1``.
         content_type: the content type to state in place of ``text/plain; charset=...``; empty for none.
 
     Raises:
-        ConfigError: an unknown charset, or a content type with another one.
+        ConfigError: the charset is unknown, or the content type has another one.
     """
 
     type: ClassVar[str] = "text"
@@ -114,10 +114,10 @@ class Text(Plain, frozen=True, kw_only=True):
 
 
 class Json(Plain, frozen=True, kw_only=True):
-    """JSON, to and from plain objects; Structs, dataclasses, Decimal, dates and UUIDs are written, too.
+    """Write and read JSON as plain objects; Structs, dataclasses, Decimal, dates and UUIDs are written, too.
 
-    It is written in UTF-8; another charset is read where the content type states it. NaN and the
-    infinities, which JSON does not have, are refused rather than written as null.
+    It is written in UTF-8; another charset is read if the content type states it. NaN and the infinities,
+    which JSON does not have, are refused rather than written as null.
 
     Args:
         content_type: the content type to state in place of ``application/json``; empty for none.
@@ -134,15 +134,6 @@ class Json(Plain, frozen=True, kw_only=True):
 
 
 class PlainFunctions:
-    """The two functions of a plain format, for one client.
-
-    Args:
-        what: the format's name, for errors.
-        header: its content type.
-        encode: writes an object.
-        decode: reads a payload.
-    """
-
     __slots__ = ("_decode", "_encode", "_header", "_what")
 
     def __init__(
@@ -178,7 +169,7 @@ class PlainFunctions:
 
 
 class JsonFunctions(PlainFunctions):
-    """The same, for JSON that may come in another charset."""
+    """Read JSON that may be in another charset."""
 
     __slots__ = ()
 
@@ -194,8 +185,6 @@ class JsonFunctions(PlainFunctions):
 
 
 class TextFunctions:
-    """The two functions of text, for one client."""
-
     __slots__ = ("_header",)
 
     def __init__(self, header: ContentTypeHeader) -> None:
@@ -240,7 +229,7 @@ def _finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
     def encode_finite(value: Any) -> bytes:
         payload = encode(value)
-        if b"null" in payload:  # the look at each number is for those alone where there can be one
+        if b"null" in payload:  # only then can there be such a number
             json.dumps(plain(value), allow_nan=False)
         return payload
 
@@ -248,9 +237,9 @@ def _finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def plain_number(value: Any) -> int | float:
-    """Return the plain number of a number whose class is not Python's own, such as Connect's Int32.
+    """Convert a number of a subclass, such as Connect's Int32; raise TypeError for any other object.
 
-    msgspec writes none but Python's own, and asks this for all else; TypeError refuses what is no number.
+    msgspec writes only Python's own numbers, and calls this for all objects that it does not know.
     """
     found = _plain_number_or_none(value)
     if found is None:
@@ -259,7 +248,6 @@ def plain_number(value: Any) -> int | float:
 
 
 def _plain_number_or_none(value: Any) -> int | float | None:
-    """Return the same, or None for what is no number."""
     if isinstance(value, int):
         return int(value)
     return float(value) if isinstance(value, float) else None

@@ -8,7 +8,7 @@
     uuid     text     36 characters in UTF-8
     string   text     UTF-8
 
-Numbers are big-endian. They state no content type, for other clients do not either. Safe for use by
+Numbers are big-endian. No content type is stated, because other clients do not state one. Safe for use by
 several threads at once.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Number(Serde, frozen=True, kw_only=True):
-    """A number of a fixed size, big-endian."""
+    """Write and read a number of a fixed size, big-endian."""
 
     layout: ClassVar[struct.Struct]
     accepts: ClassVar[tuple[Any, ...]] = (int,)
@@ -37,7 +37,7 @@ class _Number(Serde, frozen=True, kw_only=True):
         """Write a number.
 
         Raises:
-            SerdeError: it is no number, or does not fit.
+            SerdeError: the value is not a number, or does not fit.
         """
         if value is None:
             return None, headers
@@ -54,7 +54,7 @@ class _Number(Serde, frozen=True, kw_only=True):
         """Read a number.
 
         Raises:
-            SerdeError: the payload is of another size.
+            SerdeError: the payload has another size.
         """
         if payload is None:
             return None, headers
@@ -66,28 +66,28 @@ class _Number(Serde, frozen=True, kw_only=True):
 
 
 class Short(_Number, frozen=True, kw_only=True):
-    """An int16."""
+    """Write and read an int16."""
 
     type: ClassVar[str] = "short"
     layout: ClassVar[struct.Struct] = struct.Struct(">h")
 
 
 class Integer(_Number, frozen=True, kw_only=True):
-    """An int32."""
+    """Write and read an int32."""
 
     type: ClassVar[str] = "integer"
     layout: ClassVar[struct.Struct] = struct.Struct(">i")
 
 
 class Long(_Number, frozen=True, kw_only=True):
-    """An int64."""
+    """Write and read an int64."""
 
     type: ClassVar[str] = "long"
     layout: ClassVar[struct.Struct] = struct.Struct(">q")
 
 
 class Float(_Number, frozen=True, kw_only=True):
-    """A float of 4 bytes; what it cannot hold exactly is rounded."""
+    """Write and read a float of 4 bytes; numbers that it cannot hold exactly are rounded."""
 
     type: ClassVar[str] = "float"
     layout: ClassVar[struct.Struct] = struct.Struct(">f")
@@ -95,7 +95,7 @@ class Float(_Number, frozen=True, kw_only=True):
 
 
 class Double(_Number, frozen=True, kw_only=True):
-    """A float of 8 bytes."""
+    """Write and read a float of 8 bytes."""
 
     type: ClassVar[str] = "double"
     layout: ClassVar[struct.Struct] = struct.Struct(">d")
@@ -103,7 +103,7 @@ class Double(_Number, frozen=True, kw_only=True):
 
 
 class Uuid(Serde, frozen=True, kw_only=True):
-    """A UUID in its textual form."""
+    """Write and read a UUID in its textual form."""
 
     type: ClassVar[str] = "uuid"
 
@@ -111,7 +111,7 @@ class Uuid(Serde, frozen=True, kw_only=True):
         """Write a UUID.
 
         Raises:
-            SerdeError: it is none.
+            SerdeError: the value is not a UUID.
         """
         if value is None:
             return None, headers
@@ -135,7 +135,7 @@ class Uuid(Serde, frozen=True, kw_only=True):
 
 
 class String(Serde, frozen=True, kw_only=True):
-    """Text in UTF-8 whatever the headers say; ``text`` is the one that states and reads a content type."""
+    """Write and read text in UTF-8, whatever the headers say; ``text`` states and reads a content type."""
 
     type: ClassVar[str] = "string"
 
@@ -143,7 +143,7 @@ class String(Serde, frozen=True, kw_only=True):
         """Write text.
 
         Raises:
-            SerdeError: it is none, or holds what UTF-8 cannot express.
+            SerdeError: the value is not text, or UTF-8 cannot express it.
         """
         if value is None:
             return None, headers
@@ -158,7 +158,7 @@ class String(Serde, frozen=True, kw_only=True):
         """Read text.
 
         Raises:
-            SerdeError: the payload is no UTF-8.
+            SerdeError: the payload is not UTF-8.
         """
         if payload is None:
             return None, headers
@@ -169,4 +169,4 @@ class String(Serde, frozen=True, kw_only=True):
 
 
 _UUID: Final = re.compile(rb"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
-"""Python's own UUID reads braces, and hyphens anywhere, too."""
+"""Python's own UUID also accepts braces, and hyphens anywhere."""

@@ -1,7 +1,7 @@
 """Protobuf: plain messages, without the framing of a schema registry.
 
-The content type names the message, as ``application/protobuf; proto=shop.Order``, for the bytes of one
-message often can be read as another. A payload that says it is another message is refused.
+The content type names the message, as ``application/protobuf; proto=shop.Order``, because the bytes of one
+message can often be read as another. A payload whose content type names another message is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _NAMES: Final = ("proto", "messagetype")
 
 
 class Protobuf(Serde, frozen=True, kw_only=True):
-    """Plain Protobuf messages of one type. Those of keys are written in one form only.
+    """Write and read plain Protobuf messages of one type; keys have one form only.
+
+    Safe for use by several threads at once.
 
     Args:
         message: the generated class, as ``package.module_pb2:Message``, or ``...:Message.Inner`` for one
@@ -32,10 +34,8 @@ class Protobuf(Serde, frozen=True, kw_only=True):
             none.
 
     Raises:
-        ConfigError: ``message`` is of another form, or ``content_type`` no content type. :meth:`open`
-            raises it where the class cannot be imported.
-
-    Safe for use by several threads at once.
+        ConfigError: ``message`` has another form, or ``content_type`` is not a content type. :meth:`open`
+            raises it if the class cannot be imported.
     """
 
     type: ClassVar[str] = "protobuf"
@@ -44,7 +44,7 @@ class Protobuf(Serde, frozen=True, kw_only=True):
     content_type: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot name a message."""
+        """Check the options."""
         require_content_type(self.content_type)
         given = self.message
         if not isinstance(given, type_of) and not (isinstance(given, str) and given.count(":") == 1):
@@ -60,8 +60,6 @@ class Protobuf(Serde, frozen=True, kw_only=True):
 
 
 class ProtobufFunctions:
-    """The two functions for one type of message, for one client."""
-
     __slots__ = ("_class", "_deterministic", "_header", "_name", "_refusals")
 
     def __init__(self, message: Any, context: SerdeContext, content_type: str | None) -> None:
@@ -74,11 +72,7 @@ class ProtobufFunctions:
         self._refusals: Final = (runtime.DecodeError, runtime.EncodeError, ValueError, RecursionError)
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:  # noqa: ARG002
-        """Write a message, and state the content type.
-
-        Raises:
-            SerdeError: it is no such message, or lacks a required field.
-        """
+        """Write a message, and state its content type."""
         if value is None:
             return None, headers
         if not isinstance(value, self._class):
@@ -92,11 +86,6 @@ class ProtobufFunctions:
         return payload, self._header.state(headers)
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
-        """Read a message.
-
-        Raises:
-            SerdeError: the content type names another message or encoding, or the payload is corrupt.
-        """
         if payload is None:
             return None, headers
         self._require_name(headers)
@@ -111,7 +100,7 @@ class ProtobufFunctions:
         return message, headers
 
     def _require_name(self, headers: Headers) -> None:
-        """Refuse what says that it is something else."""
+        """Refuse a payload whose content type names another message or encoding."""
         stated = self._header.stated(headers)
         if stated is None:
             return
@@ -129,11 +118,7 @@ type_of: Final = type
 
 
 def _message_runtime() -> Any:
-    """Return Protobuf's module of messages and errors.
-
-    Raises:
-        ConfigError: it is missing.
-    """
+    """Return Protobuf's module of messages and errors."""
     try:
         return importlib.import_module("google.protobuf.message")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Why a library refused a value or a payload, without the value or the payload in the text."""
+"""Errors for values and payloads that a library refuses, without the value or the payload in the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from headerware.core.errors import SerdeError
 
 REFUSALS: Final = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError)
-"""What the libraries of the formats raise for what they cannot read or write."""
+"""The exceptions of the formats' libraries for values and payloads that they refuse."""
 
 _PLACE: Final = re.compile(r"\(byte [0-9]+\)$")
 _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -23,12 +23,12 @@ _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def cannot_read(what: str, payload: bytes, error: Exception) -> SerdeError:
-    """Make the error for bytes that are not what they should be."""
+    """Return the error for bytes that do not follow the format."""
     return SerdeError(f"expected {what}, but the payload of {len(payload)} bytes {_why(error)}")
 
 
 def cannot_write(what: str, value: object, error: Exception) -> SerdeError:
-    """Make the error for an object that a format cannot express."""
+    """Return the error for an object that a format cannot express."""
     reason = _why(error) if not isinstance(error, TypeError) else "holds an object of a type that it cannot"
     return SerdeError(f"cannot write {type(value).__qualname__} as {what}: it {reason}")
 

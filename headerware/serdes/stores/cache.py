@@ -1,4 +1,4 @@
-"""One fetch for each schema, however many threads ask; and one opened store, however many serdes use it."""
+"""A cache of schemas: threads share the fetch of a schema, and serdes share an opened store."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ Answer = TypeVar("Answer")
 
 
 class Patience(NamedTuple):
-    """How long answers are remembered, in seconds.
+    """How long failures are remembered, and how much time requests in vain may take.
 
-    Attributes:
-        unknown_s: how long a schema that the store does not have stays unknown.
-        failure_s: how long a store that failed is not asked the same thing again.
-        share: the part of the time that readers' questions without an answer may take, all together. Senders
-            choose what is asked, and each question to a store may be a request over the network.
-        burst_s: how much time they may take at once.
-        longest_s: how long no new question is asked, at most, once they have taken more.
+    Senders choose the schemas that are requested, and each request may go over the network.
     """
 
     unknown_s: float = 30.0
+    """How long a schema that the store does not have stays unknown."""
     failure_s: float = 1.0
+    """How long after a failure the same request is not repeated."""
     share: float = 0.1
+    """The part of the time that readers' requests in vain may take, all together."""
     burst_s: float = 2.0
+    """How much time they may take at once."""
     longest_s: float = 10.0
+    """How long no request is made after they have taken more, at most."""
 
 
 _PATIENT: Final = Patience()
@@ -45,18 +44,10 @@ _log: Final = logging.getLogger("headerware.serdes")
 
 
 class CachedStore:
-    """Ask a store once for each thing.
+    """Ask a store only once for each schema.
 
-    Threads that ask for the same while a fetch is under way wait for its answer, or its error. Schemas are
-    remembered, the least lately used forgotten first; a deposit is made once. Safe for use by several
-    threads at once.
-
-    Args:
-        store: the store to ask.
-        max_schemas: how many answers are remembered.
-        patience: how long refusals are remembered.
-        clock: gives seconds that only go forward.
-        on_close: called when the last user has closed it, in place of the store's own ``close``.
+    Threads that request the same schema while a fetch is under way wait for its answer or its error. The most
+    recently used schemas are remembered; a deposit is made once. Safe for use by several threads at once.
     """
 
     def __init__(
@@ -107,7 +98,7 @@ class CachedStore:
         return self._answers.ask(("register", subject, text), lambda: store.register(subject, text))
 
     def close(self) -> None:
-        """Release it; the store is closed with its last user."""
+        """Release one use; the store is closed with its last user."""
         self._close()
 
     def _numbered(self) -> NumberedStore:
@@ -137,11 +128,11 @@ class _Flight:
 
 
 class _NotAskedError(SerdeError):
-    """A question that was not asked, so that there is no answer to remember."""
+    """The request was not made, so there is no failure to remember."""
 
 
 class _VainTime:
-    """The time that questions asked in vain have taken, against what they may take."""
+    """A budget for the time that requests in vain take."""
 
     def __init__(self, patience: Patience, clock: Callable[[], float]) -> None:
         self._patience: Final = patience
@@ -151,13 +142,13 @@ class _VainTime:
         self._told = False
 
     def spend(self, seconds: float) -> None:
-        """Take note of a question that was asked in vain."""
+        """Charge the time of a request in vain."""
         patience = self._patience
         self._refill()
         self._left = max(self._left - seconds, -patience.share * patience.longest_s)
 
     def require_some(self) -> None:
-        """Refuse a question while there is no time left for it."""
+        """Refuse a request while no time is left for it."""
         self._refill()
         if self._left >= 0:
             self._told = False
@@ -179,13 +170,7 @@ class _VainTime:
 
 
 class Answers:
-    """What was asked, and what came back.
-
-    Args:
-        max_answers: how many are remembered.
-        patience: how long refusals are remembered, and how long readers may ask in vain.
-        clock: gives seconds that only go forward.
-    """
+    """Answers and failures by question, both remembered for a while."""
 
     def __init__(self, max_answers: int, patience: Patience, clock: Callable[[], float]) -> None:
         self._max: Final = max_answers
@@ -198,11 +183,7 @@ class Answers:
         self._vain: Final = _VainTime(patience, clock)
 
     def look_up(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
-        """Return the answer to what a record asks for; a flood of such questions takes bounded time.
-
-        Raises:
-            SerdeError: too much time has gone into questions that were asked in vain.
-        """
+        """Return the answer to a record's question; a flood of those in vain takes bounded time."""
         return self.ask(question, lambda: self._looked_up(fetch))
 
     def _looked_up(self, fetch: Callable[[], Answer]) -> Answer:
@@ -217,7 +198,7 @@ class Answers:
             raise
 
     def ask(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
-        """Return the answer, fetched by one thread where it is not known."""
+        """Return the answer; an unknown one is fetched by one thread."""
         with self._lock:
             if question in self._known:
                 self._known.move_to_end(question)
@@ -233,7 +214,7 @@ class Answers:
         return self._fetched(question, mine, fetch)
 
     def tell(self, question: Hashable, answer: Any) -> None:
-        """Take in an answer that came without a question."""
+        """Remember an answer that came without a question."""
         with self._lock:
             self._keep(question, answer)
 
@@ -280,21 +261,14 @@ class Answers:
 
 
 def _again(error: BaseException) -> BaseException:
-    """Return a copy of an error: each record needs one of its own, for its position."""
+    """Return a copy of an error: each record needs its own, with its position."""
     return error.again() if isinstance(error, InterceptorError) else error.with_traceback(None)
 
 
 def open_shared(store: Any) -> CachedStore:
-    """Open a store, or share it if it is open: equal options share one in this process.
+    """Open a store, or share it if a store with equal options is open in this process.
 
-    Args:
-        store: the options of a store, which is closed with its last user; or an opened store, which
-            is not closed, for the caller has opened it.
-
-    Each call is one use, which ``close()`` releases.
-
-    Raises:
-        SerdeError: the store cannot be opened.
+    Each call is one use, which ``close()`` releases. A store that the caller has opened itself is not closed.
     """
     return _stores.acquire(store, lambda: _opened(store))
 

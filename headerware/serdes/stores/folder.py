@@ -1,8 +1,8 @@
 """A folder of ``.avsc`` files as a schema store: it suits a git repository, and needs no service.
 
-Each file is known by all three digests of its schema, whatever it is called. A schema that is not known yet
-makes the folder be looked through again, though not more often than the option says; only files that are
-new or changed are read. A file that is no schema is skipped, with one warning.
+A file may have any name; its schema is found by all three digests. When an unknown schema is requested, the
+folder is scanned again, though no more often than the option allows; only new and changed files are read. A
+file without a valid schema is skipped, with one warning.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class FolderSchemas(Store, frozen=True, kw_only=True):
     """Keep schemas in a folder of ``.avsc`` files.
 
     Args:
-        path: the folder; a deposit makes it where it is missing.
-        rescan_s: how long the folder is not looked through again, in seconds.
+        path: the folder; a deposit creates a missing one.
+        rescan_s: the least time between two scans of the folder, in seconds.
     """
 
     type: ClassVar[str] = "folder"
@@ -49,18 +49,12 @@ class FolderSchemas(Store, frozen=True, kw_only=True):
     rescan_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
     def open(self) -> FolderStore:
-        """Return the store; the folder is read when it is first asked."""
+        """Return the store; the folder is read with the first request."""
         return FolderStore(Path(self.path), rescan_s=self.rescan_s)
 
 
 class FolderStore:
-    """The schemas of a folder; safe for use by several threads and processes at once.
-
-    Args:
-        folder: where the files are.
-        rescan_s: how long the folder is not looked through again, in seconds.
-        clock: gives seconds that only go forward.
-    """
+    """The schemas of a folder; safe for use by several threads and processes at once."""
 
     def __init__(
         self, folder: Path, *, rescan_s: float = 1.0, clock: Callable[[], float] = time.monotonic
@@ -104,7 +98,6 @@ class FolderStore:
             self._look(now=True)
 
     def close(self) -> None:
-        """Forget what was read."""
         with self._lock:
             self._looked_at = None
             self._stamps.clear()
@@ -112,7 +105,7 @@ class FolderStore:
             self._texts.clear()
 
     def _look(self, *, now: bool = False) -> None:
-        """Look through the folder, unless that was just done."""
+        """Scan the folder, unless that was just done."""
         at = self._clock()
         if not now and self._looked_at is not None and at - self._looked_at < self._rescan_s:
             return
@@ -156,7 +149,7 @@ class FolderStore:
 
 
 def _stamp(path: Path) -> _Stamp:
-    """Tell a file's versions apart; a link that leads nowhere, and a file that has just gone, have none."""
+    """Return a stamp that differs between a file's versions; a missing file and a broken link share one."""
     try:
         status = path.stat()
     except OSError:
@@ -165,6 +158,6 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _file_name(schema: Schema) -> str:
-    """Name a file for people: the schema's name, and the digest that nothing else has."""
+    """Return a readable and unique name: the schema's name and its digest."""
     name = _UNSAFE.sub("_", schema.name)[-_MAX_NAME:].lstrip(".-") or "schema"
     return f"{name}-{schema.fingerprint.digest.hex()}{_SUFFIX}"

@@ -1,9 +1,8 @@
 """Confluent's Schema Registry as a schema store, through confluent-kafka's own client.
 
 The registry finds schemas by id, by GUID and by subject, but not by fingerprint. So a deposit registers the
-schema under a subject that is made of its fingerprint, such as
-``headerware-sha256-`` and 64 hexadecimal digits, where anyone who knows the fingerprint finds it. The
-registry keeps one schema under several subjects as one, with one id, so a deposit costs no second copy.
+schema under a subject that contains its fingerprint, such as ``headerware-sha256-`` and 64 hexadecimal
+digits. The registry stores a schema with several subjects only once, under one id.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class RegistrySchemas(Store, frozen=True, kw_only=True):
     """Keep schemas in Confluent's Schema Registry.
 
     Args:
-        url: the registry's address, such as ``http://localhost:8081``; ``mock://`` is confluent-kafka's own
-            stand-in, in memory.
+        url: the registry's address, such as ``http://localhost:8081``; ``mock://`` is confluent-kafka's mock,
+            in memory.
         config: further settings of confluent-kafka's client, such as ``basic.auth.user.info``,
             ``ssl.ca.location`` or ``timeout``.
         subject: the subject of a deposit, with ``{algorithm}`` and ``{digest}`` (in hexadecimal).
@@ -59,7 +58,7 @@ class RegistrySchemas(Store, frozen=True, kw_only=True):
             raise ConfigError("expected text with {digest}, and {algorithm} if wanted", path="subject")
 
     def open(self) -> RegistryStore:
-        """Return the store; the registry is reached when it is first asked.
+        """Return the store; it connects to the registry with the first request.
 
         Raises:
             ConfigError: confluent-kafka's registry client is not installed, or refuses the settings.
@@ -73,13 +72,7 @@ class RegistrySchemas(Store, frozen=True, kw_only=True):
 
 
 class RegistryStore:
-    """The schemas of a Schema Registry, by fingerprint, id and GUID; safe for use by several threads at once.
-
-    Args:
-        client: confluent-kafka's client; the caller closes it.
-        subject: the subject of a deposit, as in :class:`RegistrySchemas`.
-        on_close: called by the first ``close()``.
-    """
+    """The schemas of a Schema Registry, by fingerprint, id and GUID; safe for use by several threads."""
 
     def __init__(
         self,
@@ -126,7 +119,7 @@ class RegistryStore:
         return found.schema_id, uuid.UUID(found.guid).bytes if found.guid else b""
 
     def close(self) -> None:
-        """Release the client; calling it again does nothing."""
+        """Release the client; a second call does nothing."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
@@ -136,7 +129,7 @@ class RegistryStore:
 
 
 def _asked(what: str, ask: Callable[[], Any]) -> Any:
-    """Ask the registry, and tell what it refuses from what cannot be reached."""
+    """Ask the registry; raise UnknownSchemaError if it has no such schema, and SerdeError otherwise."""
     from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415 - heavy, and an extra
 
     try:
@@ -150,7 +143,7 @@ def _asked(what: str, ask: Callable[[], Any]) -> Any:
         ) from error
     except Exception as error:
         raise SerdeError(f"the schema registry cannot be reached ({type(error).__name__})") from error
-    if found is None:  # confluent-kafka's stand-in says it so
+    if found is None:  # confluent-kafka's mock returns None for an unknown schema
         raise UnknownSchemaError(f"the schema registry has no schema under {what}")
     return found
 

@@ -1,6 +1,6 @@
-"""What a schema store is: schemas by their fingerprint, deposited by writers and fetched by readers.
+"""The interface of schema stores: writers deposit schemas by fingerprint, and readers fetch them.
 
-A store keeps the text of schemas under a :class:`~headerware.serdes.stores.Fingerprint`, which is what header
+A store keeps the text of schemas under the :class:`~headerware.serdes.stores.Fingerprint` that the header
 ``hw.schema`` carries (spec/schema.md). Its options are a :class:`Store`, which configuration names by a word.
 """
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SchemaStore(Protocol):
-    """Keeps schemas; safe for use by several threads at once."""
+    """Keep schemas; safe for use by several threads at once."""
 
     def get(self, fingerprint: Fingerprint) -> str:
-        """Fetch a schema's text. The caller checks that it has the fingerprint.
+        """Fetch a schema's text; the caller checks its fingerprint.
 
         Raises:
-            UnknownSchemaError: the store was reached, and does not have it.
+            UnknownSchemaError: the store answered, and does not have the schema.
             SerdeError: the store cannot be reached or read.
         """
         ...
 
     def put(self, schema: Schema) -> None:
-        """Deposit a schema, and return once readers can find it; one that is there already is no error.
+        """Deposit a schema, and return once readers can find it; an existing one is no error.
 
         Raises:
             SerdeError: the store cannot be reached or written.
@@ -39,46 +39,32 @@ class SchemaStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the store holds; calling it again does nothing."""
+        """Release the store's resources; a second call does nothing."""
         ...
 
 
 @runtime_checkable
 class NumberedStore(Protocol):
-    """Keeps schemas under ids and GUIDs as well, as Confluent's Schema Registry does."""
+    """Keep schemas under ids and GUIDs as well, as Confluent's Schema Registry does."""
 
     def by_id(self, schema_id: int) -> str:
-        """Fetch the schema of an id that stood in front of a payload.
-
-        Raises:
-            UnknownSchemaError: there is none.
-            SerdeError: the store cannot be reached.
-        """
+        """Fetch the schema with an id, or raise UnknownSchemaError."""
         ...
 
     def by_guid(self, guid: bytes) -> str:
-        """Fetch the schema of a GUID (16 bytes) that stood in a header.
-
-        Raises:
-            UnknownSchemaError: there is none.
-            SerdeError: the store cannot be reached.
-        """
+        """Fetch the schema with a GUID (16 bytes), or raise UnknownSchemaError."""
         ...
 
     def register(self, subject: str, text: str) -> tuple[int, bytes]:
-        """Register a schema under a subject, and return its id and its GUID (empty if it has none).
-
-        Raises:
-            SerdeError: the store cannot be reached, or refuses the schema.
-        """
+        """Register a schema under a subject, and return its id and its GUID (empty if it has none)."""
         ...
 
 
 class Store(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a schema store, which open into the store.
+    """Hold the options of a schema store, and open the store.
 
     Args:
-        max_schemas: how many schemas are remembered; the least lately used are forgotten first.
+        max_schemas: how many schemas are remembered; the least recently used are forgotten first.
         unknown_for_s: how long a schema that the store did not have stays unknown, in seconds.
     """
 
@@ -89,15 +75,15 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     unknown_for_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
 
     def open(self) -> Any:
-        """Return the opened :class:`SchemaStore`; a subclass says which.
+        """Return the opened :class:`SchemaStore`; each subclass implements this.
 
         Raises:
-            PluginError: the subclass does not say it.
+            PluginError: the subclass does not implement it.
         """
         raise PluginError(f"{type(self).__name__} is a schema store without open()")
 
     def __repr__(self) -> str:
-        """Show no option, for addresses and properties may hold passwords."""
+        """Show no option, because addresses and properties may hold passwords."""
         return f"{type(self).__name__}(...)"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:

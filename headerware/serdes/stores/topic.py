@@ -1,7 +1,7 @@
 """A compacted topic as a schema store: it needs no service but the brokers.
 
-A record's key is the algorithm's byte and the digest, its value the schema's text (spec/schema.md). Two who
-deposit the same schema at once may write it twice; both records say the same, and compaction keeps one.
+A record's key is the algorithm's byte and the digest, its value the schema's text (spec/schema.md). Two
+processes that deposit a schema at once may write it twice; the records are equal, and compaction keeps one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class TopicSchemas(Store, frozen=True, kw_only=True):
         servers: the brokers, as in ``bootstrap.servers``.
         topic: the topic.
         config: further properties of librdkafka, such as ``security.protocol``.
-        snapshot: a file with the schemas of last time, for a start while the brokers are out of reach.
-        create: whether to create the topic where there is none.
-        replication_factor: of a topic that is created; -1 leaves it to the brokers.
-        timeout_s: how long the brokers are waited for, in seconds.
+        snapshot: the file in which schemas are saved, for a start while the brokers are out of reach.
+        create: whether to create the topic if it does not exist.
+        replication_factor: of a created topic; -1 leaves it to the brokers.
+        timeout_s: how long to wait for the brokers, in seconds.
     """
 
     type: ClassVar[str] = "topic"
@@ -50,7 +50,7 @@ class TopicSchemas(Store, frozen=True, kw_only=True):
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = TIMEOUT_S
 
     def open(self) -> TopicSchemaStore:
-        """Return the store; the topic is read when it is first asked.
+        """Return the store; the topic is read with the first request.
 
         Raises:
             SerdeError: librdkafka refuses the properties.
@@ -66,19 +66,7 @@ class TopicSchemas(Store, frozen=True, kw_only=True):
 
 
 class TopicSchemaStore:
-    """The schemas of a topic; safe for use by several threads and processes at once.
-
-    Args:
-        conf: librdkafka's properties, ``bootstrap.servers`` among them.
-        topic: the topic.
-        snapshot: as in :class:`TopicSchemas`.
-        create: as in :class:`TopicSchemas`.
-        replication_factor: as in :class:`TopicSchemas`.
-        timeout_s: as in :class:`TopicSchemas`.
-
-    Raises:
-        SerdeError: librdkafka refuses the properties.
-    """
+    """The schemas of a topic; safe for use by several threads and processes at once."""
 
     def __init__(
         self,
@@ -104,12 +92,7 @@ class TopicSchemaStore:
             )
 
     def get(self, fingerprint: Fingerprint) -> str:
-        """Return a schema's text; one that is not known makes the topic be read on to its end.
-
-        Raises:
-            UnknownSchemaError: the topic does not have it, or something else in its place.
-            SerdeError: the topic cannot be read.
-        """
+        """Return a schema's text; if it is unknown, read the topic to its end first."""
         text, is_complete = self._text(fingerprint), True
         if text is None:
             with _serde_errors():
@@ -120,11 +103,7 @@ class TopicSchemaStore:
         return text
 
     def put(self, schema: Schema) -> None:
-        """Write a schema, unless the topic has it; what is damaged there is written again.
-
-        Raises:
-            SerdeError: the topic cannot be read or written.
-        """
+        """Write a schema, unless the topic has it undamaged."""
         with self._depositing, _serde_errors():
             if self._text(schema.fingerprint) is None:
                 self._table.refresh(self._timeout_s)
@@ -132,22 +111,22 @@ class TopicSchemaStore:
                 self._table.put(schema.fingerprint.code, schema.text.encode(), self._timeout_s)
 
     def close(self) -> None:
-        """Leave the brokers; a second call does nothing."""
+        """Disconnect; a second call does nothing."""
         self._table.close()
 
     def _text(self, fingerprint: Fingerprint) -> str | None:
-        """Return the text under a fingerprint; what has another one is damage, and as good as none."""
+        """Return the text under a fingerprint, or None if there is none or it is damaged."""
         value = self._table.get(fingerprint.code)
         try:
             text = None if value is None else value.decode()
-            return (
-                text
-                if text is None
+            if (
+                text is None
                 or AvroSchema.parsed(text, STORED).fingerprint(fingerprint.algorithm) == fingerprint
-                else None
-            )
+            ):
+                return text
         except (SerdeError, UnicodeDecodeError):
-            return None
+            pass
+        return None
 
     def _unknown(self, fingerprint: Fingerprint, *, is_complete: bool) -> SerdeError:
         stale = self._table.stale

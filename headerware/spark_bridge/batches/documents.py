@@ -33,29 +33,17 @@ _READING: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
 
 class StoredRows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of rows that an attempt wrote as Parquet.
-
-    Args:
-        name: the folder's name.
-        files: the number of files in it, to notice a lost one.
-        columns: the schema, as Spark's JSON, to read without a look into the files.
-    """
+    """A table of rows that an attempt wrote as Parquet."""
 
     name: _Name
     files: _Count
+    """The number of its files, to notice a lost one."""
     columns: str
+    """The schema as Spark's JSON, so that no file must be read for it."""
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Identities that one or more batches recorded.
-
-    Args:
-        rows: the table.
-        count: the number of identities.
-        batches: the number of batches that recorded them.
-        last_batch: the latest of those batches.
-        newest_ms: its time, in milliseconds since 1970.
-    """
+    """Identities that one or more batches recorded; ``newest_ms`` is the time of the last batch."""
 
     rows: StoredRows
     count: _Count
@@ -65,46 +53,32 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class BatchAttempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An attempt at a batch.
-
-    Args:
-        batch: the batch's number.
-        token: identifies this attempt; ``attempt`` in the document.
-        now_ms: the time of the batch's first attempt, in milliseconds since 1970.
-        chain: the fingerprint of the chain at the first attempt.
-        previous_chain: the fingerprint of the last committed batch; None if there is none.
-        replay: whether there was an earlier attempt.
-    """
+    """An attempt at a batch, with the chain's fingerprint and the one of the last committed batch."""
 
     batch: _Count
     token: _Token = msgspec.field(name="attempt")
     now_ms: int
+    """The time of the batch's first attempt, in ms since the epoch."""
     chain: str
     previous_chain: str | None
     replay: bool
+    """Whether there was an earlier attempt."""
     version: int = VERSION
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A batch that is done.
-
-    Args:
-        batch: its number.
-        attempt: the token of the attempt that committed it.
-        now_ms: its time, in milliseconds since 1970.
-        chain: the fingerprint of the chain.
-        left: the rows that wait for the next batch; None if there are none.
-        segments: the identities that the next batch is compared with, oldest first.
-        offsets: the fingerprint of its end offsets; None if Spark does not tell them.
-    """
+    """A committed batch."""
 
     batch: _Count
     attempt: _Token
     now_ms: int
     chain: str
     left: StoredRows | None
+    """The rows that wait for the next batch."""
     segments: tuple[Segment, ...]
+    """The identities that the next batch is compared with, oldest first."""
     offsets: str | None = None
+    """The fingerprint of its end offsets, or None if Spark does not tell them."""
     version: int = VERSION
 
     def names(self) -> set[str]:
@@ -121,7 +95,6 @@ _Document = TypeVar("_Document", BatchAttempt, Committed)
 
 
 def encode(document: BatchAttempt | Committed) -> str:
-    """Write a document as JSON."""
     return msgspec.json.encode(document).decode()
 
 
@@ -131,11 +104,7 @@ def retry_of(first: BatchAttempt, token: str) -> BatchAttempt:
 
 
 def read(storage: Storage, name: str, kind: type[_Document], remedy: str) -> _Document:
-    """Read a document; the error for a damaged one ends with the remedy.
-
-    Raises:
-        LedgerError: the document cannot be read, is of another version, or is damaged.
-    """
+    """Read a document; the error for a damaged one ends with the remedy."""
     text = storage.read_text(name)
     try:
         found = msgspec.json.decode(text, type=_Versioned).version
@@ -163,11 +132,7 @@ class Tables:
         return StoredRows(name=name, files=files, columns=frame.schema.json())
 
     def read(self, *tables: StoredRows) -> DataFrame:
-        """Read one or more tables of the same schema.
-
-        Raises:
-            LedgerError: files are missing.
-        """
+        """Read one or more tables of the same schema."""
         from pyspark.sql.types import StructType  # noqa: PLC0415  where Spark is needed, not before
 
         for rows in tables:
@@ -189,11 +154,7 @@ class Tables:
 
 
 def aligned(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Return rows of an earlier run with the columns of a schema: new ones are null, others are dropped.
-
-    Raises:
-        LedgerError: a column's type has changed.
-    """
+    """Return rows of an earlier run with the columns of a schema: new ones are null, others are dropped."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name; where Spark is needed
 
     before = {field.name: field.dataType for field in frame.schema}

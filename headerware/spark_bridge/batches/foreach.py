@@ -339,15 +339,7 @@ class _Counts(NamedTuple):
 
 
 class _DecodeStages:
-    """The stages of decoding one batch, each called once, in this order.
-
-    Args:
-        plan: how to decode the batch's frame.
-        spec: what the executors do.
-        batch: the batch.
-        ledger: the ledger, in which the batch was begun.
-        now_ms: the batch's time, the same in a replay, in milliseconds since 1970.
-    """
+    """The stages of decoding one batch, each called once, in this order."""
 
     def __init__(self, plan: DecodePlan, spec: TaskSpec, batch: Batch, ledger: Ledger, now_ms: int) -> None:
         self._plan = plan
@@ -360,14 +352,9 @@ class _DecodeStages:
         self._spec = spec.replace(schema=schema.json())
 
     def decoded(self, frame: DataFrame, *, discard_waiting: bool) -> _DecodedBatch:
-        """Decode a batch; the slices of incomplete messages are left in the ledger.
+        """Decode a batch, and leave the slices of incomplete messages in the ledger.
 
-        Args:
-            frame: the rows, as the connector returns them.
-            discard_waiting: whether to forget slices that wait, if the chain no longer has ``slice``.
-
-        Raises:
-            ConfigError: columns are missing, or slices wait that must not be forgotten.
+        If slices wait although the chain no longer has ``slice``, discard them if allowed, else raise.
         """
         check_read(frame, needs_position=True)
         read = frame.withColumn("source", F.struct("topic", "partition", "offset"))
@@ -494,12 +481,9 @@ def _is_traced() -> bool:
 def _batch_span(
     topics: Iterable[str], traces: Iterable[str], attributes: Mapping[str, str | int]
 ) -> Iterator[dict[str, str]]:
-    """Make a batch's span (OpenTelemetry's messaging conventions), and yield its context as headers have it.
+    """Make a batch's span (OpenTelemetry's messaging conventions), and yield its context as headers.
 
-    Args:
-        topics: the topics that were read; a single one names the span.
-        traces: the ``traceparent`` of records, for links.
-        attributes: further attributes of the span.
+    A single topic names the span; ``traces``, the ``traceparent`` headers of records, become links.
     """
     names = sorted(set(topics))
     destination = {"messaging.destination.name": names[0]} if len(names) == 1 else {}

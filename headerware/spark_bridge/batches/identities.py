@@ -40,15 +40,7 @@ _WINNER: Final = "__headerware_winner"
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """How far back a batch looks for repeats.
-
-    Args:
-        batches: the number of batches, at least.
-        time_ms: how far back at most, in milliseconds between the times of batches, if given.
-
-    Raises:
-        LedgerError: one of them is below 0.
-    """
+    """How far back a batch looks for repeats, in batches and in the time between them."""
 
     batches: int = 100
     time_ms: int | None = None
@@ -95,16 +87,8 @@ class IdentityHistory:
         Of several rows in the batch, the one with the smallest topic, partition and offset stays. A row that
         an earlier batch within the window recorded at another position is dropped; at the same position it is
         the same record, read again, and stays. So do rows without an identity or a position, and all rows of
-        one position. The result depends on the batch's rows and on committed batches alone, so that a replay
-        gives the same.
-
-        Args:
-            frame: with a struct column ``source`` of topic, partition and offset.
-            batch: the batch that was begun.
-            column: the identity's column, binary.
-
-        Raises:
-            LedgerError: the batch is not the one that was begun, or a column is missing or of a wrong type.
+        one position. The result depends only on the batch's rows and on committed batches, so it is the same
+        in a replay. The frame has a struct column ``source`` of topic, partition and offset.
         """
         self._require_begun(batch)
         narrow = _identities(frame, column)
@@ -118,11 +102,7 @@ class IdentityHistory:
         return _drop_losers(frame, _broadcast_if_small(contested, losing), column) if losing else frame
 
     def record(self, batch: int, frame: DataFrame, column: str = "identity") -> None:
-        """Record the identities of a batch, with their positions; they count once it is committed.
-
-        Raises:
-            LedgerError: the batch is not the one that was begun, or a column is missing or of a wrong type.
-        """
+        """Record the identities of a batch, with their positions; they count once it is committed."""
         attempt = self._require_begun(batch)
         narrow = _identities(frame, column)
         count = narrow.count()

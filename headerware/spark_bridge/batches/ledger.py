@@ -102,15 +102,8 @@ class Ledger:
     ) -> Ledger:
         """Open the ledger of a query; nothing is written before the first `begin`.
 
-        Args:
-            spark: the session that runs the batches: ``frame.sparkSession`` inside of ``foreachBatch``.
-            folder: the folder of all ledgers of a checkpoint: the checkpoint itself, or one that is as safe.
-            query_id: the streaming query's id, a UUID as text, which stays the same over restarts.
-            window_batches: how many batches back repeats are found.
-            window_ms: how far back at most, in milliseconds between the times of batches, if given.
-
-        Raises:
-            LedgerError: an argument is wrong, or the folder's file system cannot be reached.
+        The folder has all ledgers of a checkpoint: the checkpoint itself, or a folder that is as safe. The
+        query's id is the one that stays the same over restarts.
         """
         window = Window(batches=window_batches, time_ms=window_ms)
         if not (root := os.fspath(folder)):
@@ -122,15 +115,10 @@ class Ledger:
         return cls(spark, Storage(spark, f"{root.rstrip('/')}/headerware/{query}"), window)
 
     def is_committed(self, batch: int, offsets: str | None = None) -> bool:
-        """Return whether a batch was committed before, so that it must be skipped.
+        """Return whether a batch was committed before, and must be skipped.
 
-        Args:
-            batch: the batch's number.
-            offsets: the fingerprint of its end offsets; None if they are unknown.
-
-        Raises:
-            LedgerError: later batches were committed, or this one with other offsets: the checkpoint is older
-                than its ledger.
+        Raise LedgerError if a later batch was committed, or this one with other end offsets: then the
+        checkpoint is older than its ledger.
         """
         done = self._committed_batches()
         if not done or batch > done[-1]:
@@ -151,14 +139,7 @@ class Ledger:
     def begin(self, batch: int, *, chain: str, now_ms: int, offsets: str | None = None) -> BatchAttempt:
         """Begin a batch, for the first time or again, and take the ledger over from any other driver.
 
-        Args:
-            batch: the batch's number.
-            chain: the fingerprint of the chain, to notice a change.
-            now_ms: the time, in milliseconds since 1970; in a replay the first attempt's time counts.
-            offsets: as for :meth:`is_committed`; the commit records them.
-
-        Raises:
-            LedgerError: the batch is committed, or the ledger is damaged or cannot be written.
+        In a replay, the time of the first attempt counts instead of ``now_ms``.
         """
         if self.is_committed(batch, offsets):
             raise LedgerError(
@@ -174,16 +155,7 @@ class Ledger:
         return attempt
 
     def carried(self, batch: int, *, like: StructType | None = None) -> DataFrame | None:
-        """Return the rows that the last committed batch left waiting; None if there are none.
-
-        Args:
-            batch: the batch that was begun.
-            like: the current columns: new ones are null, others are dropped.
-
-        Raises:
-            LedgerError: the batch is not the one that was begun, files are lost, or a column's type has
-                changed.
-        """
+        """Return the waiting rows of the last committed batch, with the columns of ``like``, or None."""
         self._require_begun(batch)
         if self._previous is None or self._previous.left is None:
             return None
@@ -191,11 +163,7 @@ class Ledger:
         return frame if like is None else aligned(frame, like)
 
     def leave(self, batch: int, frame: DataFrame | None) -> None:
-        """Write the rows that wait for the next batch, or None; the last call of an attempt counts.
-
-        Raises:
-            LedgerError: the batch is not the one that was begun.
-        """
+        """Write the rows that wait for the next batch, or None; the last call of an attempt counts."""
         attempt = self._require_begun(batch)
         self._left = None
         if frame is not None:
@@ -204,11 +172,10 @@ class Ledger:
         self._has_left = True
 
     def commit(self, batch: int) -> None:
-        """Commit a batch: from now on it is skipped, and what it left counts; then delete old files.
+        """Commit a batch: from now on it is skipped, and the rows that it left count. Then delete old files.
 
-        Raises:
-            LedgerError: the batch is not the one that was begun, another driver has begun or committed it
-                since, or rows were waiting and `leave` was not called, so that they would be lost.
+        Raise LedgerError if another driver has begun or committed it since, or if rows were waiting and
+        `leave` was not called, so that they would be lost.
         """
         attempt = self._require_begun(batch)
         if not self._has_left and self._previous is not None and self._previous.left is not None:

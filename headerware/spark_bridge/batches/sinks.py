@@ -27,21 +27,11 @@ _log: Final = logging.getLogger("headerware.spark_bridge")
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
 _JAVA_MAX_BYTES: Final = 1_048_576
 _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
-"""Such as for a topic that the first record will make."""
+"""The error for a topic that does not exist, such as one that the first record will create."""
 
 
 class Batch:
-    """The batch that a sink writes.
-
-    Args:
-        spark: the batch's session.
-        id: the batch's number.
-        query_id: the streaming query's id; it stays the same over restarts.
-        job: the name of the job in trails.
-        dead_letters: the sink for rows that a chain refuses; None if they fail the query.
-        dead_letter_options: ``dead_letter_topic`` and ``dead_letter_headers``.
-        accumulators: the accumulators of the executors' counts.
-    """
+    """The batch that a sink writes; without a sink for dead letters, refused rows fail the query."""
 
     def __init__(
         self,
@@ -74,11 +64,6 @@ class Batch:
         return frame
 
     def publish_dead_letters(self, dead_letters: DataFrame) -> None:
-        """Write dead letters.
-
-        Raises:
-            ConfigError: there is nowhere to write them.
-        """
         if self.dead_letters is None:
             raise ConfigError("the query has no sink for dead letters", path="dead_letters")
         sink, self.dead_letters = self.dead_letters, None

@@ -35,15 +35,9 @@ class LedgerError(HeaderwareError):
 
 
 class Storage:
-    """Read and write small files under one folder.
+    """Read and write small files under one folder of any file system that Spark reaches.
 
-    Args:
-        spark: the session; its Hadoop configuration says how file systems are reached.
-        root: the folder: a local path, or a URI of any file system that Spark reaches. A relative path is
-            relative to the working directory of Spark's driver, as that of a checkpoint is.
-
-    Raises:
-        LedgerError: the folder is no path, or its file system cannot be reached.
+    A relative path is relative to the working directory of Spark's driver, like that of a checkpoint.
     """
 
     def __init__(self, spark: SparkSession, root: str | os.PathLike[str]) -> None:
@@ -77,11 +71,7 @@ class Storage:
         return tuple(sorted(each for each in names if not each.startswith((".", "_"))))
 
     def read_text(self, name: str) -> str:
-        """Read a whole file.
-
-        Raises:
-            LedgerError: it is missing, cannot be read, is not UTF-8 or exceeds `MAX_TEXT_BYTES`.
-        """
+        """Read a whole file; one of more than `MAX_TEXT_BYTES` is refused."""
         with self._translated_errors("read", name), _closing(self._files.open(self._at(name))) as stream:
             content = bytes(stream.readNBytes(MAX_TEXT_BYTES + 1))
         if len(content) > MAX_TEXT_BYTES:
@@ -92,11 +82,7 @@ class Storage:
             raise LedgerError(f"{self.path(name)}: expected UTF-8, found other bytes") from error
 
     def write_text(self, name: str, text: str) -> bool:
-        """Write a file, whole or not at all; return False, and change nothing, if the name is taken.
-
-        Raises:
-            LedgerError: it cannot be written.
-        """
+        """Write a file, whole or not at all; return False, and change nothing, if the name is taken."""
         if self.exists(name):
             return False
         temporary = f"{_TEMPORARY}/{uuid.uuid4().hex}"

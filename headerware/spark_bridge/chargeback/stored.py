@@ -1,4 +1,4 @@
-"""What is kept as Parquet for later jobs: offsets that consumer groups had committed, and usage of streams.
+"""Parquet files for later jobs: offsets that consumer groups had committed, and the usage of streams.
 
 Each micro-batch of a stream is counted by itself, and written to a folder that a replay overwrites:
 

@@ -1,1 +1,1 @@
-"""What runs in Spark's Python workers: chains opened once a process, and the tasks that take rows through."""
+"""The code that runs in Spark's Python workers: chains, opened once a process, and tasks over rows."""

@@ -49,11 +49,9 @@ class CountsParam(AccumulatorParam[Counts]):
     """Tell Spark how to add counts."""
 
     def zero(self, value: Counts) -> Counts:  # noqa: ARG002 - Spark's signature
-        """Return counts of nothing."""
         return {}
 
     def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802 - Spark's name
-        """Add one to the other."""
         return merged(value1, value2)
 
 
@@ -82,12 +80,7 @@ class QueryAccumulators(NamedTuple):
 
 
 class TaskCounter:
-    """Count what one task does, and report it once.
-
-    Args:
-        session: the open chain, which may have counted for earlier tasks.
-        accumulator: a pickled accumulator, or None.
-    """
+    """Count what one task does, and report it once; the session may have counted for earlier tasks."""
 
     def __init__(self, session: Session, accumulator: bytes | None) -> None:
         self._session = session

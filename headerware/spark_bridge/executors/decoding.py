@@ -30,13 +30,7 @@ _SLICE_HEADERS: Final = frozenset({"hw.slice", "~E", "hw.ids"})
 
 
 def decode_rows(spec: bytes, accumulator: bytes, reassembles: bytes) -> Callable[[Batches], Iterator[Any]]:
-    """Begin a task that decodes rows; see :func:`headerware.spark_bridge.decode`.
-
-    Args:
-        spec: a pickled :class:`TaskSpec`.
-        accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
-        reassembles: a pickled bool: whether slices are reassembled later.
-    """
+    """Begin a task that decodes rows; all arguments are pickled, and the accumulator twice."""
     chain = open_chain(spec)
     counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
     return DecodeTask(chain, counter, reassembles=pickle.loads(reassembles))  # noqa: S301 - as above
@@ -79,7 +73,7 @@ class DecodeTask(Task):
         return map(session.consume_outcome, records)  # one by one, so that finished rows can go on
 
     def _take(self, rows: OutputRows, index: int, record: Record, outcome: Outcome) -> None:
-        """Take an outcome that is not one record."""
+        """Process an outcome that is not one record."""
         if outcome is DROP:
             return
         found = self._expanded(rows, index, record, outcome)

@@ -49,14 +49,7 @@ _NO_SOURCE: Final = "the row does not say where it was read from, and no columns
 def encode(
     spec: bytes, accumulator: bytes, carrier: bytes, counts: bytes
 ) -> Callable[[Batches], Iterator[Any]]:
-    """Begin a task that encodes rows; see :func:`headerware.spark_bridge.encode`.
-
-    Args:
-        spec: a pickled :class:`TaskSpec`.
-        accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
-        carrier: a pickled mapping with the trace context of the batch.
-        counts: a pickled mapping: the number of partitions by topic.
-    """
+    """Begin a task that encodes rows; all arguments are pickled, and the accumulator twice."""
     chain = open_chain(spec)
     chain.pick_partition.counts = pickle.loads(counts)  # noqa: S301 - Spark's own channel
     counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
@@ -66,9 +59,7 @@ def encode(
 def decode_and_encode(*arguments: bytes) -> Callable[[Batches], Iterator[Any]]:
     """Begin a task that decodes rows and encodes them again, for micro-batches without a step in between.
 
-    Args:
-        arguments: those of :func:`decode_rows`, those of :func:`encode`, and pickled: the columns that are
-            written, and the topic of all rows, or None.
+    The arguments are those of `decode_rows`, those of `encode`, and the written columns with the topic.
     """
     *decoding, spec, accumulator, carrier, counts, between = arguments
     decoded = decode_rows(*decoding)
@@ -152,9 +143,6 @@ def _trace_context(carrier: Mapping[str, str]) -> Iterator[None]:
 class RowIdentities:
     """Give each row an identity that is the same in a replay.
 
-    Args:
-        scope: the query or job within which identities differ; None if rows get none.
-
     The identity of a row that was read from Kafka is its position: one producer per partition, and the offset
     as the sequence. For other rows it is the digest of the columns that the user named.
     """
@@ -215,7 +203,7 @@ class RowIdentities:
 
 
 def _to_write(batch: pa.RecordBatch, columns: list[str], topic: str | None) -> pa.RecordBatch:
-    """Return decoded rows as a sink takes them: without the bridge's columns and the source's partitions."""
+    """Return decoded rows for a sink: without the bridge's columns and the source's partitions."""
     made = {"partition": pa.nulls(batch.num_rows, pa.int32())}
     if topic is not None:
         made["topic"] = pa.repeat(pa.scalar(topic), batch.num_rows)

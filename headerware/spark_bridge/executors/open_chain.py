@@ -59,8 +59,7 @@ class _BatchClock:
 class PartitionPicker:
     """Pick the partition of a message without a key, so that its slices stay together, also in a replay.
 
-    Args:
-        counts: the number of partitions by topic, for one frame at a time; other topics count as having one.
+    ``counts`` has the number of partitions by topic; any other topic counts as having one.
     """
 
     __slots__ = ("counts",)
@@ -83,11 +82,7 @@ class _DeadLetterRoute(NamedTuple):
 
 
 class OpenChain:
-    """A chain that is open in this process.
-
-    Raises:
-        HeaderwareError: the chain cannot be made or opened here.
-    """
+    """A chain that is open in this process."""
 
     def __init__(self, spec: TaskSpec) -> None:
         chain = spec.source.load(_local_path)
@@ -117,11 +112,7 @@ class OpenChain:
         self.session.begin(self.spec.job if batch is None else f"{self.spec.job}#{batch}")
 
     def refused(self, error: HeaderwareError, original: Record) -> dict[str, Any]:
-        """Return the failure of a row, with its dead letter.
-
-        Raises:
-            HeaderwareError: failures fail the job, or the row is not the cause.
-        """
+        """Return the failure of a row, with its dead letter; raise the error if failures fail the job."""
         error = (
             error.at("chain", original)
             if isinstance(error, InterceptorError)

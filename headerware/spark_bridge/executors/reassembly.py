@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 Incomplete = Literal["carry", "fail", "leave"]
-"""What happens to messages that are incomplete at the end of a partition's rows."""
+"""The treatment of messages that are incomplete at the end of a partition's rows."""
 
 _FOREVER_MS: Final = 1 << 62
 _BEFORE_ALL_MS: Final = 0
@@ -45,25 +45,14 @@ _CUT_OFF: Final = (
 
 
 class ReassemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reassemble the messages of one batch.
-
-    Args:
-        batch_ms: the batch's time in milliseconds since 1970, the same in a replay; None without batches.
-        incomplete: what happens to incomplete messages.
-    """
+    """How to reassemble the messages of one batch, at its time in ms since the epoch, if it has one."""
 
     batch_ms: int | None = None
     incomplete: Incomplete = "fail"
 
 
 def reassemble(spec: bytes, accumulator: bytes, options: bytes) -> Callable[[Batches], Iterator[Any]]:
-    """Begin a task that reassembles messages.
-
-    Args:
-        spec: a pickled :class:`TaskSpec`.
-        accumulator: for :class:`TaskCounter`, pickled twice; or a pickled None.
-        options: a pickled :class:`ReassemblyOptions`.
-    """
+    """Begin a task that reassembles messages; all arguments are pickled, and the accumulator twice."""
     chain = open_chain(spec)
     counter = TaskCounter(chain.session, pickle.loads(accumulator))  # noqa: S301 - Spark's own channel
     return ReassembleTask(chain, counter, pickle.loads(options))  # noqa: S301 - as above

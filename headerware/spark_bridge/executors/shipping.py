@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 
 def shipped(entry: str, *arguments: Any) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """Return a function for ``mapInArrow``.
+    """Return a function for ``mapInArrow`` that calls ``module:function`` with pickled arguments.
 
-    Args:
-        entry: ``module:function``; the executor calls it with the pickled arguments once a task, and it
-            returns the function that maps the task's batches.
-        arguments: plain values; they are pickled, and never unpickled on the driver.
+    It is called once a task, and returns the function that maps the task's batches. The arguments are plain
+    values, and are never unpickled on the driver.
     """
     return _shipped(entry, tuple(_pickled(argument) for argument in arguments))
 

@@ -1,4 +1,4 @@
-"""What all tasks that take rows through a chain share: batches in and out, refused rows, counts."""
+"""The base of all tasks that take rows through a chain: batches in and out, refused rows, counts."""
 
 from __future__ import annotations
 
@@ -37,11 +37,8 @@ NO_POSITION: Final = "a slice without its partition and offset; keep these colum
 class Task(ABC):
     """Take one task's rows through a chain; a subclass maps a batch in ``_map_batch``.
 
-    Args:
-        chain: the chain.
-        counter: counts for the driver.
-        computed: the columns that are made from the records; other columns are carried along.
-        typed: the columns among key and value that hold objects in the result.
+    The ``computed`` columns are made from the records, other columns are carried along; ``typed`` ones hold
+    objects in the result.
     """
 
     def __init__(
@@ -60,7 +57,6 @@ class Task(ABC):
         self._computed = {name: _COLUMNS[name] for name in computed}
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Map the task's batches."""
         made = {*self._computed, *SPARSE_COLUMNS}
         try:
             for batch in batches:

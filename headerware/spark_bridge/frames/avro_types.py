@@ -1,4 +1,4 @@
-"""Avro schemas as Spark types: of the objects that headerware's Avro serde gives.
+"""Avro schemas as Spark types, for the objects that headerware's Avro serde returns.
 
     Avro                                    Spark          objects
     null, boolean, string, bytes            the same       None, bool, str, bytes

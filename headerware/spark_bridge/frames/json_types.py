@@ -1,4 +1,4 @@
-"""JSON Schemas as Spark types: of the objects that JSON serdes give (draft 7 and 2020-12).
+"""JSON Schemas as Spark types, for the objects that JSON serdes return (draft 7 and 2020-12).
 
     JSON Schema                                      Spark
     string, with any format                          string
@@ -73,12 +73,9 @@ class _Type(NamedTuple):
 
 
 class _Schema(NamedTuple):
-    """A schema inside of a document.
+    """A schema inside of a document, at a JSON pointer in a URI's fragment (RFC 6901).
 
-    Attributes:
-        node: the decoded JSON.
-        pointer: its place, as a JSON pointer in a URI's fragment (RFC 6901).
-        references: the references that led to it from the root, to detect a schema that holds itself.
+    ``references`` led to it from the root, to detect a schema that holds itself.
     """
 
     node: Any
@@ -212,7 +209,7 @@ def _stated_types(part: _Schema) -> Iterator[set[str]]:
 
 
 def _load(schema: str | dict[str, Any] | Path) -> _Schema:
-    """Read a JSON Schema."""
+    """Return a JSON Schema as plain values."""
     if isinstance(schema, str) and not schema.lstrip().startswith("{"):
         schema = Path(schema)
     try:

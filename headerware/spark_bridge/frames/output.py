@@ -1,4 +1,4 @@
-"""Build the Arrow batch that follows from the records of another: plain columns and typed ones.
+"""Build an Arrow batch from the records of another: plain columns and typed ones.
 
 A row whose objects do not fit their typed column fails alone.
 """
@@ -31,11 +31,9 @@ _MISFIT_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError
 
 
 class OutputRows:
-    """The rows of a batch that is being built, in the order of calls of ``add`` and ``keep``.
+    """The rows of a new batch, in the order of calls of ``add`` and ``keep``.
 
-    Args:
-        source: the batch that they come from; its other columns are carried along.
-        schema: the schema of the new batch.
+    Columns other than the computed ones come from the source.
     """
 
     __slots__ = ("_schema", "_source", "extras", "indices", "kept", "records", "size_bytes")
@@ -74,13 +72,8 @@ class OutputRows:
     ) -> tuple[int, Any] | None:
         """Add rows as long as each result is one record, as nearly all are.
 
-        Args:
-            results: pairs of a row of the source and its result.
-            identities: the identities found so far; the caller looks at a row that has one.
-
-        Returns:
-            the pair that the caller must look at: a result that is no record and was not added, or a record
-            that was added and has an identity or fills the batch; None at the end.
+        Stop at a result that is no record, and at a record that was added but has an identity or fills the
+        batch, and return its pair of row and result, for the caller; return None at the end.
         """
         add_index, add_record, size = self.indices.append, self.records.append, self.size_bytes
         for pair in results:
@@ -100,13 +93,7 @@ class OutputRows:
         return pair
 
     def keep(self, index: int, record: Record, row: int = -1) -> None:
-        """Add a row as it came.
-
-        Args:
-            index: the row of the source that it comes from.
-            record: its key, value and topic; headers and timestamp are exactly the source's.
-            row: the added row that it replaces, if given.
-        """
+        """Add a row as it came, with exactly the source's headers and timestamp, or replace an added row."""
         if row < 0:
             row = len(self.indices)
             self.add(index, record)
@@ -165,12 +152,7 @@ class OutputRows:
 
 
 class TypedRows:
-    """Turn rows into columns, including those that hold objects.
-
-    Args:
-        typed: the parts (key, value) that hold objects.
-        schema: the schema of the new batches.
-    """
+    """Turn rows into columns, including those that hold objects."""
 
     def __init__(self, typed: frozenset[str], schema: pa.Schema) -> None:
         self._types = {name: schema.field(name).type for name in sorted(typed)}
@@ -187,14 +169,7 @@ class TypedRows:
     def batch(
         self, rows: OutputRows, computed: Computed, originals: Sequence[Record], refused: Refused
     ) -> pa.RecordBatch:
-        """Build a batch; rows that do not fit become failures.
-
-        Args:
-            rows: the rows.
-            computed: the columns that are made from the records, without the typed ones.
-            originals: the source's records, by index.
-            refused: returns the failure of an original, or raises.
-        """
+        """Build a batch; rows that do not fit become failures, which ``refused`` returns, or raises."""
         computed = {**computed, **self.columns(rows, originals, refused)}
         try:
             return rows.batch(computed)

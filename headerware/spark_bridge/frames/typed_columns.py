@@ -65,12 +65,10 @@ _CONNECT_CLASSES: Final = frozenset({Struct, SchemaAndValue})
 
 
 class Column(NamedTuple):
-    """Objects as a column.
+    """Objects as a column; null for None, and for an object that does not fit.
 
-    Attributes:
-        array: one item per object; null where the object was None, and where it does not fit.
-        failures: by row, where in the object what does not fit, such as ``items[3].price: expected double,
-            found str``; never with a value in it.
+    ``failures`` has by row where the object does not fit, such as ``items[3].price: expected double, found
+    str``, and never a value.
     """
 
     array: pa.Array
@@ -78,7 +76,7 @@ class Column(NamedTuple):
 
 
 def column(objects: Sequence[Any], kind: pa.DataType) -> Column:
-    """Put objects into a column; one that does not fit affects no other.
+    """Put objects into a column; one that does not fit affects no other. Timestamps are microseconds.
 
     Fields of a dict that the type does not have are left out, as Spark's own readers do. A missing field is
     null if the type allows null; else the object does not fit. None is null at the top whatever the type, for
@@ -89,13 +87,6 @@ def column(objects: Sequence[Any], kind: pa.DataType) -> Column:
     (microseconds) since midnight, a tuple for an array. An object of a union goes to the first member of its
     own class that takes it, or else to the first that takes it at all; a dict, to the struct with just its
     fields.
-
-    Args:
-        objects: the results of a deserializer, one per row.
-        kind: the column's Arrow type; timestamps in microseconds.
-
-    Raises:
-        ConfigError: the type is not supported, or the column would exceed 2 GiB.
     """
     node, rows = _node_of(kind), list(objects)
     if not _CONNECT_CLASSES.isdisjoint(map(type, rows)):
@@ -125,11 +116,7 @@ class _Node(Protocol):
 
 @lru_cache(maxsize=64)
 def _node_of(kind: pa.DataType) -> _Node:
-    """Return the kind of column for an Arrow type.
-
-    Raises:
-        ConfigError: the type is not supported, or nests too deep.
-    """
+    """Return the kind of column for an Arrow type."""
     return _node(kind, 0)
 
 
@@ -356,13 +343,10 @@ class _MisfitError(ValueError):
 
 
 class _Scalar(NamedTuple):
-    """A scalar column.
+    """A type of scalars: Spark's name, the classes that Arrow takes directly, and a conversion.
 
-    Attributes:
-        name: Spark's name of its type.
-        classes: the classes whose objects Arrow takes directly.
-        convert: converts an object, never None, for Arrow, or raises _MisfitError.
-        is_plain: whether Arrow takes a batch of these classes directly, if the class alone does not tell.
+    ``convert`` takes any object but None, and raises _MisfitError if it does not fit. ``is_plain`` tells
+    whether Arrow takes a batch of these classes directly, if the classes alone do not tell.
     """
 
     name: str
@@ -372,12 +356,7 @@ class _Scalar(NamedTuple):
 
 
 class _ScalarColumn(NamedTuple):
-    """A column of scalars.
-
-    Attributes:
-        kind: its Arrow type.
-        scalar: what fits there.
-    """
+    """A column of scalars."""
 
     kind: pa.DataType
     scalar: _Scalar

@@ -1,4 +1,4 @@
-"""What both ways between objects and columns share: limits, unions, and errors with their paths."""
+"""Code for both ways between objects and columns: limits, unions, and errors with their paths."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ _BATCH_OPTION: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Misfit(NamedTuple):
-    """A value inside a row that does not fit.
+    """A value inside a row that does not fit, with its path, such as ``.items[3].price``.
 
-    Attributes:
-        path: where in the row's value, such as ``.items[3].price``; empty for the value itself.
-        problem: what was expected and what was found; never the value.
+    ``problem`` has the expected and the found type, and never the value.
     """
 
     path: str
@@ -45,10 +43,8 @@ Built = tuple[pa.Array, dict[int, Misfit]]
 def misfits_by_row(inner: Mapping[int, Misfit], bounds: Sequence[int], step: str) -> dict[int, Misfit]:
     """Return the first misfit of each row, from the misfits of items of arrays or maps.
 
-    Args:
-        inner: misfits by item, counted from the first bound.
-        bounds: where each row's items begin, and where the last row's end.
-        step: the path before the item's index in its row.
+    Items are counted from the first bound; ``bounds`` has where each row's items begin, and the last end.
+    ``step`` is the path before the item's index.
     """
     wrong: dict[int, Misfit] = {}
     for item, misfit in inner.items():
@@ -66,11 +62,7 @@ def scatter(array: pa.Array, places: Sequence[int], length: int) -> pa.Array:
 
 
 def single_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array.
-
-    Raises:
-        ConfigError: Arrow divided it, for it holds more than 2 GiB.
-    """
+    """Return a column as one array; refuse one of more than 2 GiB, which Arrow has divided."""
     if isinstance(array, pa.ChunkedArray):
         raise ConfigError("a column of one batch passes 2 GiB; set it to fewer records", path=_BATCH_OPTION)
     return array

@@ -32,16 +32,8 @@ def objects(array: pa.Array) -> list[Any]:
 
     Structs and maps become dicts, arrays lists, decimals ``Decimal`` of the column's scale, timestamps
     datetimes in UTC, local ones datetimes without a zone, and Spark's unions the one member that is not null.
-
-    Args:
-        array: the column, such as Spark passes to ``mapInArrow``; the zone of its timestamps does not matter.
-
-    Returns:
-        one object per row; in place of an object that cannot be made, a SerdeError with the reason and the
-        place: a date outside of the years 1 to 9999, text that is not UTF-8, a map with a key twice.
-
-    Raises:
-        ConfigError: the column's type is not supported.
+    In place of an object that cannot be made there is a SerdeError: for a date outside of the years 1 to
+    9999, text that is not UTF-8, a map with a key twice.
     """
     found, misfits = _read(array)
     for row, misfit in misfits.items():

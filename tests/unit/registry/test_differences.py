@@ -1,26 +1,13 @@
 from __future__ import annotations
 
-from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from headerware.core.header_ids import HeaderId
 from headerware.registry import Block, Entry, Registry, with_built_in
 from headerware.registry.differences import changes, diff
-
-DAY = "2027-01-01"
-
-
-def block(network: str, owner: str, since: str = DAY) -> Block:
-    return Block(network=IPv4Network(network), owner=owner, description="Some.", since=since)
-
-
-def entry(header_id: str, name: str, owner: str = "a", **other: Any) -> Entry:
-    fields = {"encoding": "bytes", "description": "One.", "since": DAY, **other}
-    return Entry(id=HeaderId(header_id), name=name, owner=owner, **fields)
-
+from tests.unit.registry.conftest import DAY, block, entry
 
 BLOCKS = [block("0.1.0.0/16", "a"), block("0.1.2.0/24", "b")]
 TENANT, GONE = entry("0.1.0.1", "tenant"), entry("0.1.0.2", "gone", retired=DAY)
@@ -108,7 +95,7 @@ class TestDiff:
         [
             (BLOCKS[:1], ["0.1.2.0/24"]),
             ([BLOCKS[0], block("0.1.2.0/24", "c")], ["0.1.2.0/24"]),
-            ([BLOCKS[0], block("0.1.2.0/24", "b", "2027-01-02")], ["0.1.2.0/24"]),
+            ([BLOCKS[0], block("0.1.2.0/24", "b", since="2027-01-02")], ["0.1.2.0/24"]),
             ([*BLOCKS, block("0.0.0.0/15", "z")], ["0.0.0.0/15", "0.0.0.0/15"]),
             ([*BLOCKS, block("0.1.2.0/23", "c")], ["0.1.2.0/23"]),
             ([*BLOCKS, block("0.1.0.0/30", "c")], ["0.1.0.0/30", "0.1.0.0/30"]),

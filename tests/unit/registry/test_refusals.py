@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
 from ipaddress import IPv4Network
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -24,19 +24,12 @@ from headerware.registry import (
 )
 from headerware.registry.registry import refusals
 from headerware.registry.values import NO_ID
+from tests.unit.registry import conftest
+from tests.unit.registry.conftest import DAY
 
-DAY, NEXT_DAY = "2027-01-01", "2027-01-02"
-
-
-def block(network: str, owner: str, **other: Any) -> Block:
-    return Block(
-        network=IPv4Network(network), owner=owner, **{"description": "Some.", "since": NEXT_DAY, **other}
-    )
-
-
-def entry(header_id: str, name: str, owner: str = "a", **other: Any) -> Entry:
-    fields = {"encoding": "bytes", "description": "One.", "since": NEXT_DAY, **other}
-    return Entry(id=HeaderId(header_id), name=name, owner=owner, **fields)
+NEXT_DAY = "2027-01-02"
+block = partial(conftest.block, since=NEXT_DAY)
+entry = partial(conftest.entry, since=NEXT_DAY)
 
 
 @pytest.fixture

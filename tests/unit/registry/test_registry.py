@@ -5,20 +5,8 @@ from ipaddress import IPv4Network
 import pytest
 
 from headerware.core.header_ids import HeaderId
-from headerware.registry import Allocate, Block, Entry, Register, Registry, Retire, with_built_in
-
-DAY = "2027-01-01"
-
-
-def block(network: str, owner: str) -> Block:
-    return Block(network=IPv4Network(network), owner=owner, description="Some.", since=DAY)
-
-
-def entry(header_id: str, name: str, owner: str = "a") -> Entry:
-    return Entry(
-        id=HeaderId(header_id), name=name, owner=owner, encoding="bytes", description="One.", since=DAY
-    )
-
+from headerware.registry import Allocate, Entry, Register, Registry, Retire, with_built_in
+from tests.unit.registry.conftest import DAY, block, entry
 
 BLOCKS = (
     block("0.1.0.0/16", "a"),

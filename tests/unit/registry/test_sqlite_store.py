@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from ipaddress import IPv4Network
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +12,7 @@ from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import (
     Allocate,
-    Block,
     Change,
-    Entry,
     Register,
     Registry,
     Retire,
@@ -23,20 +20,10 @@ from headerware.registry import (
     with_built_in,
 )
 from headerware.registry.stores.sqlite import SqliteStore
+from tests.unit.registry.conftest import DAY, block, entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-DAY = "2027-01-01"
-
-
-def block(network: str, owner: str) -> Block:
-    return Block(network=IPv4Network(network), owner=owner, description="Some.", since=DAY)
-
-
-def entry(header_id: str, name: str, owner: str = "a", **other: Any) -> Entry:
-    fields = {"encoding": "bytes", "description": "One.", "since": DAY, **other}
-    return Entry(id=HeaderId(header_id), name=name, owner=owner, **fields)
 
 
 def full() -> Registry:

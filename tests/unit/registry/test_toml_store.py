@@ -3,9 +3,7 @@ from __future__ import annotations
 import os
 import stat
 from difflib import ndiff
-from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +11,7 @@ from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import (
     Allocate,
-    Block,
     Change,
-    Entry,
     Register,
     Registry,
     Retire,
@@ -23,8 +19,7 @@ from headerware.registry import (
     with_built_in,
 )
 from headerware.registry.stores.toml import TomlStore, registry_text
-
-DAY = "2027-01-01"
+from tests.unit.registry.conftest import DAY, block, entry
 
 BY_HAND = """\
 # The registry of Example Ltd.
@@ -50,15 +45,6 @@ since = 2027-01-01
 
 # -- the end --
 """
-
-
-def block(network: str, owner: str) -> Block:
-    return Block(network=IPv4Network(network), owner=owner, description="Some.", since=DAY)
-
-
-def entry(header_id: str, name: str, owner: str = "a", **other: Any) -> Entry:
-    fields = {"encoding": "bytes", "description": "One.", "since": DAY, **other}
-    return Entry(id=HeaderId(header_id), name=name, owner=owner, **fields)
 
 
 def full() -> Registry:

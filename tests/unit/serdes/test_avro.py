@@ -23,6 +23,7 @@ from headerware.serdes.plugins import serde_type
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores import cache
 from headerware.serdes.stores.folder import FolderSchemas
+from tests.unit.serdes.conftest import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,12 +62,6 @@ def _all_closed() -> Iterator[None]:
     while _opened:
         _opened.pop().close()
     assert len(cache._stores) == before
-
-
-def record(*fields: tuple[str, Any] | dict[str, Any], name: str = "Order") -> dict[str, Any]:
-    """Make the schema of a record from its fields' names and types."""
-    made = [field if isinstance(field, dict) else {"name": field[0], "type": field[1]} for field in fields]
-    return {"type": "record", "name": name, "fields": made}
 
 
 def written(schema: Any, value: Any) -> bytes:

@@ -25,6 +25,7 @@ from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores.folder import FolderSchemas
+from tests.unit.serdes import conftest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ TREE = {
 DATE = {"type": "int", "logicalType": "date"}
 ID = uuid.UUID(int=7)
 SECRET = "hunter2-4711"
+record = partial(conftest.record, name="R")
 
 
 def number(value: int) -> bytes:
@@ -71,14 +73,6 @@ def read(schema: Any, payload: bytes, **options: Any) -> Any:
 
 def array(items: Any) -> dict[str, Any]:
     return {"type": "array", "items": items}
-
-
-def record(*fields: tuple[str, Any], name: str = "R") -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": name,
-        "fields": [{"name": field, "type": kind} for field, kind in fields],
-    }
 
 
 def refused(attack: Callable[[], Any], match: str) -> SerdeError:
