@@ -111,14 +111,14 @@ WIRE: Final = {"Simple": TEXTS, "String": TEXTS, "Json": ("42", '"north"', "[1,2
 
 
 def rows(*, seconds: float) -> Iterator[Row]:
-    """Measure all rows for Connect; each side gets so many seconds a row."""
+    """Measure all rows for Connect, each side of a row for so many seconds."""
     with tempfile.TemporaryDirectory() as folder, ConnectOracle(Path(folder)) as oracle:
         for work in (*_transforms(), *_header_converters(), _parse_string()):
             yield _measured(oracle, work, seconds)
 
 
 class Work(NamedTuple):
-    """What is measured: a name, our own work on what is there, and the cases that ask Java for the same."""
+    """One measurement: its name, our own work, and the cases for the same work in Java."""
 
     name: str
     function: Callable[[Any], Any]

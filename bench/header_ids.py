@@ -1,4 +1,4 @@
-"""Rows for header ids: what names take as ids, and what the codec costs beside the plain list."""
+"""Rows for header ids: the size of names as ids, and the cost of the codec against the plain list."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(*, pairs: int) -> Iterator[Row]:
 
 
 def _names(name: str, headers: Headers, form: Any, bar: str) -> Row:
-    """Compare the bytes of names; for the block, all that is not a value, its own name included."""
+    """Compare the bytes of names; for the block, all bytes but those of values, its own name included."""
     plain = sum(len(each) for each, _ in headers)
     wire = _codec_of(form).encode(headers)
     found = sum(len(each) + (len(value or b"") if each == "hw.ids" else 0) for each, value in wire)

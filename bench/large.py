@@ -1,4 +1,4 @@
-"""Rows for one 64 MiB message, sliced and glued, against the same bytes sent as ready-cut records."""
+"""Rows for one 64 MiB message, split and reassembled, against the same bytes sent as records of one slice."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _peak_bytes() -> int:
 
 
 def _measure(side: str, servers: str) -> int:
-    """Return the growth of the peak resident size over one message, after a small one has warmed all up."""
+    """Return the growth of the peak resident size over one message, after a small one as warm-up."""
     topic, chain = "large-memory", Chain([Slice(max_bytes=PIECE)])
     if side == "produce":
         producer = headerware.Producer({"bootstrap.servers": servers}, chain=chain)

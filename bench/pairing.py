@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Chunk = Callable[[], int]
-"""Does one chunk of work and gives how many units (records, bytes) that was."""
+"""Do one chunk of work, and return its number of units (records, bytes)."""
 
 
 @dataclass(frozen=True)
 class Paired:
-    """What pairs of chunks came to.
+    """The result of pairs of chunks.
 
     Attributes:
         ours: our rate, in units a second (median over the chunks).

@@ -43,7 +43,7 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the bar holds; None where there is none."""
+        """Whether the bar holds; None if there is none."""
         if not self.bar:
             return None
         *figure, at, bound, number = self.bar.split()
@@ -53,7 +53,7 @@ class Row:
 
 
 def write(rows: Sequence[Row]) -> str:
-    """Write ``results.json`` and ``RESULTS.md`` beside this file, and give the table."""
+    """Write ``results.json`` and ``RESULTS.md`` beside this file, and return the table."""
     found = [{**asdict(row), "holds": row.holds} for row in rows]
     (FOLDER / "results.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     text = table(rows)

@@ -1,4 +1,4 @@
-"""``make bench``: measure against the things themselves, on a real broker, and write the results.
+"""``make bench``: measure against the bare libraries, on a real broker, and write the results.
 
 With ``--quick`` fewer pairs are run, for a look rather than a figure.
 """
@@ -29,7 +29,7 @@ from headerware.testing import KafkaBroker
     help="Measure one group; writes nothing. spark includes spark-batches.",
 )
 def main(*, quick: bool, only: str | None) -> None:
-    """Measure all rows; exit code 1 where a bar does not hold."""
+    """Measure all rows; exit with code 1 if a bar does not hold."""
     console = Console(stderr=True, highlight=False)
     rows: list[Row] = []
     alone = {

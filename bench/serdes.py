@@ -1,4 +1,4 @@
-"""Rows for serdes: Avro with the schema in headers, and polyglot, each against the thing itself."""
+"""Rows for serdes: Avro with the schema in headers, and polyglot, each against the bare library."""
 
 from __future__ import annotations
 

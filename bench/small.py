@@ -54,7 +54,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     noop = Chain([NoOp(f"noop-{index}") for index in range(4)])
     raw = confluent_kafka.Producer
     empty, wrapped = Chain(), noop
-    # A chunk that is produced ends with the broker's answer, so these need more pairs to settle.
+    # A chunk of produced records ends with the broker's answer, so these rows need more pairs.
     many = pairs * 3
     yield _produced("A/A: raw produce against raw produce", broker, small, many, raw, "")
     yield _produced("produce, empty chain", broker, small, many, _with(empty), "at least 0.97")
@@ -154,7 +154,7 @@ def _consumer_conf(broker: KafkaBroker, group: str) -> dict[str, Any]:
 
 
 def _prefetched(consumer: Any, topic: str) -> None:
-    """Begin reading, and leave librdkafka the time to fetch all of it, so that our side is measured."""
+    """Begin reading, and give librdkafka the time to fetch all records, so that only our side is measured."""
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
     assert consumer.consume(1, timeout=30)
     time.sleep(3)
@@ -217,7 +217,7 @@ def _first_chain(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterat
         key, unpack = b"k" * 32, zstandard.ZstdDecompressor().decompress
 
         def verify(message: confluent_kafka.Message) -> None:
-            # The signature and the codec's name stand in the headers, so the limit takes them out, too.
+            # The signature and the codec's name are in the headers, so the reference removes them, too.
             message.headers()
             value = message.value()
             hmac.digest(key, value, "sha256")

@@ -1,4 +1,4 @@
-"""One job of the Spark bench: ``spark_job.py WHAT JSON`` prints what it found as its last line, in JSON."""
+"""One job of the Spark bench: ``spark_job.py WHAT JSON`` prints its result as the last line, in JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = b"k" * 32
 PARTS = 8
 WARM_UP = 2
 EARLY = 10
-"""The memory after a tenth of the records is what later memory is compared with."""
+"""Later memory is compared with the memory after a tenth of the records."""
 
 
 def main() -> None:
@@ -95,7 +95,7 @@ def header(name: str, value: str) -> Any:
     return F.struct(F.lit(name).alias("key"), F.lit(value).cast("binary").alias("value"))
 
 
-# The reference: an identity over the columns, with nothing but the primitives on the values
+# The reference: an identity over the columns, with only the primitives on the values
 
 
 def bare_decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -122,7 +122,7 @@ def bare_encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def decode_by_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Do what the chain does, as one would write it for this one topic: headers too, and no failures."""
+    """Do the chain's work as one would write it for this one topic: with headers, without failures."""
     decompress = zstandard.ZstdDecompressor().decompress
     for batch in batches:
         values, headers = [], []
@@ -142,7 +142,7 @@ def decode_by_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 class Cost(NamedTuple):
-    """What some work took, in seconds."""
+    """The time that some work took, in seconds."""
 
     time: float
     cpu: float
@@ -153,7 +153,7 @@ class Cost(NamedTuple):
 
 @contextmanager
 def cost(found: list[Cost]) -> Iterator[None]:
-    """Add what the body takes to a list."""
+    """Add the time of the body to a list."""
     began, (cpu, workers) = time.perf_counter(), spent()
     yield
     took, (cpu_now, workers_now) = time.perf_counter() - began, spent()
@@ -173,7 +173,7 @@ def spent() -> tuple[float, float]:
 
 
 def ran(frame: DataFrame) -> Cost:
-    """Compute all of a frame, and return what that took."""
+    """Compute all of a frame, and return the time that it took."""
     found: list[Cost] = []
     with cost(found):
         frame.write.format("noop").mode("overwrite").save()

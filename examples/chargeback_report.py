@@ -3,8 +3,8 @@
     python examples/chargeback_report.py
     python examples/chargeback_report.py --bootstrap-servers localhost:9092 --prices prices.toml
 
-Two services say whose records they produce (hw.owner) and leave a trail, an old one says nothing, and a
-consumer group reads part of it all. A Spark job counts both directions from headers, sizes and offsets.
+Two services name the owner of their records (hw.owner) and leave a trail. An old one does neither. A consumer
+group reads some of the records. A Spark job counts both directions from headers, sizes and offsets.
 """
 
 from __future__ import annotations

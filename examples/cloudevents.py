@@ -3,7 +3,7 @@
     python examples/cloudevents.py
     python examples/cloudevents.py --bootstrap-servers localhost:9092
 
-The SDK takes part where it is installed: pip install "cloudevents>=2".
+The SDK takes part if it is installed: pip install "cloudevents>=2".
 """
 
 from __future__ import annotations

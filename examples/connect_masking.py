@@ -1,4 +1,4 @@
-"""What is private is masked before it leaves, headers say what was masked, and a slip of the pen is refused.
+"""Private data is masked before it leaves, headers tell what was masked, and mistakes are refused.
 
     python examples/connect_masking.py
     python examples/connect_masking.py --bootstrap-servers localhost:9092

@@ -133,7 +133,7 @@ def run(console: Console, servers: str, topic: str) -> bool:
     json_without_schemas = Connect(converter="JsonConverter", options={"schemas.enable": False})
     steps = [Transforms(file=str(CONNECTOR)), Serialize(key="string", value=json_without_schemas)]
     with Producer(conf, chain=Chain(steps)) as by_file:
-        produce(by_file, topic)  # it says the prefix itself, so that the negated predicate leaves it alone
+        produce(by_file, topic)  # with the prefix, so that the negated predicate leaves the name alone
 
     airports = list(rows())
     conf |= {"auto.offset.reset": "earliest"}

@@ -1,4 +1,4 @@
-"""Orders find their topics by what is in them: a router, a filter and a header, by expressions in CEL.
+"""Orders are routed to topics by their contents: a router, a filter and a header, by expressions in CEL.
 
     python examples/connect_routing.py
     python examples/connect_routing.py --bootstrap-servers localhost:9092

@@ -1,4 +1,4 @@
-"""A connector's file in Spark: what foreachBatch writes is what a producer writes that has the same file.
+"""A connector's file in Spark: foreachBatch writes the same records as a producer with the same file.
 
     python examples/connect_spark.py
     python examples/connect_spark.py --bootstrap-servers localhost:9092

@@ -109,7 +109,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
     registry = made(console, path := str(folder / "headers.toml"))
     ids.use_registry(registry)  # from here on, this process knows what the ids are called
 
-    console.print("[bold]What the names of a whole chain's headers take[/]")
+    console.print("[bold]The size of the names of a whole chain's headers[/]")
     headers = Headers(zip(IDS, VALUES, strict=True))  # an id goes wherever a name does
     small = sizes(console, folder, headers)
     for form in ("keys", "packed"):

@@ -3,8 +3,8 @@
     python examples/polyglot_topic.py
     python examples/polyglot_topic.py --bootstrap-servers localhost:9092
 
-Each record's content type chooses its deserializer. A type that nobody here reads becomes a dead letter.
-Protobuf and CBOR take part where they are installed: pip install '.[protobuf,cbor]' in the clone.
+Each record's content type chooses its deserializer. A record of an unknown type becomes a dead letter.
+Protobuf and CBOR take part if they are installed: pip install '.[protobuf,cbor]' in the clone.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python examples/spark_backfill.py
     python examples/spark_backfill.py --bootstrap-servers localhost:9092
 
-A batch job verifies each record with the old key and signs it with the new one. It runs twice, as a job that
-failed at its end would. A reader that trusts the new key only then gets every record once; the records of the
-old topic it refuses.
+A batch job verifies each record with the old key and signs it with the new one. It runs twice, like a job
+that failed at its end. A reader that trusts only the new key then gets every record once, and refuses the
+records of the old topic.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MEBIBYTE = 2**20
 
 
 def records() -> Iterator[tuple[str, str, bytes]]:
-    """Return (topic, key, value): an airport a record, the rest as the documents that an application has."""
+    """Yield (topic, key, value): a record for each airport, and documents for the rest."""
     for row in _rows("airports"):
         yield "airports", row["iata"], _json(row)
     for topic, dataset, width in (

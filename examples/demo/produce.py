@@ -1,4 +1,4 @@
-"""An ordinary producing application: but for where Producer comes from, nothing in it knows of a chain."""
+"""An ordinary producing application: except for the import of Producer, nothing in it knows of a chain."""
 
 import json
 import sys

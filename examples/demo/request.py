@@ -1,4 +1,4 @@
-"""Stand for what a web framework's OpenTelemetry instrumentation does around serving a request."""
+"""Stand in for a web framework's OpenTelemetry instrumentation around a request."""
 
 from contextlib import AbstractContextManager
 

@@ -1,4 +1,4 @@
-"""Show the demo as a person would like to see it."""
+"""Print the demo for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start Spark for an example: what the JVM says goes into a file, and what is missing is said in one line."""
+"""Start Spark for an example: the JVM's output goes into a file, and one line tells what is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def start(builder: SparkSession.Builder) -> SparkSession:
     """Start a session that shows no progress bars, with the Kafka connector that pyspark needs.
 
     Ivy and log4j write to the standard error of the JVM, some fifty lines at each start. They go into a file,
-    which is shown where Spark does not start. Tables that nobody asked for stay out of the working directory.
+    which is shown if Spark does not start. Spark's own tables stay out of the working directory.
     """
     if not (os.environ.get(_RUNNING) or os.environ.get("JAVA_HOME") or shutil.which("java")):
         sys.exit("this example needs Java 17 or newer: install openjdk-17-jre-headless, or set JAVA_HOME")

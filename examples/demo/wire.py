@@ -1,4 +1,4 @@
-"""Look at the wire as any plain Kafka client does, and meddle with it."""
+"""Read the wire as any plain Kafka client does, and alter records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headerware import Chain, Context, Headers, HeaderwareError, Record, load_ch
 
 
 class Size(NamedTuple):
-    """What a set of records takes."""
+    """The size of a set of records."""
 
     step: str
     records: int

@@ -1,4 +1,4 @@
-"""What the Spark tests share: one session for the whole run."""
+"""Fixtures of the Spark tests: one session for the whole run."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ JVM_ENDS_S = 60
 DEADLINE_S = 60.0
 QUERY_ENDS_S = 240
 
-# pyspark leaves the closing of the sockets that results come through to the garbage collector.
+# pyspark leaves it to the garbage collector to close the sockets of results.
 LEFT_TO_COLLECTOR = r"ignore:unclosed <socket\.socket .*raddr=\('127\.0\.0\.1':ResourceWarning"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests of this folder, and no others, pass over what pyspark does not close."""
+    """Ignore, in the tests of this folder only, the sockets that pyspark does not close."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(LEFT_TO_COLLECTOR))
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return the run's only session; do not stop it, and make no other in this process."""
+    """Return the only session of the run; do not stop it, and make no other in this process."""
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -83,13 +83,13 @@ class Kafka:
         self.servers = broker.bootstrap_servers
 
     def topic(self, name: str, *, partitions: int = 1) -> str:
-        """Create a topic that no other test has; a name with a dash is one already."""
+        """Create a topic that no other test has; a name with a dash is unique already."""
         unique = name if "-" in name else f"{name}-{uuid.uuid4().hex[:8]}"
         self._broker.create_topic(unique, partitions=partitions)
         return unique
 
     def send(self, chain: Chain | None, *records: Record) -> None:
-        """Send records as a service does; without a chain, as they are on the wire."""
+        """Send records like a service; without a chain, as they are on the wire."""
         with Producer({"bootstrap.servers": self.servers}, chain=chain or Chain([])) as producer:
             for record in records:
                 partition = -1 if record.partition is None else record.partition
@@ -99,7 +99,7 @@ class Kafka:
             assert producer.flush(DEADLINE_S) == 0
 
     def wire(self, topic: str) -> list[Record]:
-        """Return all that a topic holds, as it is on the wire, by partition and offset."""
+        """Return all records of a topic, as they are on the wire, by partition and offset."""
         found, _ = self.read(topic, Chain([]))
         return sorted(found, key=lambda record: (record.partition or 0, record.offset or 0))
 
@@ -139,7 +139,7 @@ class Kafka:
         return AdminClient({"bootstrap.servers": self.servers}).list_topics(timeout=DEADLINE_S).cluster_id
 
     def cut(self, topic: str, chain: Chain, *values: object) -> list[Record]:
-        """Return the records that a service would put on the wire of a topic, without putting them there."""
+        """Return the records that a service would write to a topic, without writing them."""
         aside = self.topic("aside")
         self.send(chain, *(Record(aside, value) for value in values))
         return [record.replace(topic=topic, partition=None) for record in self.wire(aside)]
@@ -201,7 +201,7 @@ def kafka(kafka_broker: KafkaBroker) -> Kafka:
 
 @pytest.fixture(scope="module")
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Have plans interpreted: to compile one for twenty rows takes longer than to run it."""
+    """Interpret plans: to compile one for twenty rows takes longer than to run it."""
     settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     before = {name: str(spark.conf.get(name)) for name in settings}
     for name, value in settings.items():
@@ -212,7 +212,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 class Stream:
-    """One query's source and checkpoint; each run works on all that there is, as one batch."""
+    """The source and the checkpoint of a query; each run processes all new records as one batch."""
 
     def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path, *topics: str, **source: str) -> None:
         self.checkpoint = str(folder / "checkpoint")
@@ -223,7 +223,7 @@ class Stream:
         self._source = kafka_source(spark.readStream, {**options, "subscribe": ",".join(topics)})
 
     def run(self, chain: Chain, sink: Sink | Callable[[DataFrame, int], Any], **options: Any) -> None:
-        """Run the query to the end of its topics, or raise what it failed with."""
+        """Run the query to the end of its topics, or raise its error."""
         from headerware.spark_bridge import foreach_batch  # noqa: PLC0415 - where there is a session
 
         function = foreach_batch(
@@ -237,7 +237,7 @@ class Stream:
             query.stop()
 
     def undo(self, batch: int) -> None:
-        """Take back the ledger's commit of a batch and Spark's, as after a kill amid its write."""
+        """Remove the ledger's commit of a batch and Spark's, as after a kill during its write."""
         checkpoint = Path(self.checkpoint)
         (ledger,) = (checkpoint / "headerware").iterdir()
         (ledger / "committed" / f"{batch:012d}.json").unlink()
@@ -254,7 +254,7 @@ class Keeping:
         self._sink = sink
 
     def write(self, frame: DataFrame, batch: Batch) -> None:
-        """Keep the rows in the order of their places."""
+        """Keep the rows in the order of their positions."""
         self.columns = frame.columns
         self.attempts.append(sorted(frame.collect(), key=lambda row: tuple(row["source"])))
         if self._sink is not None:

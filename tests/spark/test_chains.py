@@ -1,4 +1,4 @@
-"""One chain in services and in Spark: what one writes the other reads, on the real broker."""
+"""One chain in services and in Spark: each reads the records of the other, on the real broker."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ noise = random.Random(5).randbytes
 
 
 class Sent(NamedTuple):
-    """What an application sends."""
+    """A message of an application."""
 
     key: bytes | None
     value: bytes | None
@@ -115,7 +115,7 @@ PREFIXES = ("plain", "packed", "keys")
 
 
 class Services:
-    """Services at the broker, with a chain or as those that never heard of one."""
+    """Services at the broker, with a chain or without."""
 
     def __init__(self, broker: KafkaBroker, unique: Callable[[str], str]) -> None:
         self.servers = broker.bootstrap_servers
@@ -144,7 +144,7 @@ class Services:
         producer.close()
 
     def read(self, topic: str, chain: Chain | None = None) -> list[Message]:
-        """Read a topic to its end; without a chain, what is on the wire."""
+        """Read a topic to its end; without a chain, as it is on the wire."""
         conf = {
             "bootstrap.servers": self.servers,
             "group.id": topic,
@@ -187,7 +187,7 @@ def services(kafka_broker: KafkaBroker) -> Services:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the configuration: what a platform team hands out."""
+    """Return the folder of the configuration, as a platform team would provide it."""
     folder = tmp_path_factory.mktemp("platform")
     edit_keyring(folder / "keys.json", lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
     (folder / "headerware.toml").write_text(FULL.format(slice_bytes=SLICE_BYTES))
@@ -217,7 +217,7 @@ Place = tuple[str, int, int]
 
 
 def rows_by_place(rows: Iterable[Row]) -> dict[Place, tuple[Any, ...]]:
-    """Return what rows hold, by where they stood; a place that comes twice fails."""
+    """Return the contents of rows by position; a position that comes twice fails."""
     found = {}
     for row in rows:
         place = (row.topic, row.partition, row.offset)
@@ -228,7 +228,7 @@ def rows_by_place(rows: Iterable[Row]) -> dict[Place, tuple[Any, ...]]:
 
 
 def messages_by_place(messages: Iterable[Any]) -> dict[Place, tuple[Any, ...]]:
-    """Return the same of what a client read."""
+    """Return the same for the messages of a client."""
     return {
         (message.topic(), message.partition(), message.offset()): (
             message.key(),
@@ -241,7 +241,7 @@ def messages_by_place(messages: Iterable[Any]) -> dict[Place, tuple[Any, ...]]:
 
 
 def contents(messages: Iterable[Any]) -> Counter[Any]:
-    """Count messages by what an application sees of them."""
+    """Count messages by the parts that an application sees."""
     return Counter(
         (message.key(), message.value(), tuple(without_trail(message.headers() or [])))
         for message in messages
@@ -261,7 +261,7 @@ def trails(headers: Any) -> list[tuple[str | None, str | None, str | None]]:
 
 
 class Topic(NamedTuple):
-    """A topic that a service has written, and what another service reads from it."""
+    """A topic that a service has written, and the messages that another service reads from it."""
 
     name: str
     received: list[Message]

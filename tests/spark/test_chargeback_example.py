@@ -1,4 +1,4 @@
-"""The example as a user runs it: what it prints, what it leaves behind, and that it checks itself."""
+"""The example as a user runs it: its output, its files, and its own checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ main()
 """
 
 _OWN: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"})
-"""What a session in this process may leave in the environment, and must not reach another."""
+"""Variables that a session of this process may set, and that must not reach another process."""
 
 pytestmark = [pytest.mark.broker]
 

@@ -1,4 +1,4 @@
-"""Usage of streams: what a restart, a replay and a late record do to the counts."""
+"""Usage of streams: the counts after a restart, a replay and a late record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Stream:
         frame.write.mode("append").parquet(str(self.folder / "records"))
 
     def run(self, sink: Any = None) -> None:
-        """Work on what is there, in a query of its own over the same checkpoint."""
+        """Process all new files, in a query of its own over the same checkpoint."""
         stream = self.spark.readStream.schema(RECORDS).option("maxFilesPerTrigger", 1)
         query = (
             stream.parquet(str(self.folder / "records"))

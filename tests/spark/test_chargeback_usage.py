@@ -1,4 +1,4 @@
-"""Usage counted from frames, against the same counted in Python record by record."""
+"""Usage counted from frames, against usage counted in Python record by record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connector's transforms in Spark: on what is written, and on what is read."""
+"""A connector's transforms in Spark, on written and on read records."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class TestRowsThatWereRead:
 
     @pytest.fixture
     def structs(self, spark: SparkSession) -> DataFrame:
-        """Return what a connector has written: JSON with schemas, and what is none."""
+        """Return the records of a connector: JSON with schemas, and one that is not."""
         converter = Chain([Serialize(value=Connect(converter="JsonConverter"))])
         records = wire(converter, [person(1), person(2, team=None, score=7), None])
         return frame_of(spark, [*records, Record(TOPIC, b'{"id": 4}')])

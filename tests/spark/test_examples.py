@@ -1,4 +1,4 @@
-"""The Spark examples as a user runs them, alone and by spark-submit; and what the page on Spark shows."""
+"""The Spark examples as a user runs them, alone and by spark-submit; and the code of the page on Spark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ main()
 
 
 def ended(folder: Path, *command: str, code: int = 0) -> str:
-    """Run a command elsewhere than in the clone, and give what it printed."""
+    """Run a command outside of the clone, and return its output."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
     done = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
@@ -54,7 +54,7 @@ def ended(folder: Path, *command: str, code: int = 0) -> str:
 
 
 def check_stream(shown: str) -> None:
-    """Check what the example of a stream says at its end."""
+    """Check the last output of the example of a stream."""
     assert "the first service sent 3,378 messages; 2 were altered" in shown
     assert "the second service read 3,378 messages; dead letters: 2" in shown
     assert shown.count("does not fit the record") == 2

@@ -1,4 +1,4 @@
-"""Rows that a chain refuses, alone or with the job, told with their place; and chains that cannot open."""
+"""Rows that a chain refuses, alone or with the job, reported with position; and chains that cannot open."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def by_step(spark: SparkSession, keyring: str) -> list[Row]:
 
 
 class TestOnError:
-    """What a step of the chain says of its failures holds, where failures are routed."""
+    """A step's own options for failures hold if failures are routed."""
 
     def test_what_is_to_be_dropped_is_gone(self, by_step: list[Row]) -> None:
         assert [(row.topic, bytes(row.value)) for row in by_step if row.failure is None] == [
@@ -194,7 +194,7 @@ def slicing(keyring: str) -> Chain:
 
 @pytest.fixture(scope="module")
 def sliced(slicing: Chain) -> list[Record]:
-    """Return a message that is whole, one that somebody has changed, and one that is cut off."""
+    """Return a whole message, an altered one, and an incomplete one."""
     sliced = wire(slicing, noise(4_000), noise(4_100), b"small", noise(4_200))
     assert len(sliced) == 10, "each large message is three slices"
     sliced[4] = sliced[4].replace(value=b"changed")
@@ -242,7 +242,7 @@ class TestSlices:
 
 @pytest.fixture(scope="module")
 def encoded(spark: SparkSession) -> list[Row]:
-    """Encode rows of which none but the first and the last can be sent."""
+    """Encode rows; only the first and the last can be sent."""
     sent = [
         (TOPIC, b"good", [("a", b"1")]),
         (TOPIC, bytes(5_000), []),
@@ -277,7 +277,7 @@ class TestEncoding:
 
 
 class TestChainsThatCannotOpenThere:
-    """The driver has what an executor lacks."""
+    """An executor lacks something that the driver has."""
 
     @pytest.fixture
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -331,7 +331,7 @@ class DriverOnly(Interceptor, frozen=True, kw_only=True):
 
 
 def install_plug_in(site: Path) -> None:
-    """Put a plug-in's module, and what installers write of it, into a folder."""
+    """Put a plug-in's module and its installed metadata into a folder."""
     (site / "headerware_driver_only.py").write_text(PLUG_IN)
     info = site / "headerware_driver_only-1.0.dist-info"
     info.mkdir()

@@ -1,4 +1,4 @@
-"""The function for foreachBatch, on real streams: what is written, waits, is refused, and is told."""
+"""The function for foreachBatch on real streams: written, waiting and refused rows, and reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function for foreachBatch where something is special: what expires, changes, fails, or has types."""
+"""The function for foreachBatch in special cases: messages that expire, changes, failures, and types."""
 
 from __future__ import annotations
 

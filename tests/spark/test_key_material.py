@@ -1,4 +1,4 @@
-"""Key material stays where it is: no plan, event log, function or file of Spark's has it."""
+"""Key material is not copied: no plan, event log, function or file of Spark's has it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PATTERN = b"${env:IDENTITY_SCOPE}"
 
 
 class Ran(NamedTuple):
-    """What a run of the program left behind, and what must not be in there."""
+    """The files that a run of the program left, and the secrets that must not be in them."""
 
     folder: Path
     secrets: dict[str, bytes]

@@ -1,4 +1,4 @@
-"""Drivers and tasks that are killed amid a batch: nothing is lost, and repeats are only where they may be.
+"""Drivers and tasks that are killed during a batch: nothing is lost, and repeats are only where they may be.
 
 ================  ===========================  ==============================  =====================
 killed            where                        on the wire after the restart   the restart's batch
@@ -100,7 +100,7 @@ ALL: Final = {name(value): 1 for value in SENT}
 
 
 class Batch(NamedTuple):
-    """What the function for foreachBatch said of a batch."""
+    """The report of a batch by the function for foreachBatch."""
 
     id: int
     skipped: bool
@@ -109,7 +109,7 @@ class Batch(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What came of a query: what stands on the wire, and its batches before the kill and after it."""
+    """The result of a query: its records on the wire, and its batches before and after the kill."""
 
     topic: str
     copies: Counter[str]
@@ -119,7 +119,7 @@ class Run(NamedTuple):
 
 
 class Killed(NamedTuple):
-    """What a killed driver left: the topic that it read, its checkpoints and notes."""
+    """The remains of a killed driver: the topic that it read, its checkpoints and notes."""
 
     source: str
     folder: Path
@@ -167,7 +167,7 @@ def is_running(pid: int) -> bool:
 
 
 def finished(spark: SparkSession, kafka: Kafka, killed: Killed) -> dict[str, list[Batch]]:
-    """Start the queries from their checkpoints, as a driver does after a kill; all at once, to be quick."""
+    """Start the queries from their checkpoints, like a driver after a kill; all at once, to be quick."""
     source, folder, _ = killed
     chain = Chain([Dedup(), Slice(max_bytes=MAX_BYTES)])
     reading = {"kafka.bootstrap.servers": kafka.servers, "subscribe": source, "startingOffsets": "earliest"}
@@ -204,7 +204,7 @@ def titles(records: list[Record]) -> Counter[str]:
 
 @pytest.fixture(scope="module")
 def killed(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """Let all queries come to their points, and kill their driver."""
+    """Let all queries reach their points, and kill their driver."""
     folder = tmp_path_factory.mktemp("kills")
     source = kafka.topic("kills")
     for point in POINTS:
@@ -231,7 +231,7 @@ def killed(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
 @pytest.fixture(scope="module")
 def runs(spark: SparkSession, kafka: Kafka, killed: Killed) -> dict[str, Run]:
-    """Finish the queries from their checkpoints, and look at what came of them."""
+    """Finish the queries from their checkpoints, and return their results."""
     before = {point: batches_of(killed.folder, point) for point in POINTS}
     after = finished(spark, kafka, killed)
     topics = {point: f"{killed.source}-{point}" for point in POINTS}
@@ -250,7 +250,7 @@ def runs(spark: SparkSession, kafka: Kafka, killed: Killed) -> dict[str, Run]:
 
 
 def once(runs: dict[str, Run], records: list[Record]) -> dict[str, bool]:
-    """Tell of each point whether every message came exactly once from its topic, and whole."""
+    """Return for each point whether every message came exactly once from its topic, and whole."""
     found = {point: Counter[bytes]() for point in runs}
     points = {run.topic: point for point, run in runs.items()}
     for record in records:

@@ -28,7 +28,7 @@ STEPS = ("begin", "carried", "leave", "record", "commit", "done")
 
 @pytest.fixture
 def open_ledger(spark: SparkSession, tmp_path: Path) -> Callable[[], Ledger]:
-    """Return a function that opens the ledger as a driver does that has just started."""
+    """Return a function that opens the ledger like a driver that has just started."""
     return lambda: Ledger.open(spark, tmp_path, QUERY)
 
 
@@ -65,7 +65,7 @@ def values(frame: DataFrame | None) -> list[str] | None:
 
 
 def run(ledger: Ledger, batch: int, left: DataFrame, until: str = "done", now_ms: int = NOW_MS) -> Any:
-    """Do a batch up to and without a step, and give what it was told."""
+    """Do a batch up to but without a step, and return the attempt."""
     found: dict[str, Any] = {"skip": ledger.is_committed(batch)}
     if found["skip"]:
         return found

@@ -23,7 +23,7 @@ SCHEMA = pa.schema({"identity": pa.binary(), "value": pa.string(), "source": pa.
 
 
 class Row(NamedTuple):
-    """A row of a batch: its identity, and where it was read."""
+    """A row of a batch: its identity and its position."""
 
     identity: str | None
     offset: int | None
@@ -40,7 +40,7 @@ class Query:
         self.ledger: Ledger = Ledger.open(spark, folder, QUERY)
 
     def end(self) -> None:
-        """Give back what a driver that ends takes along."""
+        """Release the resources that the end of a driver would release."""
         self.ledger.identities.release()
 
     def restart(self, window_batches: int = 100, window_ms: int | None = None) -> None:
@@ -62,7 +62,7 @@ class Query:
         return self.spark.createDataFrame(pa.Table.from_pylist(table, SCHEMA))
 
     def batch(self, number: int, *rows: Row, commit: bool = True, now_ms: int = 0) -> list[Row]:
-        """Do a batch, and give the rows that stayed."""
+        """Do a batch, and return the remaining rows."""
         self.ledger.begin(number, chain="x", now_ms=now_ms)
         frame = self.frame(list(rows))
         fresh = self.ledger.identities.fresh(frame, number)
@@ -156,7 +156,7 @@ class TestSeenOverBatches:
         query.batch(0, Row("a", 1))
         rows = [Row("a", 2), Row("b", 3), Row("b", 4)]
         assert query.batch(1, *rows, commit=False) == [Row("b", 3)]
-        # The same offsets may give other rows, where records were deleted in between.
+        # The same offsets may have other rows if records were deleted in between.
         query.restart()
         assert query.batch(1, Row("b", 4), commit=False) == [Row("b", 4)]
         query.restart()

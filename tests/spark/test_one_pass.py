@@ -1,4 +1,4 @@
-"""A micro-batch that nothing is done to between decoding and encoding takes one pass over Python."""
+"""A micro-batch without a step between decoding and encoding takes one pass over Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decode and encode say before anything runs, and frames that are odd and fine."""
+"""Errors of decode and encode before anything runs, and unusual frames that are accepted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def empty(spark: SparkSession, schema: str) -> DataFrame:
 
 
 def frame_of(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
-    """Return records as the connector gives them; their offsets are their places in the list."""
+    """Return records as the connector returns them; their offsets are their indices in the list."""
     rows = [
         (each.key, each.value, each.topic, 0, offset, list(each.headers))
         for offset, each in enumerate(records)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SUBMIT_SECONDS = 120
 MEBIBYTE = 1024 * 1024
-# What a user's program does; it says what it got, or with which words it was refused.
+# A user's program; it prints its result, or the error by which it was refused.
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def interpreters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @pytest.fixture
 def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Bound Arrow batches to a mebibyte, as a user would, for one test."""
+    """Limit Arrow batches to a mebibyte, as a user would, for one test."""
     key = "spark.sql.execution.arrow.maxBytesPerBatch"
     before = str(spark.conf.get(key))
     spark.conf.set(key, str(MEBIBYTE))

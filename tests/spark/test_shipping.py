@@ -1,4 +1,4 @@
-"""Executors that have of Headerware only what the driver ships, in a Python that never heard of it."""
+"""Executors without Headerware, which get it only from the driver."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ require = "enforce"
 [[interceptors]]
 type = "compact"
 """
-# The driver's program. It has Headerware; the Pythons of its workers are those that are named to it.
+# The driver's program. It has Headerware; its arguments name the Pythons of its workers.
 PROGRAM = """
 import json, os, sys
 from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ print("FOUND", json.dumps(found))
 
 
 def python_without(folder: Path, *names: str) -> str:
-    """Make a Python that has the installed packages of this one, but for some."""
+    """Make a Python with the installed packages of this one, except for some."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     site = next((folder / "lib").glob("python*")) / "site-packages"
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
@@ -97,7 +97,7 @@ def python_without(folder: Path, *names: str) -> str:
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Run the program once, with the connector's jars from a folder, and give what it found."""
+    """Run the program once, with the connector's jars from a folder, and return its results."""
     folder = tmp_path_factory.mktemp("shipping")
     jars = folder / "jars"
     jars.mkdir()

@@ -141,7 +141,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def finish(spark: SparkSession, stream: Stream, frame: DataFrame, fails_at: int = -1) -> StreamingQuery:
-    """Work on what is there, and end."""
+    """Process all new files, and end."""
     with setting(spark, EMPTY_BATCHES, "false"):
         query = stream.start(frame, fails_at, availableNow=True)
     try:
@@ -152,12 +152,12 @@ def finish(spark: SparkSession, stream: Stream, frame: DataFrame, fails_at: int 
 
 
 def bytes_of(rows: list[Any]) -> list[Any]:
-    """Return what is to be the same in a replay; headers have the time of the wall in them."""
+    """Return the parts that must be the same in a replay; headers contain wall-clock time."""
     return sorted((row.partition, row.offset, row.value or b"", bool(row.failure)) for row in rows)
 
 
 class Story(NamedTuple):
-    """What became of a topic whose slices lie in three micro-batches, with a crash in the second."""
+    """The results for a topic with slices in three micro-batches, and a crash in the second."""
 
     whole: bytes
     slices: list[Record]

@@ -1,4 +1,4 @@
-"""How many tasks a micro-batch takes with Spark's own settings."""
+"""The number of tasks of a micro-batch with Spark's own settings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestSlices:
         sink = Noting(kept)
         stream(topic).run(CUTTING, sink)
         assert kept.values(0) == [LARGE, LARGE, b"small"]
-        assert most_tasks(spark, sink.group) <= 2 * PARTITIONS  # alone and glued, side by side
+        assert most_tasks(spark, sink.group) <= 2 * PARTITIONS  # standalone and reassembled, side by side
 
     def test_of_a_partition_that_is_read_in_several_tasks_come_together(
         self, keeping: type[Keeping], stream: Callable[..., Stream], kafka: Kafka, spark: SparkSession

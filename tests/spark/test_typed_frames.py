@@ -1,4 +1,4 @@
-"""Typed columns: Avro and JSON become what Spark calculates with, and go back to what services read."""
+"""Typed columns: Avro and JSON become columns for Spark, and go back to the bytes that services read."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def in_avro(schema: dict[str, Any], home: Path) -> Chain:
 
 
 def frame_of(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
-    """Return records as the connector gives them, in one task; their places are those in the list."""
+    """Return records as the connector returns them, in one task; their offsets are indices in the list."""
     rows = [
         (each.key, each.value, each.topic, 0, offset, list(each.headers))
         for offset, each in enumerate(records)
@@ -119,7 +119,7 @@ def chain_file(home: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def records(home: Path, chain_file: Path) -> list[Record]:
-    """Return what services have written: orders, one by an older schema, a tombstone, and two bad ones."""
+    """Return the records of services: orders, one by an older schema, a tombstone, and two bad ones."""
     old = {name: field for name, field in order(4).items() if name != "note"}
     written = [
         *wire(load_chain(chain_file), *(Record(TOPIC, each, each["id"]) for each in ORDERS)),

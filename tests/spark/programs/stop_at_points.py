@@ -50,7 +50,7 @@ def stop(point: str) -> None:
 
 
 class AtRecord:
-    """An interceptor on the executors that does something at one record, the first time that it comes."""
+    """An interceptor on the executors that acts on one record, the first time that it comes."""
 
     def __init__(self, folder: str, point: str, name: bytes, deadline_s: float) -> None:
         self.there, self.go = f"{folder}/{point}.there", f"{folder}/{point}.go"
@@ -134,7 +134,7 @@ for key, value in {
     # To compile plans for twenty rows takes longer than to run them.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # What the tasks have made is to be on the wire when one of them stops, and in no buffer.
+    # The tasks' records must be on the wire when one of them stops, and not in a buffer.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5",
     "spark.buffer.size": "1024",
 }.items():

@@ -1,4 +1,4 @@
-"""Encode and decode with keys, in a session that writes down all it can; then say where to look.
+"""Encode and decode with keys, in a session that logs as much as it can; then tell where to look.
 
     python with_keys.py FOLDER
 

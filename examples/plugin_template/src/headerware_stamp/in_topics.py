@@ -1,4 +1,4 @@
-"""A predicate: it says which records a transform is for."""
+"""A predicate, which selects the records of a transform."""
 
 from __future__ import annotations
 

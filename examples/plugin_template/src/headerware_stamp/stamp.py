@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class Stamp(Interceptor, frozen=True, kw_only=True):
-    """Add a header with a text, and when it was added; read it on consume.
+    """Add a header with a text and the current time; read it on consume.
 
-    The header is for the application to see, so it stays on the record; ``record.local["stamp"]`` is the
-    time in milliseconds since the epoch. Put it left of ``sign``, which is to cover it.
+    The header is for the application, so it stays on the record; ``record.local["stamp"]`` is the time in
+    milliseconds since the epoch. Put it left of ``sign``, so that the signature covers it.
 
     Args:
-        text: what the stamp says.
+        text: the text of the stamp.
         header: the name of the header.
 
     Raises:
-        ConfigError: a header name that is Headerware's own.
+        ConfigError: the header's name is one of Headerware's own.
     """
 
     type: ClassVar[str] = "stamp"
@@ -55,7 +55,7 @@ class StampStep:
     def __init__(self, options: Stamp, context: Context) -> None:
         self._header = options.header
         self._text = options.text.encode()
-        self._now_ms = context.now_ms  # the only clock that an interceptor reads, so that tests can set it
+        self._now_ms = context.now_ms  # interceptors read no other clock, so that tests can set it
         self._lock = Lock()
         self._stamped = 0
 

@@ -1,4 +1,4 @@
-"""A transform: one class, of which configuration names ``Truncate$Key`` or ``Truncate$Value``."""
+"""A transform: one class, which configuration names ``Truncate$Key`` or ``Truncate$Value``."""
 
 from __future__ import annotations
 
