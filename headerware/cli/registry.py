@@ -595,11 +595,8 @@ _KEYS: Final = {"block": "network", "entry": "id"}
 class _Inspected(NamedTuple):
     """A registry as it was found, with all that is wrong in it.
 
-    Attributes:
-        registry: what could be read of it; None if nothing could.
-        problems: all there are.
-        places: for TOML, where the tables of ids and blocks stand.
-        conflicts: in a topic, the records that changed nothing.
+    ``registry`` is None if nothing could be read. ``places`` says where the tables of ids and blocks stand in
+    TOML; ``conflicts`` are the records of a topic that changed nothing.
     """
 
     registry: Registry | None

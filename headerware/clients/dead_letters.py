@@ -40,12 +40,9 @@ class _Publisher(confluent_kafka.Producer):
 
 
 class DeadLetters:
-    """Publish records with the consumer's own connection settings.
+    """Publish records with the consumer's own connection settings; may be used by several threads.
 
-    Args:
-        conf: the consumer's configuration; ``headerware.dead_letter.<key>`` overrides a producer's key.
-
-    May be used by several threads.
+    The consumer's ``headerware.dead_letter.<key>`` overrides a key of the producer.
     """
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
@@ -55,11 +52,7 @@ class DeadLetters:
         self._failed: dict[str, tuple[float, KafkaError]] = {}
 
     def publish(self, record: Record) -> None:
-        """Send a dead letter and return once it is stored.
-
-        Raises:
-            DeadLetterError: it was not stored within the delivery timeout, and why.
-        """
+        """Send a dead letter, and return once it is stored; raise a DeadLetterError on a timeout."""
         try:
             self._publish(record)
         except (KafkaException, BufferError, *_UNSENDABLE) as error:

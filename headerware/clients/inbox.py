@@ -19,18 +19,11 @@ if TYPE_CHECKING:
 class Entry:
     """An entry of the inbox: a message, an error, or only an offset that has been passed.
 
-    Args:
-        topic_partition: topic and partition on the wire.
-        offset: of the record that is delivered, or None.
-        position: where the consumer stands once the entry is taken; None leaves it where it is.
-        leader_epoch: of the position, or None.
-        message: what to deliver, or None.
-        record: the record behind the message.
-        error: what to raise, or None.
-        original: the record on the wire, if it alone is enough for another attempt.
-
-    An entry is ``blocked`` if its dead letter could not be stored, or nobody could judge it; ``raised`` says
-    that the application has been told.
+    ``offset`` is that of the record that is delivered. ``position`` is where the consumer stands once the
+    entry is taken, and ``leader_epoch`` is of that position; None leaves the consumer where it is.
+    ``original`` is the record on the wire, if it alone is enough for another attempt. An entry is ``blocked``
+    if its dead letter could not be stored, or nobody could judge it; ``raised`` says that the application has
+    been told.
     """
 
     __slots__ = (
@@ -73,8 +66,7 @@ class Entry:
 class Inbox:
     """A queue of entries, from which those of paused partitions come later.
 
-    Args:
-        consume: takes one record through the chain, for what has to be tried again.
+    ``consume`` takes one record through the chain, for entries that have to be tried again.
 
     An entry is always in the queue or in ``leaving``, also if an interrupt comes: CPython looks for signals
     after calls, but not within C nor between two assignments.
@@ -120,11 +112,7 @@ class Inbox:
             self._entries.appendleft(entry)
 
     def restore(self, given: list[Entry]) -> None:
-        """Put everything in front again that was leaving when a call was interrupted.
-
-        Args:
-            given: entries for ``self.given``.
-        """
+        """Put ``given`` and the entries that were leaving in an interrupted call in front again."""
         self._entries, self.leaving, self.given = deque([*given, *self.leaving, *self._entries]), [], []
 
     def retry(self, entry: Entry) -> bool:

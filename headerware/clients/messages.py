@@ -88,12 +88,7 @@ def updated_message(message: Message, before: Record, after: Record) -> Message:
 
 
 def message_of(record: Record, topic: str | None = None) -> Message:
-    """Return a message for a record that the chain added.
-
-    Args:
-        record: the record.
-        topic: the topic on the wire; the record's own if it is None.
-    """
+    """Return a message for a record that the chain added; ``topic`` replaces the record's own."""
     if record.local or (topic is not None and topic != record.topic):
         headers = _headers_with_local(record.headers, record, topic or record.topic)
     else:

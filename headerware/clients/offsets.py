@@ -81,9 +81,7 @@ def with_own_metadata(partition: TopicPartition) -> TopicPartition:
 class Offsets:
     """Hold offsets back to where a restart loses nothing, and remember what was delivered beyond.
 
-    Args:
-        session: knows which records are incomplete.
-        first_waiting: returns the smallest offset of a partition that waits in the inbox, or None.
+    ``first_waiting`` returns the smallest offset of a partition that waits in the inbox, or None.
     """
 
     def __init__(self, session: Session, first_waiting: Callable[[TopicPartitionKey], int | None]) -> None:

@@ -101,10 +101,7 @@ def as_client_error(
 ) -> HeaderwareError:
     """Return a serde's error as one that confluent-kafka's serializing clients raise, too; else the error.
 
-    Args:
-        error: what the chain refused a record with.
-        direction: where it was refused.
-        message: the message that was being deserialized.
+    ``message`` is the one that was being deserialized.
     """
     found = _CLASSES.get((direction, error.part)) if isinstance(error, SerdeError) else None
     if found is None or not isinstance(error, SerdeError):

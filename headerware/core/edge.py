@@ -22,12 +22,10 @@ WIRE_TYPES: Final = frozenset({bytes, type(None)})
 class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """Tell what Headerware's own headers mean to the edge.
 
-    Args:
-        lineage: those that describe a record and may stay on it, and so may come back from an application.
-        encodings: those that say that the value is not what the other application sent, with the word for the
-            interceptor that decodes it; None for a reserved name that nothing decodes yet.
-        compact_keys: the compact keys of all of them; None is the name of a key that is reserved.
-        compactor: the word for the interceptor that reads and escapes compact keys.
+    ``lineage`` has those that describe a record; they may stay on it, so an application may send them back.
+    ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it;
+    None for a reserved name that nothing decodes yet. ``compact_keys`` has the name of each compact key; None
+    for a reserved key. ``compactor`` is the word for the interceptor that reads and escapes compact keys.
     """
 
     lineage: frozenset[str] = frozenset()

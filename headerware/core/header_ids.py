@@ -69,9 +69,6 @@ def header_name(name: str | int) -> str:
     """Return the header name for a name, an id or the dotted form of an id.
 
     An id without a registered name is called by its dotted form.
-
-    Raises:
-        HeaderError: it is neither text nor an id.
     """
     if isinstance(name, str):
         number = _number(name)

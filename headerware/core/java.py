@@ -21,11 +21,7 @@ _ADVICE = (
 
 
 def find_java() -> Path:
-    """Return the Java to run: the one in ``JAVA_HOME``, else the one on the ``PATH``.
-
-    Raises:
-        MissingPartError: there is none, or it is older than Java 17.
-    """
+    """Return the Java in ``JAVA_HOME``, else the one on the ``PATH``; refuse one older than Java 17."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
@@ -42,11 +38,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> int:
-    """Return a Java's major version, which is 8 for 1.8.
-
-    Raises:
-        MissingPartError: it does not run, or does not report its version.
-    """
+    """Return a Java's major version, which is 8 for 1.8."""
     try:
         done = subprocess.run(  # noqa: S603 - asks a java for its version
             [java, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False

@@ -30,14 +30,10 @@ class Catalogue(Generic[Kind]):
     """The classes of one kind, by the words that configuration uses for them.
 
     Our own have precedence over plug-ins. A subclass may change each step of the look-up: :meth:`find`
-    resolves a word, :meth:`checked` tells whether what was found will do, and :meth:`unknown` makes the error
-    for a word that nothing has.
-
-    Args:
-        what: what one of them is called in errors, such as ``interceptor type``.
-        base: the class that all of them extend.
-        built_in: our own, as ``word: "module:Class"``.
-        group: the entry-point group of the others; None if there are no others.
+    resolves a word, :meth:`checked` tells whether the object found will do, and :meth:`unknown` makes the
+    error for an unknown word. ``what`` names the kind in errors, such as ``interceptor type``; ``built_in``
+    has our own as ``word: "module:Class"``; ``group`` is the entry-point group of plug-ins, None if there are
+    none.
     """
 
     error: ClassVar[type[PluginError]] = PluginError
@@ -52,16 +48,7 @@ class Catalogue(Generic[Kind]):
         self.group = group
 
     def __call__(self, word: str, *, path: str = "") -> type[Kind]:
-        """Load the class that a word stands for.
-
-        Args:
-            word: the word as configuration writes it.
-            path: where it stands in the configuration, for the error.
-
-        Raises:
-            PluginError: nothing or more than one thing has this name, it cannot be imported, or it is of
-                another kind.
-        """
+        """Load the class that a word stands for."""
         loaded = self.find(word, path=path)
         if loaded is None:
             raise self.unknown(word, path=path)
@@ -147,11 +134,7 @@ def load_symbol(home: str) -> Any:
 
 
 def require_hooks(interceptor: object, *, path: str = "") -> None:
-    """Refuse an object or class without any hook.
-
-    Raises:
-        PluginError: it has no hook and does not open into anything else, or a hook takes other arguments.
-    """
+    """Refuse an object or class without any hook, or with a hook that takes other arguments."""
     opens = getattr(interceptor, "open", None)
     opens_something = callable(opens) and getattr(opens, "__func__", opens) is not Interceptor.open
     if has_hook(interceptor) or opens_something:
@@ -166,16 +149,7 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
 def require_arguments(
     plugin: object, called: Mapping[str, tuple[str, ...]] = _CALLED, *, path: str = ""
 ) -> None:
-    """Refuse an object whose methods do not take the arguments that they are called with.
-
-    Args:
-        plugin: the object; a method that it does not have is passed over.
-        called: the arguments of each method; an interceptor's hooks without it.
-        path: where the object stands in the configuration, for the error.
-
-    Raises:
-        PluginError: which method, what it should look like and what it looks like.
-    """
+    """Refuse an object whose methods do not take the arguments in ``called``; methods may be missing."""
     for name, arguments in called.items():
         hook = getattr(plugin, name, None)
         expected = f"{name}({', '.join(arguments)})"

@@ -87,13 +87,9 @@ class TopicHooks:
 
 
 class Runner:
-    """Run one direction of a session.
+    """Run one direction of a session: ``send`` is left to right, ``consume`` right to left.
 
-    Args:
-        direction: ``send`` (left to right) or ``consume`` (right to left).
-        steps: the session's steps, in the order of sending.
-        edge: normalises a record that comes in, or raises.
-        publish_dead_letter: publishes the dead letter of a refused record.
+    ``steps`` are in the order of sending for both. ``edge`` normalises a record that comes in, or raises.
     """
 
     def __init__(

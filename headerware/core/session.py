@@ -46,12 +46,7 @@ _log: Final = logging.getLogger("headerware")
 
 
 class Session:
-    """Run a chain; :meth:`headerware.Chain.open` makes one.
-
-    Args:
-        steps: callables that open each step with its context, from the left.
-        context: the ports to the session's surroundings.
-    """
+    """Run a chain; :meth:`headerware.Chain.open` makes one."""
 
     def __init__(self, steps: Sequence[Callable[[Context], Step]], context: Context) -> None:
         self.context: Final = context
@@ -180,11 +175,7 @@ class Session:
             interceptor.begin(work)
 
     def poll(self, now_ms: int | None = None) -> list[Outcome]:
-        """Return what has expired or has waited long enough on the consuming side.
-
-        Args:
-            now_ms: the time in milliseconds since the epoch; None reads the context's clock.
-        """
+        """Return the records that the consuming side releases by now, and the errors of expired ones."""
         now = self.context.now_ms() if now_ms is None else now_ms
         outcomes: list[Outcome] = []
         for step, interceptor in self._polling:

@@ -38,16 +38,10 @@ _log: Final = logging.getLogger("headerware")
 
 
 class Step:
-    """Hold one interceptor of one session: what it was configured as, and what it opened into.
+    """Hold one interceptor of one session: its configuration, and the object with its hooks.
 
-    Args:
-        position: where it stands in the chain, from the left.
-        name: what errors and statistics call it.
-        interceptor: the configured interceptor.
-        opened: the object with the hooks.
-        topics: where it works.
-        on_error: what happens to records that it fails on, resolved from its role.
-        settles: the step whose ``settle`` this one runs, and whose counters it shares.
+    ``position`` counts from the left. ``settles`` is the step whose ``settle`` this one runs, and whose
+    counters it shares.
     """
 
     __slots__ = (
@@ -115,11 +109,7 @@ class Step:
 
 
 class Failures:
-    """Answer the failures of one direction of a session.
-
-    Args:
-        publish_dead_letter: publishes the dead letter of a refused record.
-    """
+    """Answer the failures of one direction of a session."""
 
     __slots__ = ("_publish_dead_letter",)
 

@@ -18,15 +18,7 @@ _REPEATED_DOT: Final = re.compile(r"(?:^|[-_.])\.[*?]")
 
 
 def check_patterns(patterns: Iterable[str], *, path: str) -> None:
-    """Refuse patterns that can match no topic, such as regular expressions.
-
-    Args:
-        patterns: as :class:`TopicPatterns` takes them.
-        path: where they stand, for the error.
-
-    Raises:
-        ConfigError: which pattern, and what it should be.
-    """
+    """Refuse patterns that can match no topic, such as regular expressions."""
     for pattern in patterns:
         glob = pattern.removeprefix("!")
         if not glob or _NOT_IN_GLOBS.search(glob) or _REPEATED_DOT.search(glob):
@@ -41,9 +33,8 @@ def check_patterns(patterns: Iterable[str], *, path: str) -> None:
 class TopicPatterns:
     """Tell which topics an interceptor works on.
 
-    Args:
-        patterns: globs (``orders.*``); those that begin with ``!`` exclude, and exclusion wins. Only
-            exclusions mean all other topics.
+    Patterns are globs (``orders.*``); those that begin with ``!`` exclude, and exclusion wins. Only
+    exclusions mean all other topics.
     """
 
     __slots__ = ("_excluded", "_included", "_seen", "_unmatched")
@@ -74,11 +65,7 @@ class TopicPatterns:
 
 
 class Elsewhere(TopicPatterns):
-    """The topics that none of the given patterns match.
-
-    Args:
-        patterns: the topics to leave out.
-    """
+    """The topics that none of the given patterns match."""
 
     __slots__ = ("_patterns",)
 

@@ -34,11 +34,7 @@ def is_connector_line(key: str) -> bool:
 
 
 def connector_source(config: Mapping[str, Any]) -> list[Declared]:
-    """Return what a connector's lines declare, in the order of sending; nothing where there are none.
-
-    Raises:
-        ConfigError: options of a converter that is not named, or a header converter alone.
-    """
+    """Return the interceptors that a connector's lines declare, in the order of sending."""
     declared = []
     lines = {key: value for key, value in config.items() if _under(key, _OF_TRANSFORMS)}
     if any(_under(key, _LISTS) for key in lines):

@@ -188,12 +188,8 @@ _Signing = tuple[Keyring, str | None, BoundedCache[str, _Prepared]]
 class SignStep:
     """The hooks of one session; sending is safe for several threads, consuming has one caller.
 
-    Args:
-        options: the interceptor.
-        context: the session's.
-        file: the keyring file that both directions follow.
-        producer: the session's producer id, 8 bytes; None draws one at random.
-        sequence: the number of the session's first record.
+    Both directions follow the keyring file. ``producer`` is the session's producer id, 8 bytes; None draws
+    one at random.
     """
 
     __slots__ = (
@@ -395,12 +391,9 @@ class _Verification:
     def settle(self, record: Record) -> Record:
         """Do what waits until all steps have accepted a record.
 
-        Only now a sequence counts as seen, so that a copy that was refused does not make the genuine record
-        a replay. Only now it is known which headers are missing, for of a message in slices only the first
-        has any. And only now the application gets the headers that no step may see.
-
-        Raises:
-            SignatureError: a header that must be covered is not, or a copy was seen meanwhile.
+        Only now a sequence counts as seen, so that a refused copy does not make the genuine record a replay.
+        Only now it is known which headers are missing, because only the first slice of a message has any. And
+        only now the application gets the headers that no step may see.
         """
         local = record.local
         unsettled = None if local is None else local.get(_UNSETTLED)

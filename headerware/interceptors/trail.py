@@ -270,21 +270,13 @@ def read_trail(headers: HeadersLike) -> TrailReading:
 
 
 def decode_trail(value: bytes | None) -> TrailReading:
-    """Decode the value of one ``hw.trail`` header.
-
-    Raises:
-        WireFormatError: it does not follow spec/trail.md.
-    """
+    """Decode the value of one ``hw.trail`` header."""
     start, *entries = _checked(value).split(b",")
     return TrailReading(tuple(map(_decode_entry, entries, range(len(entries)))), _left_out(start))
 
 
 def encode_trail(reading: TrailReading) -> bytes:
-    """Encode a trail as the value of ``hw.trail``; texts are cut if they take more than 255 bytes.
-
-    Raises:
-        WireFormatError: more entries than a trail can hold, or a number out of range.
-    """
+    """Encode a trail as the value of ``hw.trail``; texts are cut if they take more than 255 bytes."""
     if not 0 <= reading.left_out <= _MAX_LEFT_OUT:
         message = f"{TRAIL_HEADER}: the number of entries left out is out of range, 0 to {_MAX_LEFT_OUT}"
         raise WireFormatError(message)

@@ -58,14 +58,7 @@ TOOLS_JARS: Final = JarSet(
 
 
 def find_jars(jars: JarSet) -> Path:
-    """Return a folder that holds the jars, fetching them if need be.
-
-    Args:
-        jars: which set.
-
-    Raises:
-        MissingPartError: they are nowhere; the message lists what was tried.
-    """
+    """Return a folder that holds the jars; fetch them if need be."""
     tried: list[str] = []
     for label, folder in _places(jars):
         if folder is None:

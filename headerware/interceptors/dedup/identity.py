@@ -126,11 +126,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def layout_of(value: bytes | None) -> bytes:
-    """Return the layout that a header's value encodes, after a check of its version and length.
-
-    Raises:
-        WireFormatError: it is no identity of version 1.
-    """
+    """Return the layout that a header's value encodes, after a check of its version and length."""
     layout = decode_text(value, ID_HEADER)
     if _LENGTHS.get(layout[:2]) != len(layout):
         raise WireFormatError(_why_not(layout))
@@ -153,9 +149,6 @@ def identity_of(record: Record) -> bytes:
     A dead letter is the record as it came, followed by headers with the reason. It must not count as a copy
     of the record that was refused, neither in the dead-letter topic nor when it is put back. So a digest of
     its topic and origin is part of its identity.
-
-    Raises:
-        InterceptorError: a header that is there more than once, or cannot be read.
     """
     headers = record.headers
     indexes = [index for index, pair in enumerate(headers) if pair[0] == ID_HEADER]

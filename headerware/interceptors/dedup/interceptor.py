@@ -122,11 +122,7 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
 class DedupStep:
     """The hooks of one session; sending is safe for several threads, consuming has one caller.
 
-    Args:
-        options: the interceptor.
-        context: the session's.
-        producer: the session's producer id, 16 bytes; None draws one at random.
-        sequence: the number of the session's first record.
+    ``producer`` is the session's producer id, 16 bytes; None draws one at random.
     """
 
     __slots__ = (
@@ -165,11 +161,7 @@ class DedupStep:
         _open_steps.add(self)
 
     def on_send(self, record: Record) -> Record:
-        """Add the record's identity.
-
-        Raises:
-            InterceptorError: a header or key is missing that the identity is made from.
-        """
+        """Add the record's identity."""
         if record.local is not None and _LOCAL in record.local:
             value = _given(record.local[_LOCAL])
         elif self._id_from or self._options.id_from_key:
@@ -214,11 +206,9 @@ class _Unsettled(msgspec.Struct, frozen=True, gc=False):
 class _Reader:
     """Take identities off consumed records, and drop copies; for one caller at a time.
 
-    Args:
-        is_duplicate: remembers a record by its identity, and returns whether it has come before from another
-            position.
-        store: takes whole batches at once; None if batches are no cheaper.
-        at_once: whether records are remembered as they come, not when all steps have accepted them.
+    ``is_duplicate`` remembers a record by its identity, and returns whether it has come before from another
+    position. ``store`` takes whole batches; None if batches are no cheaper. ``at_once`` says that records are
+    remembered as they come, not when all steps have accepted them.
     """
 
     __slots__ = ("_at_once", "_duplicates", "_is_duplicate", "_store", "_without_id")
@@ -236,11 +226,7 @@ class _Reader:
         self._duplicates = self._without_id = 0
 
     def on_consume(self, record: Record) -> HookResult:
-        """Take the identity off, and keep it for :meth:`settle`.
-
-        Raises:
-            InterceptorError: more than one ``hw.id``, or one that cannot be read.
-        """
+        """Take the identity off, and keep it for :meth:`settle`."""
         headers = record.headers
         kept = [pair for pair in headers if pair[0] != ID_HEADER]
         found = len(headers) - len(kept)

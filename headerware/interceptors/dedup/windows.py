@@ -33,12 +33,10 @@ class MemoryWindows:
     """Remember identities in memory: a bounded number of each source, and in all.
 
     A source is a producer, or the scope of digests. Each has a window of its own, so that none pushes out
-    another's; the one that was not heard of for longest goes first, as a whole. A copy of a record that has
-    left its window passes. Not safe for use by several threads at once.
+    another's. If there are too many in all, the window of the source that was silent for longest goes as a
+    whole. A copy of a record that has left its window passes. Not safe for use by several threads at once.
 
-    Args:
-        window: how many identities of one source are remembered at least; it is at most twice as many.
-        max_identities: how many are remembered in all.
+    A window holds at least ``window`` identities, and at most twice as many.
     """
 
     __slots__ = ("_generations", "_held", "_latest", "_max_identities", "_sources", "_window")
@@ -139,15 +137,7 @@ class SqliteWindow:
     be read or written, records are delivered and counted. Not safe for use by several threads at once, and
     not to be carried over a fork.
 
-    Args:
-        path: the file, which is made if there is none.
-        group: the consumer group; each remembers on its own.
-        retain_ms: how long an identity is remembered, in milliseconds.
-        max_identities: how many are remembered, for all groups together.
-        now_ms: the clock, in milliseconds since the epoch.
-
-    Raises:
-        ConfigError: the file cannot be made, opened or written, or is of another kind.
+    Each consumer ``group`` remembers on its own, but ``max_identities`` counts those of all groups together.
     """
 
     __slots__ = (

@@ -128,13 +128,7 @@ class SliceStep:
 
 
 class Splitter:
-    """Split what does not fit into one record; safe for several threads at once.
-
-    Args:
-        options: the interceptor.
-        max_bytes: the largest record on the wire.
-        context: the session's; it picks partitions, and knows what the steps to the right add.
-    """
+    """Split records that are too large for the wire; safe for several threads at once."""
 
     __slots__ = (
         "_context",
@@ -158,12 +152,7 @@ class Splitter:
         self._fits_bytes = (max_bytes // 2 - _FRAME_BYTES) // _UTF8_MAX_BYTES
 
     def on_send(self, record: Record) -> Record | FanOut:
-        """Return the record itself if it fits, or else its slices.
-
-        Raises:
-            InterceptorError: the value is larger than ``max_message_bytes``, or key and headers leave no
-                room for a value.
-        """
+        """Return the record itself if it fits, or else its slices."""
         try:
             headers = record.headers
             size = len(record.value) + 10 * len(headers)

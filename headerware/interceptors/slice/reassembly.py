@@ -65,12 +65,7 @@ _MessageKey = tuple[str, int | None, bytes, tuple[str, bytes] | None]
 
 
 class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes):
-    """Collect slices until their messages are whole.
-
-    Args:
-        options: the interceptor's, of which its limits count.
-        context: the session's, of which only the clock is read.
-    """
+    """Collect slices until their messages are whole."""
 
     def __init__(self, options: Slice, context: Context) -> None:
         self._options = options
@@ -86,11 +81,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
 
     def on_consume(self, record: Record) -> Record | list[Record]:
-        """Return a record that is no slice; for a slice nothing, or the message if it is the last one.
-
-        Raises:
-            ReassemblyError: a slice that contradicts itself or its message, or for which there is no room.
-        """
+        """Return a record that is no slice; for a slice, return nothing or the message that it completes."""
         for name, _ in record.headers:
             if name == SLICE_HEADER:
                 return self._take(record)
@@ -99,11 +90,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         return record
 
     def poll(self, now_ms: int) -> list[ReassemblyError]:
-        """Give up what has waited too long; return the errors of all that was given up since the last call.
-
-        Args:
-            now_ms: the time in milliseconds since the epoch.
-        """
+        """Give up messages that have waited too long; return all errors since the last poll."""
         if now_ms >= self._expiry_due:
             self._expire(now_ms)
         failures, self._failures = self._failures, []

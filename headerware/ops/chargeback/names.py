@@ -38,10 +38,9 @@ class Producer(NamedTuple):
 
 
 def owner_name(value: bytes | None) -> str | None:
-    """Return the owner that a header names, as text that can be shown anywhere; None if it names none.
+    """Return the owner that a header names, or None.
 
-    Args:
-        value: the header's value. What is no UTF-8 is replaced, what does not print is escaped.
+    Bytes that are no UTF-8 are replaced, and characters that do not print are escaped.
     """
     return _name((value or b"")[:MAX_OWNER_BYTES].decode("utf-8", "replace"))
 
@@ -58,9 +57,7 @@ def trail_opening(value: bytes) -> bytes:
 def producer_name(opening: bytes | None) -> Producer:
     """Return the service that a trail begins with; entries of a job (``service/job#batch``) name theirs too.
 
-    Args:
-        opening: the result of :func:`trail_opening`; None if there is no trail. What stands behind the
-            first entry's service is not looked at.
+    ``opening`` is the result of :func:`trail_opening`. Nothing behind the first entry's service is read.
     """
     if opening is None:
         return Producer(None)

@@ -56,16 +56,7 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 class ReadRange(msgspec.Struct, frozen=True):
-    """Offsets that a group read, and whose records are in the frame.
-
-    Args:
-        group: the group.
-        topic: the topic.
-        partition: the partition.
-        begin: the first offset.
-        end: the offset behind the last.
-        hour: the hour, in UTC, that the reads count for.
-    """
+    """Offsets that a group read in an hour (UTC), with their records in the frame; ``end`` is exclusive."""
 
     group: str
     topic: str
@@ -78,9 +69,8 @@ class ReadRange(msgspec.Struct, frozen=True):
 class Reads(msgspec.Struct, frozen=True):
     """The reads that committed offsets tell of.
 
-    Args:
-        ranges: what was read, for the records in it to be counted.
-        known: rows that need no counting: unknown reads, and topics that no group read.
+    The records in ``ranges`` are to be counted. ``known`` needs no counting: unknown reads, and topics that
+    no group read.
     """
 
     ranges: tuple[ReadRange, ...] = ()
@@ -88,14 +78,10 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> Reads:
-    """Return what groups read between the moments at which their offsets were taken.
+    """Return the ranges that groups read between the moments at which their offsets were taken.
 
-    Args:
-        offsets: the offsets, of two moments or more; of fewer, nothing can be told.
-        covered: which records there are to count; topics that nobody read are taken from it.
-
-    Raises:
-        ConfigError: a moment without a time zone.
+    Fewer than two moments tell nothing, and each needs a time zone. Topics that nobody read come from
+    ``covered``.
     """
     moments = _by_moment(offsets)
     if len(moments) < 2:

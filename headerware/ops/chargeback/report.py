@@ -197,12 +197,9 @@ def _nothing_below(row: Row) -> Html | None:  # noqa: ARG001 - it takes what oth
 class _Layout(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a table by rank.
 
-    Args:
-        caption: what the table is.
-        noun: what a name is: ``owner``, ``topic``.
-        unread: names whose reads are not known, or only in part; None is every name.
-        incoming: whether there is a column of what came in.
-        below: returns what is shown below the bar of a row.
+    ``noun`` is what a name is called: ``owner``, ``topic``. ``unread`` are names whose reads are not known,
+    or only in part; None is every name. ``incoming`` says that there is a column of what came in. ``below``
+    returns what is shown below the bar of a row.
     """
 
     caption: str

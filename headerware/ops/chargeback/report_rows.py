@@ -21,14 +21,7 @@ _NOTHING: Final = Traffic()
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One row.
-
-    Args:
-        name: a name, or None for what is unattributed.
-        traffic: what moved.
-        amount: what it costs, rounded.
-        count: how many names the row stands for.
-    """
+    """One row for ``count`` names; ``name`` is None for the unattributed, and ``amount`` is rounded."""
 
     name: str | None
     traffic: Traffic
@@ -39,9 +32,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     """A table's rows; the amounts of ``shown`` add up to the total, those of ``others`` to its last row.
 
-    Args:
-        shown: the largest, the unattributed among them, and behind them one row for all others.
-        others: what that row stands for.
+    ``shown`` are the largest, the unattributed among them, then one row for all others.
     """
 
     shown: tuple[Row, ...] = ()
@@ -99,13 +90,7 @@ MAX_BARS: Final = 200
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """One bar.
-
-    Args:
-        label: when, as text.
-        traffic: what moved.
-        amount: what it costs, rounded.
-    """
+    """One bar; its amount is rounded."""
 
     label: str
     traffic: Traffic
@@ -115,11 +100,8 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
     """All bars, oldest first; with ``earlier`` and ``timeless`` their amounts add up to the total.
 
-    Args:
-        unit: what a bar is: ``hour``, ``day``, ``month`` or ``year``.
-        bars: the bars, those without any traffic between others included.
-        earlier: what lies before the first bar because there are too many.
-        timeless: what has no time.
+    ``unit`` is ``hour``, ``day``, ``month`` or ``year``. Bars without traffic between others are included.
+    ``earlier`` lies before the first bar because there are too many; ``timeless`` has no time.
     """
 
     unit: str
