@@ -81,7 +81,6 @@ class Inbox:
         """The messages that a call will return when it has more of them."""
 
     def __len__(self) -> int:
-        """Count the entries."""
         return len(self._entries)
 
     def add(self, message: Message, record: Record, outcome: Any) -> None:

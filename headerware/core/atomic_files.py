@@ -32,7 +32,7 @@ def replace_file(
         file.flush()
         os.fsync(file.fileno())
         temporary.replace(target)
-    sync(target.parent)
+    _sync(target.parent)
 
 
 @contextlib.contextmanager
@@ -41,14 +41,14 @@ def created_file(target: Path) -> Iterator[Path]:
     temporary = _beside(target)
     try:
         yield temporary
-        sync(temporary)
+        _sync(temporary)
         os.link(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    sync(target.parent)
+    _sync(target.parent)
 
 
-def sync(path: Path) -> None:
+def _sync(path: Path) -> None:
     """Wait until a file or a folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

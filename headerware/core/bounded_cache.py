@@ -54,7 +54,7 @@ class BoundedCache(dict[Key, Value]):
         return value
 
     def get(self, key: Key, default: Value | None = None) -> Value | None:  # type: ignore[override]
-        """Return an entry, or the default; nothing is made."""
+        """Return an entry, or the default; make nothing."""
         # Another thread may forget the entry at any point, so nothing is looked up twice.
         found: Any = super().get(key, _ABSENT)
         if found is not _ABSENT:

@@ -1,4 +1,4 @@
-"""Dead letters: the untouched original, with the reason in header names that others know.
+"""Dead letters: the untouched original, with the reason in headers of Kafka Connect or Spring.
 
 Connect's are decimal text (KIP-298), Spring's are binary: the partition 4 bytes, offset and timestamp 8,
 big-endian. If a dead letter fails again, its reason is replaced, so that it does not grow.

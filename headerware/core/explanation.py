@@ -1,4 +1,4 @@
-"""Explain a configuration: each interceptor in order, and each option with where it came from."""
+"""Explain a configuration: each interceptor in order, and each option with its origin."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from typing import Final
 
 from headerware.core.errors import MissingPartError
 
-OLDEST_JAVA: Final = 17
+_OLDEST_JAVA: Final = 17
 _PROBE_SECONDS = 30
 _ADVICE = (
-    f"Apache Kafka 4 and Spark 4 need Java {OLDEST_JAVA} or newer, and the tests compile for it. "
+    f"Apache Kafka 4 and Spark 4 need Java {_OLDEST_JAVA} or newer, and the tests compile for it. "
     "Install a JDK, for instance with 'apt install openjdk-17-jdk-headless', "
     "'dnf install java-21-openjdk-devel' or 'brew install openjdk@21', or set JAVA_HOME to it."
 )
@@ -31,7 +31,7 @@ def find_java() -> Path:
         message = f"Java is missing: {where}. {_ADVICE}"
         raise MissingPartError(message)
     version = java_version(Path(found))
-    if version < OLDEST_JAVA:
+    if version < _OLDEST_JAVA:
         message = f"Java is too old: {found} is version {version}. {_ADVICE}"
         raise MissingPartError(message)
     return Path(found)

@@ -1,7 +1,7 @@
 """Make interceptors of declared options, which are converted and checked.
 
-An option may itself name something that is built from options (a serde, a store): configuration gives
-the word for its type, or a table of ``type`` and its options; code gives the object.
+An option may itself name an object that is built from options (a serde, a store). Configuration has the word
+for its type, or a table of ``type`` and its options; code passes the object.
 """
 
 from __future__ import annotations

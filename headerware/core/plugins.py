@@ -1,6 +1,6 @@
 """Find classes by the words of configuration: our own in tables, others by entry points.
 
-A catalogue holds one kind of them: interceptors, serdes, schema stores, Connect's classes. Nothing is
+A catalogue holds classes of one kind: interceptors, serdes, schema stores, Connect's classes. Nothing is
 imported before a configuration names it.
 """
 
@@ -37,7 +37,7 @@ class Catalogue(Generic[Kind]):
     """
 
     error: ClassVar[type[PluginError]] = PluginError
-    """What is raised."""
+    """The class of the errors."""
 
     def __init__(
         self, what: str, base: type[Any], built_in: Mapping[str, str], group: str | None = None
@@ -68,14 +68,14 @@ class Catalogue(Generic[Kind]):
         return tuple(sorted({*self._built_in, *(entry.name for entry in self.entries())}))
 
     def find(self, word: str, *, path: str = "") -> Any:
-        """Load what a word stands for, whatever it is; None if nothing has this name."""
+        """Load the symbol that a word stands for, of any kind; None if the word is unknown."""
         if word in self._built_in:
             return load_symbol(self._built_in[word])
         entry = self.entry(word, path=path)
         return None if entry is None else self.imported(entry, path=path)
 
     def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Kind]:
-        """Return what was loaded, or raise PluginError because it is of another kind."""
+        """Return the loaded class; raise a PluginError if it is of another kind."""
         if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
             expected = f"{self.base.__module__}.{self.base.__qualname__}"
             raise self.error(
@@ -84,13 +84,12 @@ class Catalogue(Generic[Kind]):
         return loaded
 
     def unknown(self, word: str, *, path: str = "") -> PluginError:
-        """Return the error for a word that nothing has."""
+        """Return the error for an unknown word."""
         known = self.names()
         hint = did_you_mean(word, known)
         return self.error(f"there is no {self.what} {word!r}; {hint}known: {', '.join(known)}", path=path)
 
     def entries(self) -> tuple[EntryPoint, ...]:
-        """Return the entry points of plug-ins."""
         return _entry_points(self.group) if self.group else ()
 
     def entry(self, word: str, *, path: str = "") -> EntryPoint | None:
@@ -114,10 +113,9 @@ class Catalogue(Generic[Kind]):
 
 
 class _InterceptorCatalogue(Catalogue[Interceptor]):
-    """The interceptors, by word; what has no hooks is refused."""
+    """Refuse also classes without hooks."""
 
     def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Interceptor]:
-        """Return what was loaded if it is an interceptor class with hooks."""
         found = super().checked(loaded, word, path=path)
         require_hooks(found, path=path)
         return found
@@ -128,7 +126,7 @@ interceptor_type: Final = _InterceptorCatalogue("interceptor type", Interceptor,
 
 
 def load_symbol(home: str) -> Any:
-    """Import what ``module:name`` stands for."""
+    """Import the symbol named ``module:name``."""
     module, _, name = home.partition(":")
     return getattr(importlib.import_module(module), name)
 

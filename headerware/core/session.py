@@ -68,9 +68,9 @@ class Session:
             "consume", consuming, normalised, partial(self._publish_dead_letter, "ON_CONSUME")
         )
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
-        """Return what became of one record on its way to the wire; never raises for a record."""
+        """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
-        """Return what became of one record from the wire; never raises for a record."""
+        """Return the outcome of one record from the wire; raise nothing for it."""
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
         self._committing = self._offering(services.HearsCommits)
@@ -307,7 +307,7 @@ class Session:
         for dead_letter, is_stub in dead_letters(
             original,
             error,
-            # What is sent stands nowhere else, so its application keeps it.
+            # A record that is being sent is stored nowhere else, so its application keeps it.
             stubs=policy == "stub" and stage == "ON_CONSUME",
             topic=topic,
             names=str(getattr(interceptor, "dead_letter_headers", "connect")),

@@ -48,7 +48,6 @@ class TopicPatterns:
         self._seen = False
 
     def matches(self, topic: str) -> bool:
-        """Return whether the interceptor works on this topic."""
         return any(p.match(topic) for p in self._included) and not any(p.match(topic) for p in self._excluded)
 
     def note(self, topic: str) -> None:

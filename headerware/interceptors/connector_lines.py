@@ -25,7 +25,6 @@ _LISTS: Final = ("transforms", "predicates")
 _OF_TRANSFORMS: Final = (*_LISTS, "header.converter")
 _OF_CONVERTERS: Final = {"key": "key.converter", "value": "value.converter"}
 _HEADS: Final = (*_OF_TRANSFORMS, *_OF_CONVERTERS.values())
-_ORIGIN: Final = "client configuration"
 
 
 def is_connector_line(key: str) -> bool:
@@ -65,7 +64,7 @@ def _serde(head: str, config: Mapping[str, Any]) -> Setting | None:
 
 
 def _setting(value: Any, path: str) -> Setting:
-    return setting(value, _ORIGIN, path=path)
+    return setting(value, "client configuration", path=path)
 
 
 def _under(key: str, heads: tuple[str, ...]) -> bool:

@@ -280,14 +280,14 @@ def encode_trail(reading: TrailReading) -> bytes:
     if not 0 <= reading.left_out <= _MAX_LEFT_OUT:
         message = f"{TRAIL_HEADER}: the number of entries left out is out of range, 0 to {_MAX_LEFT_OUT}"
         raise WireFormatError(message)
-    value = _encode_start(reading.left_out) + b"".join(map(encode_entry, reading.entries))
+    value = _encode_start(reading.left_out) + b"".join(map(_encode_entry, reading.entries))
     if len(value) > _MAX_TRAIL_BYTES:
         message = f"{TRAIL_HEADER}: {len(value)} bytes, more than the {_MAX_TRAIL_BYTES} of a trail"
         raise WireFormatError(message)
     return value
 
 
-def encode_entry(entry: TrailEntry) -> bytes:
+def _encode_entry(entry: TrailEntry) -> bytes:
     """Encode one entry, the comma before it included."""
     if entry.when_ms not in _TIMES:
         message = f"{TRAIL_HEADER}: a time is out of range, signed 64 bits"

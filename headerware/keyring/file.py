@@ -110,7 +110,7 @@ class KeyringFile:
         """Return the present keyring; it is the same object as long as the file has not changed.
 
         Args:
-            now_ms: the caller's clock, in milliseconds. If it runs backwards the file is looked at, too.
+            now_ms: the caller's clock, in milliseconds. If it runs backwards, the file is looked at, too.
 
         Raises:
             KeyringError: the file has been bad for too long.
@@ -126,10 +126,10 @@ class KeyringFile:
         return self._keyring
 
     def find(self, key_id: str, version: int, now_ms: int) -> Key:
-        """Return one version of a key; before an unknown one is refused, the file is looked at once more.
+        """Return one version of a key; look at the file once more before an unknown one is refused.
 
-        Such looks are bounded, ten at once and ten a second, for a sender can name any number of keys that do
-        not exist.
+        Such looks are bounded, ten at once and ten a second, because a sender can name any number of keys
+        that do not exist.
 
         Args:
             key_id: the key's name.

@@ -99,8 +99,8 @@ class Identity(msgspec.Struct, frozen=True):
         """Make an identity from the content of a record, the same wherever it is made.
 
         Args:
-            scope: what sets these records apart from others that may have the same parts.
-            parts: what identifies the record within the scope, in order.
+            scope: sets these records apart from others that may have the same parts.
+            parts: the facts that identify the record within the scope, in order.
         """
         return cls(scope_of(scope), digest=content_digest(parts))
 

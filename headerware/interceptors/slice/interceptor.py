@@ -86,8 +86,17 @@ class Slice(Interceptor, frozen=True, kw_only=True):
         Raises:
             ConfigError: ``max_bytes`` is larger than what the client takes.
         """
-        splitter = Splitter(self, _limit(self.max_bytes, context), context)
-        return SliceStep(splitter, Reassembler(self, context))
+        max_bytes = _limit(self.max_bytes, context)
+        splitter = Splitter(context, max_bytes=max_bytes, max_message_bytes=self.max_message_bytes)
+        reassembler = Reassembler(
+            context.now_ms,
+            max_message_bytes=self.max_message_bytes,
+            max_pending_bytes=self.max_pending_bytes,
+            max_pending_messages=self.max_pending_messages,
+            expire_ms=self.expire_ms,
+            max_gap=self.max_gap,
+        )
+        return SliceStep(splitter, reassembler)
 
 
 class SliceStep:
@@ -140,9 +149,9 @@ class Splitter:
         "_slices",
     )
 
-    def __init__(self, options: Slice, max_bytes: int, context: Context) -> None:
+    def __init__(self, context: Context, *, max_bytes: int, max_message_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._max_message_bytes = options.max_message_bytes
+        self._max_message_bytes = max_message_bytes
         self._context = context
         self._lock = Lock()
         self._sliced = 0

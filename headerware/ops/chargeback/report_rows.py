@@ -32,7 +32,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     """A table's rows; the amounts of ``shown`` add up to the total, those of ``others`` to its last row.
 
-    ``shown`` are the largest, the unattributed among them, then one row for all others.
+    ``shown`` has the largest, the unattributed among them, then one row for all others.
     """
 
     shown: tuple[Row, ...] = ()
