@@ -4,15 +4,15 @@ A record goes through ``poll`` or ``consume`` in these steps:
 
 1. confluent-kafka's own method fetches a message.
 2. The chain makes of its record one record, several, none or an error.
-3. What can go to the application at once does so. Everything else waits in the inbox, in order: records that
-   the chain added or put together from slices, events behind them, and refused records.
-4. The offset behind a record is stored when the record is given out, held back to where a restart loses
+3. One record goes to the application at once. Everything else waits in the inbox, in order:
+   records that the chain added or reassembled from slices, events behind them, and refused records.
+4. The offset behind a record is stored when the record is delivered, held back to where a restart loses
    nothing (``offsets.py``).
 
 A refused record comes alone, never in a list with others. An application that dies of it has processed all
-records before it and has not been given any behind it, so the offset behind it may be committed at once. How
-the application is told, how that commit is made, and how long the stream waits for a record that may not be
-passed over is in ``refused_records.py``.
+records before it and has got none behind it, so the offset behind it may be committed at once. The errors
+that the application gets, that commit, and the pauses for a record that may not be passed over are in
+``refused_records.py``.
 """
 
 from __future__ import annotations
@@ -358,13 +358,13 @@ class Consumer(confluent_kafka.Consumer):
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._inbox.given) or (asked and timeout >= 0 and left <= 0):
                 messages, self._inbox.given = self._inbox.given, []
-                # What a callback threw away is read again when the application has heard of it.
+                # Records that a callback threw away are read again when the application has got its error.
                 self._fetching_thread = 0 if self._deferred_error is None else self._fetching_thread
                 return messages
             if self._pauses.until and self._wait_for_dead_letter(left):
                 asked = True
                 continue
-            # One alone after a batch was thrown away, or a callback that always raises would stop all.
+            # Only one after a batch was thrown away, or a callback that always raises would stop everything.
             wanted = 1 if self._lost_a_batch else num_messages - len(self._inbox.given)
             asked = True
             fetched = self._fetch_batch(wanted, self._poll_timeout(left))
@@ -602,7 +602,7 @@ class Consumer(confluent_kafka.Consumer):
         for outcome in self._session.poll(self._session.context.now_ms() - int(self._pauses.held_s * 1000)):
             self._inbox.add_released(outcome)
         if self._reassembles and not self._inbox:
-            # What has expired holds nothing back any more.
+            # Expired records hold nothing back any more.
             for safe in self._offsets.refreshed():
                 self._store_offset(safe)
         if self._commit_interval_s and now >= self._next_commit:

@@ -49,7 +49,7 @@ class Deliveries:
         error: KafkaError | None,
         message: Message,
     ) -> None:
-        """Report one record, to the interceptors and then to the application."""
+        """Report one record to the interceptors, then to the application."""
         if self._acknowledge is not None:
             failure = None if error is None else KafkaException(error)
             self._acknowledge(sent, metadata_of(message), failure)

@@ -1,4 +1,4 @@
-"""The inbox of a consumer: what came out of the chain and was not given to the application yet, in order."""
+"""The inbox of a consumer: in order, the outcomes of the chain that the application has not got yet."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Inbox:
         self._consume: Final = consume
         self._entries: deque[Entry] = deque()
         self.leaving: list[Entry] = []
-        """What has been popped by a call that has not returned yet."""
+        """The entries that a call has popped which has not returned yet."""
         self.given: list[Message] = []
         """The messages that a call will return when it has more of them."""
 
@@ -88,11 +88,11 @@ class Inbox:
         self._entries.extend(list(self._entries_of(message, record, outcome)))
 
     def add_event(self, message: Message) -> None:
-        """Append an error event or the end of a partition, to be given as it is."""
+        """Append an error event or the end of a partition, which is delivered as it is."""
         self._entries.append(Entry((message.topic() or "", -1), message=message))
 
     def add_released(self, outcome: Any) -> None:
-        """Put records that the chain released by itself in front, for they are older; they move no offset."""
+        """Put records that the chain released in front, because they are older; they move no offset."""
         outcome = _listed(outcome)
         if isinstance(outcome, HeaderwareError):
             topic = getattr(outcome, "topic", None) or ""
@@ -104,7 +104,7 @@ class Inbox:
         self._entries.extendleft(reversed(released))
 
     def put_back(self, entry: Entry) -> None:
-        """Put the entry in front again that was popped last."""
+        """Put the entry that was popped last in front again."""
         if self.leaving:
             self._entries.extendleft(map(list.pop, (self.leaving,)))  # in C, as in pop
         else:

@@ -54,7 +54,7 @@ class PartitionPicker:
             try:
                 partitions = self._ask(topic)
             except KafkaException:
-                # An old count is as good as what librdkafka itself would go by.
+                # librdkafka itself would use an old count, too.
                 if not partitions:
                     raise
             self._known[topic] = (time.monotonic(), partitions)

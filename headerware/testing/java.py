@@ -1,6 +1,6 @@
-"""Tell Java how to log.
+"""Configure the logging of Java programs.
 
-``python -m headerware.testing.java`` says whether a Java that is new enough is here.
+``python -m headerware.testing.java`` prints the Java that is found, or says that none is new enough.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ def identity_of(record: Record) -> bytes:
     """Return the identity of a record with ``hw.id``: its layout, and for a dead letter also its origin.
 
     A dead letter is the record as it came, followed by headers with the reason. It must not count as a copy
-    of the record that was refused, neither in the dead-letter topic nor when it is put back. So a digest of
-    its topic and origin is part of its identity.
+    of the refused record, neither in the dead-letter topic nor when it is put back. So its identity also has
+    a digest of its topic and origin.
     """
     headers = record.headers
     indexes = [index for index, pair in enumerate(headers) if pair[0] == ID_HEADER]

@@ -132,10 +132,10 @@ AND (seen_ms < ? OR number <= (SELECT max(number) FROM seen) - ?)
 class SqliteWindow:
     """Remember identities in a SQLite file, which the processes of a machine share and a restart keeps.
 
-    A record is remembered, and that is committed, before it is delivered. A process that is killed in between
-    reads it again from the same position, which is no copy; so no kill loses a record. While the file cannot
-    be read or written, records are delivered and counted. Not safe for use by several threads at once, and
-    not to be carried over a fork.
+    A record is remembered and committed before it is delivered. A process that is killed in between reads it
+    again from the same position, which is no copy; so no kill loses a record. While the file cannot be read
+    or written, records are delivered and counted. Not safe for use by several threads at once, and not to be
+    carried over a fork.
 
     Each consumer ``group`` remembers on its own, but ``max_identities`` counts those of all groups together.
     """

@@ -1,4 +1,4 @@
-"""Prepare what the page shows: the rows of a table by rank, and traffic over time as bars."""
+"""Prepare the tables by rank and the chart: rows, and traffic over time as bars."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ SHOWN: Final = 20
 """How many rows a table shows; the others are summed up in one row, and listed below the table."""
 LISTED: Final = 500
 """How many of the others are listed: anyone can make names, and the page must stay small enough to open."""
-
-_NOTHING: Final = Traffic()
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +142,7 @@ _UNITS: Final[tuple[tuple[str, str, _Following | None], ...]] = (
     ("hour", "%Y-%m-%d %H:00", lambda moment: moment + timedelta(hours=1)),
     ("day", "%Y-%m-%d", lambda moment: moment + timedelta(days=1)),
     ("month", "%Y-%m", _next_month),
-    ("year", "%Y", None),  # timestamps are anyone's to write: years without traffic are no bars
+    ("year", "%Y", None),  # anyone can write timestamps, so years without traffic get no bars
 )
 
 
@@ -157,7 +155,7 @@ def _fitting(first: datetime, last: datetime) -> tuple[str, str, _Following | No
 def _empty(
     first: datetime, last: datetime, form: str, following: _Following | None
 ) -> dict[str, list[Traffic]]:
-    """Return all bars from the first to the last, those without traffic too."""
+    """Return all bars from the first to the last, also those without traffic."""
     labels: dict[str, list[Traffic]] = {}
     moment = first
     while following is not None and moment.strftime(form) <= last.strftime(form):
