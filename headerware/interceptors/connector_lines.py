@@ -5,8 +5,8 @@
     key.converter, key.converter.*, value.converter, value.converter.*
                                         a ``serialize`` step named ``converters``
 
-Both work on whatever the client does: a producer sends, a consumer consumes. Further options of theirs, such
-as the mode, stand under ``interceptors.transforms.*`` as for any alias.
+Both work in the client's direction: a producer sends, a consumer consumes. Their further options, such as the
+mode, stand under ``interceptors.transforms.*`` as for any alias.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def connector_source(config: Mapping[str, Any]) -> list[Declared]:
     lines = {key: value for key, value in config.items() if _under(key, _OF_TRANSFORMS)}
     if any(_under(key, _LISTS) for key in lines):
         settings = {"config": _setting(lines, TRANSFORMS), "on": _setting("both", TRANSFORMS)}
-        # The lines say themselves where they stand, by their whole keys.
+        # An error names the whole key of a line.
         declared.append(Declared(TRANSFORMS, "transforms", "", settings))
     serdes = {part: _serde(head, config) for part, head in _OF_CONVERTERS.items()}
     found = {part: serde for part, serde in serdes.items() if serde is not None}

@@ -65,7 +65,7 @@ MIN_BOUND_BYTES: Final = _MAX_START_BYTES + 2 * MAX_ENTRY_BYTES
 
 _MAX_TOPICS: Final = 1024
 _new_headers: Final = tuple.__new__
-"""Make headers from pairs that are known to be right, without checking them again."""
+"""Make headers from checked pairs, without checking them again."""
 
 
 class Trail(Interceptor, frozen=True, kw_only=True):
@@ -104,12 +104,12 @@ class Trail(Interceptor, frozen=True, kw_only=True):
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """What all entries about one topic have in common."""
+    """The parts that all entries about one topic share."""
 
     entry: bytes
-    """An entry behind its time."""
+    """An entry without its time."""
     completion: bytes | None
-    """What completes the latest entry; None for entries that are read."""
+    """The bytes that complete the latest entry; None for entries that are read."""
 
 
 class _TrailStep:
@@ -168,7 +168,7 @@ class _TrailStep:
         return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
 
     def _continued(self, record: Record, parts: _Parts, found: bytes | None) -> Record:
-        """Continue the trail that is there, or the last one if there are several."""
+        """Continue the trail of the record, or the last one if there are several."""
         headers = record.headers
         others: list[Pair] = [pair for pair in headers if pair[0] != TRAIL_HEADER]
         if len(others) + 1 < len(headers):
@@ -184,7 +184,7 @@ class _TrailStep:
         return record.with_headers(_new_headers(Headers, others))
 
     def _look_for_cluster(self) -> None:
-        """Take the cluster's id once it is known; what was prepared without it is made anew."""
+        """Take the cluster's id once it is known; the parts that were made without it are made anew."""
         self._cluster = self._find_cluster()
         if self._cluster is not None:
             self._forget_parts()
@@ -304,7 +304,7 @@ def _encode_texts(entry: TrailEntry) -> bytes:
 
 
 def _checked(value: bytes | None) -> bytes:
-    """Return a trail if an entry can be added to it, or raise WireFormatError; entries are not decoded."""
+    """Return a trail that an entry can be added to, or raise WireFormatError; do not decode its entries."""
     if (
         value is not None
         and len(value) <= _MAX_TRAIL_BYTES
@@ -316,7 +316,7 @@ def _checked(value: bytes | None) -> bytes:
 
 
 def _is_completable(value: bytes) -> bool:
-    """Return whether the latest entry says that the record was read, but not yet that it was produced."""
+    """Return whether the latest entry was read, but not yet produced."""
     latest = value.rfind(b",")
     return value.find(b";from=", latest) > 0 > value.find(b";into=", latest)
 

@@ -19,14 +19,14 @@ _log = logging.getLogger("headerware.keyring")
 
 MAX_BYTES: Final = 4 << 20
 MAX_STALE_MS: Final = 300_000
-"""Longer than it takes to replace a file (two minutes for a mounted secret), and short enough for a
-revocation that came with a mistake in it."""
+"""Longer than the replacement of a file (two minutes for a mounted secret), but short enough that a
+revocation with a mistake in it does not wait long."""
 _EXTRA_LOOK_MS: Final = 100
 _EXTRA_LOOKS: Final = 10
 FORBIDDEN: Final[dict[Permissions, int]] = {"owner": 0o077, "kubernetes": 0o037}
 """The bits of the mode that a file with secrets must not have; Kubernetes may let the group read."""
 _FORBIDDEN_PUBLIC: Final = 0o022
-"""Everyone may read public halves, but whoever can write the file decides which keys are trusted."""
+"""Everyone may read public halves, but the writers of the file decide which keys are trusted."""
 _ADVICE: Final[dict[Permissions, str]] = {"owner": "600", "kubernetes": "440"}
 _ADVICE_PUBLIC: Final = "644"
 
@@ -243,8 +243,7 @@ def _check_permissions(
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
-    # With the mode and both times of change, so that a file that is opened to others or given to another user
-    # is noticed while it is followed.
+    # With the mode and both times of change, so that a followed file is checked again after chmod or chown.
     return (
         status.st_dev,
         status.st_ino,

@@ -30,7 +30,7 @@ VERSION: Final = 2
 HMAC_SECRET_MIN_BYTES: Final = 32
 _HMAC_SECRET_MAX_BYTES: Final = 1024
 _SECRET_MIN_DISTINCT: Final = 8
-"""Of 32 random bytes at least so many differ; a secret with fewer is a placeholder."""
+"""At least so many of 32 random bytes differ; a secret with fewer is a placeholder."""
 _ED25519_BYTES: Final = 32
 _KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF

@@ -23,9 +23,9 @@
                   u32 + n value, 0xFFFFFFFF and nothing for null
 
 Numbers are big-endian. The part up to the topic is the statement; it is the same for all records of a key
-and a topic. So both ends prepare once what begins with it, and the key with it: :func:`signer` and
-:func:`verifier` take the fixed beginning, what they return takes the rest. Time, producer and sequence are
-the stamp.
+and a topic. So both ends prepare the key and the bytes up to there once: :func:`signer` and
+:func:`verifier` take the fixed beginning, and the functions that they return take the rest. Time, producer
+and sequence are the stamp.
 """
 
 from __future__ import annotations

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
 
 _LOCAL: Final = "dedup"
-"""Where a record carries an :class:`Identity` that it was given before it came to the chain."""
+"""The name in ``record.local`` of an :class:`Identity` that the application chose."""
 _UNSETTLED: Final = "hw.unsettled-id"
-"""Where a record carries its identity until all steps have accepted it."""
+"""The name in ``record.local`` of the identity, until all steps have accepted the record."""
 _MAX_TOPICS: Final = 1024
 _DAY_MS: Final = 86_400_000
 _new_headers: Final = tuple.__new__
-"""Make headers from pairs that are known to be right, without checking them again."""
+"""Make headers from checked pairs, without checking them again."""
 
 
 class Dedup(Interceptor, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class _Unsettled(msgspec.Struct, frozen=True, gc=False):
     reader: _Reader
     identity: bytes
     record: Record
-    """As it came to this step, for its position."""
+    """The record as it came to this step, for its position."""
 
 
 class _Reader:
@@ -297,7 +297,7 @@ class _Reader:
 
 
 def _settled(record: Record) -> Record:
-    # Empty rather than None, for the session gives a record without any the state of its predecessor.
+    # Empty rather than None: the session would replace None by the state of the record before the hook.
     rest = {name: state for name, state in (record.local or {}).items() if name != _UNSETTLED}
     return Record(
         record.topic,
