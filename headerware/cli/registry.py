@@ -61,7 +61,7 @@ _LOCATION: Final[dict[str, Any]] = {"envvar": "HEADERWARE_REGISTRY", "default": 
 _TOPIC: Final = "kafka://"
 """The prefix of the location of a topic."""
 
-_STDIN_NAME: Final = "standard input"
+
 _MAX_LINES: Final = 3
 _PIPE_COLUMNS: Final = 10_000
 _SIZE_PATTERN: Final = re.compile(r"/?([1-9]|[12][0-9]|3[0-2])")
@@ -149,7 +149,7 @@ def _load(location: str) -> Registry:
 
 def _read_toml(location: str) -> tuple[str, str]:
     """Return the text of a registry's TOML, and what it is called in messages."""
-    source = _STDIN_NAME if location == _STDIN else location
+    source = "standard input" if location == _STDIN else location
     try:
         with click.open_file(location, "rb") as file:
             text = file.read().decode()

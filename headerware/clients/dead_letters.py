@@ -52,7 +52,7 @@ class DeadLetters:
         self._failed: dict[str, tuple[float, KafkaError]] = {}
 
     def publish(self, record: Record) -> None:
-        """Send a dead letter, and return once it is stored; raise a DeadLetterError on a timeout."""
+        """Send a dead letter, and return once it is stored; raise a DeadLetterError if it is not."""
         try:
             self._publish(record)
         except (KafkaException, BufferError, *_UNSENDABLE) as error:

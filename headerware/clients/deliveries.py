@@ -73,7 +73,7 @@ class Deliveries:
         self._refused.append((record, KafkaError(KafkaError.POLICY_VIOLATION, reason), callback))
 
     def close(self) -> None:
-        """Stop acknowledging, for the interceptors are closed."""
+        """Stop acknowledging, because the interceptors are closed."""
         self._acknowledge = None
 
     def __len__(self) -> int:
@@ -136,12 +136,11 @@ class JointDelivery:
         return self._sent
 
     def cancel(self) -> None:
-        """Ignore further reports, for the message has failed as one already."""
+        """Ignore further reports, because the message has already failed as a whole."""
         with self._lock:
             self.expected = -2
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Take the report of one slice."""
         with self._lock:
             self._arrived += 1
             if self._error is None:

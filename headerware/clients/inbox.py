@@ -164,7 +164,7 @@ class Inbox:
             if offset is not None:
                 lowest = offset if lowest is None else min(lowest, offset)
             if entry.position is not None:
-                break  # what follows came later
+                break  # the following entries came later
         return lowest
 
     def clear(self) -> None:

@@ -33,7 +33,7 @@ from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
 
 _TOP: Final = ("include", "interceptors", "stacks")
-_SPLICE: Final = ("stack",)
+
 _MAX_FILE_BYTES: Final = 1 << 20
 _MAX_FILES: Final = 256
 _MAX_DEPTH: Final = 32
@@ -124,7 +124,7 @@ class _Reader:
         return found
 
     def _spliced(self, table: Mapping[str, Any], place: str, within: tuple[str, ...]) -> list[Declared]:
-        _require_known(table, _SPLICE, place)
+        _require_known(table, ("stack",), place)
         name = table["stack"]
         if not isinstance(name, str):
             raise ConfigError(f"expected a stack's name, found {type(name).__name__}", path=f"{place}.stack")

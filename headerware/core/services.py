@@ -1,4 +1,4 @@
-"""What an opened interceptor may offer beside its hooks: each service is a Protocol with one method.
+"""Services that an opened interceptor may offer beside its hooks, each a Protocol with one method.
 
 A session asks once, when it opens, which interceptors offer which services. If a service says nothing else,
 it is called on the thread that calls the session, one call at a time.

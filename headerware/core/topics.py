@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _NOT_IN_GLOBS: Final = re.compile(r"[^A-Za-z0-9._\-*?\[\]!]")
-# A dot that is repeated, where no part of a name can end: `.*`, `orders-.*`. But `orders.*` is a glob.
+# A repeated dot in a position at which no part of a name can end: `.*`, `orders-.*`; `orders.*` is a glob.
 _REPEATED_DOT: Final = re.compile(r"(?:^|[-_.])\.[*?]")
 
 

@@ -48,7 +48,6 @@ _MAX_TEXT_BYTES: Final = 255
 _MAX_LEFT_OUT: Final = 0xFFFF
 _TIMES: Final = range(-(2**63), 2**63)
 _PLAIN: Final = ":@#+"  # beside letters, digits and "-._~"
-_UNKNOWN: Final = "?"
 
 _BEGINNINGS: Final = (_START + b",", _START + b";")
 _NO_PLACE: Final = [b"?", b"?"]
@@ -382,7 +381,7 @@ def _encode_place(label: str, cluster: str | None, topic: str | None) -> str:
 
 
 def _encode_part(text: str | None) -> str:
-    return _UNKNOWN if text is None else _quoted(text, _PLAIN)
+    return "?" if text is None else _quoted(text, _PLAIN)
 
 
 def _quoted(text: str, plain: str) -> str:

@@ -47,9 +47,9 @@ def edit_keyring(
 
 
 def write_public_keyring(path: str | os.PathLike[str], keyring: Keyring) -> None:
-    """Write a keyring of public halves, readable by everyone.
+    """Write a keyring of public halves, readable by everyone; refuse one that holds secrets.
 
-    It replaces an older public keyring, but never a file with secrets, and it is refused if it holds secrets.
+    An older public keyring is replaced, but a file with secrets never.
     """
     target = Path(os.fspath(path))
     if keyring.is_secret:

@@ -58,7 +58,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
 
     @property
     def whole_in_words(self) -> str:
-        """What the header states of the whole message, in words; the same in all its slices."""
+        """The header's statement about the whole message, in words; the same in all its slices."""
         return f"{self.count} slices, {self.total_bytes} bytes in slices of {self.slice_bytes}"
 
     def problem(self) -> str | None:

@@ -47,7 +47,7 @@ MAX_CLOSED: Final = 10_000
 MAX_SPANS: Final = 10_000
 """How many delivered messages of a partition are remembered by where they began and ended."""
 
-# Upper bounds of what the parts of a pending message take in memory, beside their bytes.
+# Upper bounds of the memory that the parts of a pending message take beside their bytes.
 _MESSAGE_BYTES: Final = 1_500
 _EARLY_BYTES: Final = 200
 _HEADER_BYTES: Final = 200
