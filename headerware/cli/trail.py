@@ -13,8 +13,7 @@ from rich.text import Text
 from headerware.cli.json_output import show_error, show_json
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
-from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
-from headerware.interceptors.slice.header import SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 from headerware.registry.names import default_name_of

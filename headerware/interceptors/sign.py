@@ -31,8 +31,8 @@ from headerware.core.record import VERIFIED, Record, Verified
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.file import MAX_STALE_MS
 from headerware.keyring.signature import (
-    HEADER,
     SIGNATURE_BYTES,
+    SIGNATURE_HEADER,
     STAMP_BYTES,
     STATEMENT_FIXED_BYTES,
     Statement,
@@ -125,7 +125,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     type: ClassVar[str] = "sign"
     role: ClassVar[Role] = Role.PROTECT
     place: ClassVar[Place | None] = Place.SIGN
-    decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    decodes: ClassVar[tuple[str, ...]] = (SIGNATURE_HEADER,)
     verifies: ClassVar[bool] = True
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
@@ -151,7 +151,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.uncovered not in get_args(_Uncovered):  # in code it was not checked before
             raise ConfigError(f"strip, refuse or pass, not {self.uncovered!r}", path="uncovered")
         for name in self.covered:
-            if name.casefold() == HEADER:
+            if name.casefold() == SIGNATURE_HEADER:
                 raise ConfigError(f"a signature does not cover {name!r}, which holds it", path="covered")
         if self.key_id is not None and (problem := key_id_problem(self.key_id)):
             raise ConfigError(problem, path="key_id")
@@ -244,7 +244,7 @@ class SignStep:
             + STAMP_BYTES
             + max(SIGNATURE_BYTES.values())
         )
-        return len(HEADER) + _FRAMING_BYTES + text_bytes(layout)
+        return len(SIGNATURE_HEADER) + _FRAMING_BYTES + text_bytes(layout)
 
     def stats(self) -> dict[str, int]:
         """Count the records without a signature and with uncovered headers, and the keyring's reloads."""
@@ -282,7 +282,7 @@ class SignStep:
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
             text = to_text(statement + stamp + signature)
-            return record.with_headers(new(Headers, (*headers, (HEADER, text))))
+            return record.with_headers(new(Headers, (*headers, (SIGNATURE_HEADER, text))))
 
         return on_send
 
@@ -430,7 +430,7 @@ class _Verification:
 
         def on_consume(record: Record) -> Record:
             headers = record.headers
-            if not headers or headers[-1][0] != HEADER:
+            if not headers or headers[-1][0] != SIGNATURE_HEADER:
                 return unusual(record, check)
             covered = headers[:-1]
             local = check(record, headers[-1][1], covered, ())
@@ -471,7 +471,7 @@ class _Verification:
                 known_in.clear()
                 keyring, own = newest, own_cluster()
             try:
-                value = to_layout(text, HEADER)
+                value = to_layout(text, SIGNATURE_HEADER)
             except WireFormatError as error:
                 raise SignatureError(f"its hw.sig cannot be read: {error}") from error
             topic = record.topic
@@ -575,9 +575,9 @@ class _Verification:
     def _unusual(self, record: Record, check: Callable[..., dict[str, Any]]) -> Record:
         headers = record.headers
         names = headers.names()
-        if HEADER not in names:
+        if SIGNATURE_HEADER not in names:
             return self._unsigned(record)
-        at = names.index(HEADER)
+        at = names.index(SIGNATURE_HEADER)
         covered, later, added = headers[:at], headers[at + 1 :], names[at + 1 :]
         if repeats(names[:at], added):
             raise SignatureError(

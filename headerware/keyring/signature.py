@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from headerware.keyring.keyring import Algorithm, Key
 
-HEADER: Final = "hw.sig"
+SIGNATURE_HEADER: Final = "hw.sig"
 STAMP_BYTES: Final = 24
 SIGNATURE_BYTES: Final[dict[Algorithm, int]] = {"hmac-sha256": 32, "ed25519": 64}
 STATEMENT_FIXED_BYTES: Final = 6
@@ -142,7 +142,7 @@ class _Sizes(dict[int, bytes]):
 
 def _prefixed(name: str) -> bytes:
     """Return the name of a header with its length before it."""
-    if name == HEADER:
+    if name == SIGNATURE_HEADER:
         raise SignatureError("the record carries more than one hw.sig")
     text = name.encode()
     return _u32(len(text)) + text

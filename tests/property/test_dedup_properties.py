@@ -14,7 +14,7 @@ from headerware.core.errors import InterceptorError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.interceptors.dedup.identity import HEADER, Identity
+from headerware.interceptors.dedup.identity import ID_HEADER, Identity
 from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
 
 sixteen = st.binary(min_size=16, max_size=16)
@@ -30,7 +30,7 @@ readings = st.lists(st.tuples(few, places), max_size=40)
 def come(sequence: int, place: tuple[str, int, int]) -> Record:
     topic, partition, offset = place
     value = Identity.numbered(bytes(16), sequence).encode()
-    return Record(topic, b"v", headers=Headers([(HEADER, value)]), partition=partition, offset=offset)
+    return Record(topic, b"v", headers=Headers([(ID_HEADER, value)]), partition=partition, offset=offset)
 
 
 def expected(reading: list[tuple[int, tuple[str, int, int]]]) -> list[bool]:
@@ -61,7 +61,7 @@ class TestDedupProperties:
     def test_garbage_is_refused_or_read_and_told(self, value: bytes, junk: bytes, cut: int) -> None:
         value = value[: max(0, len(value) - cut)] + junk
         step = Dedup().open(Context())
-        record = Record("orders", b"v", headers=Headers([(HEADER, value)]))
+        record = Record("orders", b"v", headers=Headers([(ID_HEADER, value)]))
         with contextlib.suppress(WireFormatError):
             assert Identity.decode(value).encode() == value
             assert took(step, record).replace(local=None) == Record("orders", b"v")

@@ -12,7 +12,7 @@ from headerware.core.errors import ReassemblyError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
-from headerware.interceptors.slice.header import HEADER, SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.interceptor import Slice, SliceStep
 
 headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=20)), max_size=4)
@@ -80,9 +80,9 @@ class TestSliceAttacks:
         pieces = pieces_of(Record("t", value))
         victim = data.draw(st.integers(0, len(pieces) - 1))
         bit = data.draw(st.integers(0, 37 * 8 - 1))
-        wire = bytearray(pieces[victim].headers.last(HEADER) or b"")
+        wire = bytearray(pieces[victim].headers.last(SLICE_HEADER) or b"")
         wire[bit // 8] ^= 1 << bit % 8
-        pieces[victim] = pieces[victim].replace(headers=pieces[victim].headers.put(HEADER, bytes(wire)))
+        pieces[victim] = pieces[victim].replace(headers=pieces[victim].headers.put(SLICE_HEADER, bytes(wire)))
         step = Slice().open(Context(now_ms=lambda: 0))
         for piece in data.draw(st.permutations(pieces)):
             try:

@@ -10,7 +10,7 @@ import pytest
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.interceptors import Compact, Slice, Trail
-from headerware.interceptors.slice.header import HEADER, SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailEntry, TrailReading, encode_trail
 from headerware.ops.chargeback import Covered, GroupOffset, Usage, charge, load_prices, record_bytes
 from headerware.registry.names import default_names
@@ -284,8 +284,8 @@ class TestSlices:
     ) -> None:
         whole = SliceHeader(bytes(16), 0, 2, 2_000, 1_000).encode()
         odd: list[bytes | None] = [None, b"", whole[:-1], whole + b"x", b"\x02" + whole[1:]]
-        named = [row([(HEADER, value), ("hw.owner", b"shop")]) for value in odd]
-        others = [row([(HEADER, value)]) for value in odd]
+        named = [row([(SLICE_HEADER, value), ("hw.owner", b"shop")]) for value in odd]
+        others = [row([(SLICE_HEADER, value)]) for value in odd]
         assert by_names(count(*named, *others)) == {("shop", None): total(named), (None, None): total(others)}
 
 

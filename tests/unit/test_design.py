@@ -13,10 +13,10 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = ROOT / "headerware"
 TEXT: Final = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-ROW: Final = re.compile(r"^\| `((?:[a-z_]+/)*)` \| (.*) \|$", re.MULTILINE)
+ROW: Final = re.compile(r"^\| `((?:[a-z_]+/)+)` \| (.*) \|$", re.MULTILINE)
 CODE: Final = re.compile(r"`([^`]+)`")
 FOLDERS: Final = dict(ROW.findall(TEXT))
-WALK: Final = re.compile(r"^### (.+)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+WALK: Final = re.compile(r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 STEP: Final = re.compile(r"^\d+\. `([a-z_/]+\.py)` `([\w.]+)`", re.MULTILINE)
 WALKS: Final = {title: steps for title, text in WALK.findall(TEXT) if (steps := STEP.findall(text))}
 

@@ -6,10 +6,12 @@ import importlib
 import importlib.metadata
 import importlib.resources
 import importlib.util
+import inspect
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +56,26 @@ PUBLIC = [
     "Verified",
     "WireFormatError",
     "load_chain",
+]
+PACKAGES = [
+    "headerware",
+    "headerware.connect",
+    "headerware.connect.converters",
+    "headerware.connect.data",
+    "headerware.connect.predicates",
+    "headerware.connect.transforms",
+    "headerware.connect.values",
+    "headerware.interceptors",
+    "headerware.keyring",
+    "headerware.ops.chargeback",
+    "headerware.registry",
+    "headerware.registry.stores",
+    "headerware.serdes",
+    "headerware.serdes.stores",
+    "headerware.spark_bridge",
+    "headerware.spark_bridge.chargeback",
+    "headerware.testing",
+    "headerware.topic_table",
 ]
 INTERCEPTORS = {"Compact", "Compress", "Schema", "Serialize", "Sign", "Slice", "Trace", "Trail"}
 HEAVY = [
@@ -147,3 +169,29 @@ def _run_in_root(statement: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", statement], cwd=ROOT, capture_output=True, text=True, check=False
     )
+
+
+def undocumented(name: str, found: Any) -> list[str]:
+    """Return which of a class's own public methods, or the class or function itself, have no docstring."""
+    missing = [] if inspect.getdoc(found) else [name]
+    if inspect.isclass(found):
+        members = {each: member for each, member in vars(found).items() if not each.startswith("_")}
+        functions = (inspect.isroutine, inspect.isdatadescriptor)
+        missing += [
+            f"{name}.{each}"
+            for each, member in members.items()
+            if any(is_one(member) for is_one in functions)
+            and not inspect.ismemberdescriptor(member)  # a field, which the class's own docstring tells
+            and not inspect.getdoc(getattr(found, each))
+        ]
+    return missing
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_users_import_has_docstrings(package: str) -> None:
+    module = importlib.import_module(package)
+    named = {name: getattr(module, name) for name in module.__all__}
+    ours = {
+        name: found for name, found in named.items() if inspect.isclass(found) or inspect.isroutine(found)
+    }
+    assert [gap for name, found in ours.items() for gap in undocumented(f"{package}.{name}", found)] == []

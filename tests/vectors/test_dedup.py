@@ -13,7 +13,7 @@ from headerware.core.errors import InterceptorError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.dedup import Dedup
-from headerware.interceptors.dedup.identity import HEADER, Identity, identity_of
+from headerware.interceptors.dedup.identity import ID_HEADER, Identity, identity_of
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "dedup.json").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ class TestDedupVectors:
         headers = Headers([(name, value) for name, value in case["headers"]])
         key = None if case["key"] is None else case["key"].encode()
         sent = step.on_send(Record(case["topic"], b"v", key, headers))
-        assert sent.headers == headers.add(HEADER, case["wire"])
+        assert sent.headers == headers.add(ID_HEADER, case["wire"])
 
     @by_name("letters")
     def test_knows_a_record_and_its_letters_by_these(self, case: dict[str, Any]) -> None:
@@ -76,4 +76,4 @@ class TestDedupVectors:
         with pytest.raises(WireFormatError, match=case["reason"]):
             Identity.decode(value)
         with pytest.raises(InterceptorError, match=case["reason"]):
-            Dedup().open(Context()).on_consume(Record("orders", b"v", headers=Headers([(HEADER, value)])))
+            Dedup().open(Context()).on_consume(Record("orders", b"v", headers=Headers([(ID_HEADER, value)])))

@@ -15,7 +15,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
 from headerware.interceptors.slice import Slice
-from headerware.interceptors.slice.header import HEADER, SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "slice.json").read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def header_of(case: dict[str, Any]) -> SliceHeader:
 
 def slices_of(case: dict[str, Any]) -> list[Record]:
     return [
-        Record("t", bytes.fromhex(one["value_hex"]), headers=Headers([(HEADER, one["wire"].encode())]))
+        Record("t", bytes.fromhex(one["value_hex"]), headers=Headers([(SLICE_HEADER, one["wire"].encode())]))
         for one in case["slices"]
     ]
 
@@ -90,6 +90,6 @@ class TestSliceVectors:
     @by_name("refused")
     def test_refuses_on_consume(self, case: dict[str, Any]) -> None:
         step = Slice().open(Context())
-        headers = Headers([(HEADER, case["wire"].encode())])
+        headers = Headers([(SLICE_HEADER, case["wire"].encode())])
         with pytest.raises(ReassemblyError):
             step.on_consume(Record("t", b"x" * 1_000, headers=headers, partition=0, offset=1))

@@ -1,5 +1,5 @@
 """A transform and a predicate need neither a broker nor Kafka Connect to be tested."""
-# ruff: noqa: D101, D102 - tests are told by their names
+
 
 from __future__ import annotations
 

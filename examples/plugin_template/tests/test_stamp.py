@@ -1,5 +1,5 @@
 """An interceptor needs no broker to be tested: records in, records out."""
-# ruff: noqa: D101, D102 - tests are told by their names
+
 
 from __future__ import annotations
 

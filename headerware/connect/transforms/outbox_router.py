@@ -1,4 +1,4 @@
-"""What an outbox router can be configured with: Debezium's own keys."""
+"""OutboxRouter: make events of the rows of an outbox table, by the keys of Debezium's own router."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headerware.core.headers import Pair
     from headerware.core.record import Record
 
-HEADER: Final = "hw.id"
+ID_HEADER: Final = "hw.id"
 SOURCE_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
 MARK_AT: Final = 2 + SOURCE_BYTES
@@ -131,7 +131,7 @@ def layout_of(value: bytes | None) -> bytes:
     Raises:
         WireFormatError: it is no identity of version 1.
     """
-    layout = decode_text(value, HEADER)
+    layout = decode_text(value, ID_HEADER)
     if _LENGTHS.get(layout[:2]) != len(layout):
         raise WireFormatError(_why_not(layout))
     return layout
@@ -158,13 +158,13 @@ def identity_of(record: Record) -> bytes:
         InterceptorError: a header that is there more than once, or cannot be read.
     """
     headers = record.headers
-    indexes = [index for index, pair in enumerate(headers) if pair[0] == HEADER]
+    indexes = [index for index, pair in enumerate(headers) if pair[0] == ID_HEADER]
     if len(indexes) != 1:
-        raise InterceptorError(f"expected one {HEADER} header, found {len(indexes)}")
+        raise InterceptorError(f"expected one {ID_HEADER} header, found {len(indexes)}")
     try:
         layout = layout_of(headers[indexes[0]][1])
     except WireFormatError as error:
-        raise InterceptorError(f"its {HEADER} cannot be read: {error}") from error
+        raise InterceptorError(f"its {ID_HEADER} cannot be read: {error}") from error
     reasons = [pair for pair in headers[indexes[0] + 1 :] if pair[0].startswith(_REASONS)]
     return layout + _dead_letter_digest(record.topic, reasons) if reasons else layout
 

@@ -18,7 +18,7 @@ from headerware.core.options import path_unless
 from headerware.core.record import Record
 from headerware.interceptors.dedup.identity import (
     DERIVED,
-    HEADER,
+    ID_HEADER,
     NUMBERED,
     SOURCE_BYTES,
     Identity,
@@ -83,7 +83,7 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "dedup"
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.DEDUP
-    decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    decodes: ClassVar[tuple[str, ...]] = (ID_HEADER,)
 
     id_from: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
     id_from_key: bool = False
@@ -176,7 +176,7 @@ class DedupStep:
             value = self._derived(record)
         else:
             value = encode_text(self._prefix + pack_sequence(self._next()))
-        return record.with_headers(_new_headers(Headers, (*record.headers, (HEADER, value))))
+        return record.with_headers(_new_headers(Headers, (*record.headers, (ID_HEADER, value))))
 
     def renew_producer(self) -> None:
         """Draw another producer id, as after a fork, so that no sequence is used twice."""
@@ -242,7 +242,7 @@ class _Reader:
             InterceptorError: more than one ``hw.id``, or one that cannot be read.
         """
         headers = record.headers
-        kept = [pair for pair in headers if pair[0] != HEADER]
+        kept = [pair for pair in headers if pair[0] != ID_HEADER]
         found = len(headers) - len(kept)
         if not found:
             self._without_id += 1
@@ -250,7 +250,7 @@ class _Reader:
         name, value = headers[-1]
         try:
             # Nearly always it is the last header, where the sending step put it.
-            identity = layout_of(value) if name == HEADER and found == 1 else identity_of(record)
+            identity = layout_of(value) if name == ID_HEADER and found == 1 else identity_of(record)
         except WireFormatError:
             identity = identity_of(record)  # raises the error with its reason
         local = record.local

@@ -22,7 +22,7 @@ import msgspec
 from headerware.core.errors import WireFormatError
 from headerware.core.header_text import decode_text, encode_text, text_bytes
 
-HEADER: Final = "hw.slice"
+SLICE_HEADER: Final = "hw.slice"
 VERSION: Final = 1
 ID_BYTES: Final = 16
 MAX_SLICES: Final = 100_000
@@ -119,7 +119,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
         Raises:
             WireFormatError: not base64, or another length or version.
         """
-        layout = decode_text(value, HEADER)
+        layout = decode_text(value, SLICE_HEADER)
         if layout[0] != VERSION:
             raise WireFormatError(f"hw.slice has version {layout[0]}; expected {VERSION}")
         if len(layout) != _LAYOUT.size:

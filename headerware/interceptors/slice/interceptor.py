@@ -14,7 +14,7 @@ from msgspec import Meta
 from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
-from headerware.interceptors.slice.header import HEADER, HEADER_BYTES, ID_BYTES, MAX_SLICES, SliceHeader
+from headerware.interceptors.slice.header import HEADER_BYTES, ID_BYTES, MAX_SLICES, SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.reassembly import Reassembler
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _DEFAULT_MAX_BYTES: Final = 900_000
 # attributes.
 _FRAME_BYTES: Final = 61 + 5 + 10 + 5 + 5 + 5 + 5 + 1
 _HEADER_FRAME_BYTES: Final = 10
-_SLICE_HEADER_BYTES: Final = _HEADER_FRAME_BYTES + len(HEADER) + HEADER_BYTES
+_SLICE_HEADER_BYTES: Final = _HEADER_FRAME_BYTES + len(SLICE_HEADER) + HEADER_BYTES
 _UTF8_MAX_BYTES: Final = 4
 
 
@@ -60,7 +60,7 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "slice"
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.SLICE
-    decodes: ClassVar[tuple[str, ...]] = (HEADER,)
+    decodes: ClassVar[tuple[str, ...]] = (SLICE_HEADER,)
     atomic: ClassVar[bool] = True
     splits: ClassVar[bool] = True
 
@@ -188,13 +188,13 @@ class Splitter:
         if frame + len(record.value) <= self._max_bytes - self._context.overhead_bytes(record):
             return record
         # A slice is never split again; it comes here as the dead letter of a message that was refused.
-        return record if record.headers.all(HEADER) else self._split(record, frame)
+        return record if record.headers.all(SLICE_HEADER) else self._split(record, frame)
 
     def _split(self, record: Record, frame: int) -> FanOut:
         total = len(record.value)
         first = frame + _SLICE_HEADER_BYTES
         beside = self._context.overhead_bytes(
-            record.with_headers(record.headers.append((HEADER, bytes(HEADER_BYTES))))
+            record.with_headers(record.headers.append((SLICE_HEADER, bytes(HEADER_BYTES))))
         )
         room = self._max_bytes - first - beside
         count = self._count(total, room, first, beside)
@@ -249,7 +249,7 @@ class _Pieces:
         for index in range(whole.count):
             header = SliceHeader(whole.message_id, index, whole.count, whole.total_bytes, step)
             piece: Any = record.value[index * step : (index + 1) * step]
-            yield record.with_value(piece, Headers.trusted((*headers, (HEADER, header.encode()))))
+            yield record.with_value(piece, Headers.trusted((*headers, (SLICE_HEADER, header.encode()))))
             headers = ()
 
 

@@ -37,7 +37,7 @@ from headerware.core.services import (
     Seeks,
     Waits,
 )
-from headerware.interceptors.slice.header import HEADER, SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,7 +92,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             ReassemblyError: a slice that contradicts itself or its message, or for which there is no room.
         """
         for name, _ in record.headers:
-            if name == HEADER:
+            if name == SLICE_HEADER:
                 return self._take(record)
         if self._pending:
             self._advance(record)
@@ -410,7 +410,7 @@ class _PendingMessage:
         self.arrived_ms = now_ms
         self._note_offset(record.offset)
         if index == 0:
-            self.first = record.with_value(None, record.headers.remove(HEADER))
+            self.first = record.with_value(None, record.headers.remove(SLICE_HEADER))
         if index != self.next_index:
             self._early[index] = record.value
             return
@@ -515,7 +515,7 @@ class _PartitionOffsets:
 
 
 def _header_of(record: Record) -> SliceHeader:
-    values = record.headers.all(HEADER)
+    values = record.headers.all(SLICE_HEADER)
     if len(values) != 1:
         raise ReassemblyError(f"a slice has one hw.slice header, not {len(values)}")
     try:

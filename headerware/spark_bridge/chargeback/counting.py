@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from headerware.core.errors import ConfigError
-from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
 from headerware.interceptors.slice.header import HEADER_BYTES as SLICE_HEADER_BYTES
+from headerware.interceptors.slice.header import SLICE_HEADER
 from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OPENING, OWNER_HEADER, TIMELESS
 from headerware.ops.chargeback.reads import Covered, GroupOffset, ReadRange, Reads, read_ranges

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
-from headerware.interceptors.slice.header import HEADER as SLICE_HEADER
-from headerware.interceptors.slice.header import SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.ops.chargeback.names import (
     MAX_OWNER_BYTES,

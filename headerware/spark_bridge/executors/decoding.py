@@ -5,13 +5,12 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.errors import HeaderwareError, InterceptorError
+from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.core.runner import Outcome, flat
 from headerware.spark_bridge.executors.counts import TaskCounter
 from headerware.spark_bridge.executors.open_chain import OpenChain, open_chain
-from headerware.spark_bridge.executors.task import NO_POSITION, WAITING, Task
+from headerware.spark_bridge.executors.task import NO_POSITION, Task
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import last_offsets, payload_bytes, read_records
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
-
-    Batches = Iterable[pa.RecordBatch]
-
     from pyspark.sql import Column
 
+    from headerware.core.runner import Outcome
+
+    Batches = Iterable[pa.RecordBatch]
 
 _SLICE_HEADERS: Final = frozenset({"hw.slice", "~E", "hw.ids"})
 
@@ -83,12 +82,8 @@ class DecodeTask(Task):
         """Take an outcome that is not one record."""
         if outcome is DROP:
             return
-        try:
-            found = list(flat(outcome))
-            if not found:
-                raise InterceptorError(WAITING)
-        except HeaderwareError as error:
-            self._refuse(rows, index, record, error)
+        found = self._expanded(rows, index, record, outcome)
+        if not found:
             return
         identity = self._identities.pop((record.topic, record.partition, record.offset), None)
         for each in found:

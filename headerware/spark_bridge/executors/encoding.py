@@ -13,16 +13,16 @@ import pyarrow as pa
 from opentelemetry.context import attach, detach
 from opentelemetry.propagate import extract
 
-from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
+from headerware.core.errors import InterceptorError, WireFormatError
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.core.runner import Outcome, flat
+from headerware.core.runner import Outcome
 from headerware.interceptors import Identity
 from headerware.spark_bridge.executors.counts import TaskCounter
 from headerware.spark_bridge.executors.decoding import decode_rows
 from headerware.spark_bridge.executors.open_chain import OpenChain, PartitionPicker, open_chain
-from headerware.spark_bridge.executors.task import WAITING, Task
+from headerware.spark_bridge.executors.task import Task
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import (
     column,
@@ -101,7 +101,8 @@ class _EncodeTask(Task):
             while (stopped := rows.take(results, {})) is not None:
                 index, outcome = stopped
                 if outcome.__class__ is not Record and outcome is not DROP:
-                    self._take(rows, index, plain[index], outcome)
+                    for record in self._expanded(rows, index, plain[index], outcome):
+                        rows.add(index, record)
                 if rows.size_bytes > FLUSH_BYTES:
                     yield self._flush(rows, plain)
         if len(rows):
@@ -126,18 +127,6 @@ class _EncodeTask(Task):
         if session.takes_batches("send"):
             return session.send_outcomes(records)
         return map(session.send_outcome, records)  # one by one, so that what is finished can go on
-
-    def _take(self, rows: OutputRows, index: int, record: Record, outcome: Outcome) -> None:
-        try:
-            # A message goes whole or not at all: an error at its last slice discards the first ones.
-            found = list(flat(outcome))
-            if not found:
-                raise InterceptorError(WAITING)
-        except HeaderwareError as error:
-            self._refuse(rows, index, record, error)
-            return
-        for each in found:
-            rows.add(index, each)
 
     def _flush(self, rows: OutputRows, plain: Sequence[Record]) -> pa.RecordBatch:
         if self._chain.dedups:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
+from headerware.core.errors import HeaderwareError, InterceptorError
+from headerware.core.runner import Outcome, flat
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.output import TypedRows, arrow_schema
 from headerware.spark_bridge.frames.records import gc_paused
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headerware.core.errors import HeaderwareError
     from headerware.core.record import Record
     from headerware.spark_bridge.executors.counts import TaskCounter
     from headerware.spark_bridge.executors.open_chain import OpenChain
@@ -29,7 +30,7 @@ _COLUMNS: Final = {
     "partition": output.partitions,
     "timestamp": output.timestamps,
 }
-WAITING: Final = "a step holds the record back; in Spark only slice may, and only on consume"
+_HELD_BACK: Final = "a step holds the record back; in Spark only slice may, and only on consume"
 NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
 
 
@@ -89,6 +90,20 @@ class Task(ABC):
         rows.mark({"failure": failure})
         if self._says_status:
             rows.mark({STATUS: Status.FAILED})
+
+    def _expanded(self, rows: OutputRows, index: int, original: Record, outcome: Outcome) -> list[Record]:
+        """Return the records of an outcome that is not just one, or refuse the row and return none.
+
+        A message goes on whole or not at all: an error at its last slice discards the first ones.
+        """
+        try:
+            found = list(flat(outcome))
+            if not found:
+                raise InterceptorError(_HELD_BACK)
+        except HeaderwareError as error:
+            self._refuse(rows, index, original, error)
+            return []
+        return found
 
     def _failure(self, error: HeaderwareError, original: Record) -> dict[str, Any]:
         self._counter.counts["refused"] += 1

@@ -14,7 +14,7 @@ from headerware.core.header_text import encode_text
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.interceptors.dedup.identity import HEADER, Identity
+from headerware.interceptors.dedup.identity import ID_HEADER, Identity
 from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
 from headerware.interceptors.dedup.windows import MAX_PRODUCERS
 from headerware.interceptors.sign import Sign
@@ -29,7 +29,7 @@ OFFSETS = count()
 def come(producer: bytes, sequence: int) -> Record:
     """Return a record of this identity, at a position of its own."""
     value = Identity.numbered(producer, sequence).encode()
-    return Record("orders", b"v", headers=Headers([(HEADER, value)]), partition=0, offset=next(OFFSETS))
+    return Record("orders", b"v", headers=Headers([(ID_HEADER, value)]), partition=0, offset=next(OFFSETS))
 
 
 def is_dropped(step: DedupStep, producer: bytes, sequence: int) -> bool:
@@ -37,7 +37,7 @@ def is_dropped(step: DedupStep, producer: bytes, sequence: int) -> bool:
 
 
 def marked(*values: bytes | None) -> Record:
-    return Record("orders", b"secret", headers=Headers([("a", b"1"), *((HEADER, v) for v in values)]))
+    return Record("orders", b"secret", headers=Headers([("a", b"1"), *((ID_HEADER, v) for v in values)]))
 
 
 class TestDedupFloods:
@@ -72,7 +72,7 @@ class TestDedupFloods:
             for number in range(60_000):
                 source = (number % producers).to_bytes(16)
                 value = Identity.numbered(source, number).encode()
-                step.on_consume(record.replace(offset=number, headers=Headers.trusted([(HEADER, value)])))
+                step.on_consume(record.replace(offset=number, headers=Headers.trusted([(ID_HEADER, value)])))
             taken, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -134,7 +134,7 @@ class TestDedupForgeries:
     def test_without_a_signature_are_refused_before_they_are_remembered(self, sign: Sign) -> None:
         with Chain([Dedup(), sign]).open() as session:
             real = session.send([Record("orders", b"real")])[0]
-            assert real.headers.names() == (HEADER, "hw.sig")
+            assert real.headers.names() == (ID_HEADER, "hw.sig")
             forged = Record("orders", b"forged", headers=Headers(real.headers[:1]), partition=0, offset=0)
             with pytest.raises(SignatureError, match="expected a signature"):
                 session.consume([forged])
@@ -145,14 +145,14 @@ class TestDedupForgeries:
     def test_with_another_identity_under_a_signature_are_refused(self, sign: Sign) -> None:
         with Chain([Dedup(), sign]).open() as session:
             real = session.send([Record("orders", b"real")])[0]
-            other = (HEADER, Identity.numbered(GOOD, 1).encode())
+            other = (ID_HEADER, Identity.numbered(GOOD, 1).encode())
             with pytest.raises(SignatureError):
                 session.consume([real.replace(headers=Headers([other, real.headers[1]]), offset=3)])
 
     def test_behind_the_signature_are_refused(self, sign: Sign) -> None:
         with Chain([Dedup(), sign]).open() as session:
             real = session.send([Record("orders", b"real")])[0]
-            other = (HEADER, Identity.numbered(GOOD, 1).encode())
+            other = (ID_HEADER, Identity.numbered(GOOD, 1).encode())
             with pytest.raises(SignatureError, match=r"begins with hw\."):
                 session.consume([real.replace(headers=Headers([*real.headers, other]), offset=3)])
 

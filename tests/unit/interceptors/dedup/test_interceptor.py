@@ -14,7 +14,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, Place, Role, Stage
 from headerware.core.record import Record
 from headerware.interceptors.compress import Compress
-from headerware.interceptors.dedup.identity import HEADER, Identity, layout_of
+from headerware.interceptors.dedup.identity import ID_HEADER, Identity, layout_of
 from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
 from headerware.interceptors.slice import Slice
 
@@ -27,14 +27,14 @@ def opened(context: Context | None = None, **options: Any) -> DedupStep:
 
 
 def identity_in(record: Record) -> Identity:
-    assert len(record.headers.all(HEADER)) == 1
-    return Identity.decode(record.headers.last(HEADER))
+    assert len(record.headers.all(ID_HEADER)) == 1
+    return Identity.decode(record.headers.last(ID_HEADER))
 
 
 def come(sequence: int, offset: int | None, *, partition: int = 0, topic: str = "orders") -> Record:
     """Return a numbered record as it comes from the wire."""
     value = Identity.numbered(PRODUCER, sequence).encode()
-    headers = Headers([("a", b"1"), (HEADER, value), ("b", None)])
+    headers = Headers([("a", b"1"), (ID_HEADER, value), ("b", None)])
     return Record(topic, b"v", b"k", headers, partition, offset=offset)
 
 
@@ -65,7 +65,7 @@ class TestDedupOnSend:
 
     def test_adds_its_header_behind_the_others_and_changes_nothing_else(self) -> None:
         sent = opened().on_send(RECORD)
-        assert sent.headers.names() == ("a", "b", HEADER)
+        assert sent.headers.names() == ("a", "b", ID_HEADER)
         assert sent.replace(headers=RECORD.headers) == RECORD
 
     def test_each_session_is_another_producer(self) -> None:
@@ -135,7 +135,7 @@ class TestDedupIdFrom:
     def test_parts_do_not_run_into_one_another(self) -> None:
         step = opened(id_from=("a", "b"))
         found = {
-            step.on_send(RECORD.replace(headers=Headers({"a": one, "b": other}))).headers.last(HEADER)
+            step.on_send(RECORD.replace(headers=Headers({"a": one, "b": other}))).headers.last(ID_HEADER)
             for one, other in [(b"12", b"3"), (b"1", b"23"), (b"1\x00\x00\x00\x012", b"3")]
         }
         assert len(found) == 3
@@ -157,12 +157,12 @@ class TestDedupIdFrom:
 
     def test_the_key_alone_will_do(self) -> None:
         step = opened(id_from_key=True)
-        found = {step.on_send(RECORD.replace(key=key)).headers.last(HEADER) for key in (b"k", b"k", b"l")}
+        found = {step.on_send(RECORD.replace(key=key)).headers.last(ID_HEADER) for key in (b"k", b"k", b"l")}
         assert len(found) == 2
 
     def test_goes_on_with_ever_more_topics(self) -> None:
         step = opened(id_from=("a",))
-        found = {step.on_send(RECORD.replace(topic=f"t{n}")).headers.last(HEADER) for n in range(3_000)}
+        found = {step.on_send(RECORD.replace(topic=f"t{n}")).headers.last(ID_HEADER) for n in range(3_000)}
         assert len(found) == 3_000
         assert len(step._scopes) <= 1_024
 
@@ -212,7 +212,7 @@ class TestDedupOnConsume:
         step = opened()
         other = Identity.numbered(PRODUCER[::-1], 0).encode()
         assert took(step, come(0, 5)) is not DROP
-        assert took(step, RECORD.replace(headers=Headers({HEADER: other}))) is not DROP
+        assert took(step, RECORD.replace(headers=Headers({ID_HEADER: other}))) is not DROP
 
     def test_asks_whoever_remembers_for_the_session(self) -> None:
         asked: list[tuple[bytes, int | None]] = []
@@ -361,7 +361,7 @@ class TestDedupInChains:
 class TestDedupOptions:
     def test_are_those_of_a_transform_left_of_compress(self) -> None:
         assert (Dedup.type, Dedup.role, Dedup.place) == ("dedup", Role.TRANSFORM, Place.DEDUP)
-        assert Dedup.decodes == (HEADER,)
+        assert Dedup.decodes == (ID_HEADER,)
 
     def test_a_producer_names_only_what_comes_from_content(self) -> None:
         with pytest.raises(ConfigError, match=r"^producer: names the scope of identities from id_from"):

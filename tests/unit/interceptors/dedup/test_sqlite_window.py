@@ -22,7 +22,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.interceptors.dedup import windows
-from headerware.interceptors.dedup.identity import HEADER, Identity
+from headerware.interceptors.dedup.identity import ID_HEADER, Identity
 from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def opened(path: str, clock: Clock | None = None, group: str | None = "billing",
 
 def come(sequence: int, offset: int | None, partition: int = 0) -> Record:
     value = Identity.numbered(PRODUCER, sequence).encode()
-    return Record("orders", b"v", headers=Headers([(HEADER, value)]), partition=partition, offset=offset)
+    return Record("orders", b"v", headers=Headers([(ID_HEADER, value)]), partition=partition, offset=offset)
 
 
 def took(step: DedupStep, record: Record) -> Any:

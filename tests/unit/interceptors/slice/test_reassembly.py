@@ -15,7 +15,7 @@ from headerware.core.errors import ReassemblyError
 from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
-from headerware.interceptors.slice.header import HEADER, SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.interceptor import Slice, SliceStep
 from headerware.interceptors.slice.reassembly import MAX_CLOSED, MAX_SPANS
 
@@ -38,7 +38,7 @@ def message(number: int, count: int = 3, *, headers: Headers | None = None) -> l
             Headers(
                 [
                     *(headers or ()),
-                    (HEADER, SliceHeader(identity(number), index, count, len(value), SIZE).encode()),
+                    (SLICE_HEADER, SliceHeader(identity(number), index, count, len(value), SIZE).encode()),
                 ]
             ),
             timestamp_ms=1_000 + index,
@@ -58,12 +58,12 @@ def plain(offset: int, partition: int = 0) -> Record:
 
 def lying(record: Record, **changes: Any) -> Record:
     """Rewrite fields of a slice's header, false ones too."""
-    header = SliceHeader.decode(record.headers.last(HEADER))
+    header = SliceHeader.decode(record.headers.last(SLICE_HEADER))
     fields = {name: changes.get(name, getattr(header, name)) for name in header.__struct_fields__}
     wire = b"\1" + fields["message_id"]
     for name, width in (("index", 4), ("count", 4), ("total_bytes", 8), ("slice_bytes", 4)):
         wire += fields[name].to_bytes(width, "big")
-    return record.replace(headers=record.headers.put(HEADER, b64encode(wire)))
+    return record.replace(headers=record.headers.put(SLICE_HEADER, b64encode(wire)))
 
 
 def opened(now: list[int] | None = None, **options: Any) -> SliceStep:
@@ -216,7 +216,7 @@ class TestLies:
     )
     def test_no_header_at_all(self, wire: bytes | None) -> None:
         with pytest.raises(ReassemblyError):
-            opened().on_consume(Record(TOPIC, b"x", headers=Headers([(HEADER, wire)])))
+            opened().on_consume(Record(TOPIC, b"x", headers=Headers([(SLICE_HEADER, wire)])))
 
     def test_two_headers(self) -> None:
         record = message(1)[0]
@@ -349,7 +349,7 @@ class TestCaps:
                 TOPIC,
                 b"x",
                 None,
-                Headers([(HEADER, SliceHeader(identity(n), 1, 99, 99, 1).encode())]),
+                Headers([(SLICE_HEADER, SliceHeader(identity(n), 1, 99, 99, 1).encode())]),
                 0,
                 offset=n,
             )
@@ -371,7 +371,7 @@ class TestCaps:
     def test_declared_totals_allocate_nothing(self) -> None:
         step = opened()
         header = SliceHeader(identity(1), 0, 90_000, 2_000 * 90_000, 2_000)
-        record = Record(TOPIC, b"x" * 2_000, headers=Headers([(HEADER, header.encode())]))
+        record = Record(TOPIC, b"x" * 2_000, headers=Headers([(SLICE_HEADER, header.encode())]))
         tracemalloc.start()
         step.on_consume(record)
         _, peak = tracemalloc.get_traced_memory()
@@ -388,7 +388,9 @@ class TestMemory:
             Record(
                 TOPIC,
                 piece,
-                headers=Headers([(HEADER, SliceHeader(identity(1), n, count, size, step_bytes).encode())]),
+                headers=Headers(
+                    [(SLICE_HEADER, SliceHeader(identity(1), n, count, size, step_bytes).encode())]
+                ),
             )
             for n in range(count)
         ]

@@ -14,14 +14,14 @@ from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
-from headerware.interceptors.slice.header import HEADER, MAX_SLICES, SliceHeader
+from headerware.interceptors.slice.header import MAX_SLICES, SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.interceptor import Slice, SliceStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FRAMING = 97
-SLICE_HEADER = 10 + len(HEADER) + 52
+SLICE_HEADER_BYTES = 10 + len(SLICE_HEADER) + 52
 
 
 def split(record: Record, max_bytes: int | None = 1_000, context: Context | None = None) -> list[Record]:
@@ -40,7 +40,7 @@ def wire_bytes(record: Record) -> int:
 
 
 def header_of(record: Record) -> SliceHeader:
-    return SliceHeader.decode(record.headers.last(HEADER))
+    return SliceHeader.decode(record.headers.last(SLICE_HEADER))
 
 
 class TestWhatFits:
@@ -119,7 +119,7 @@ class TestCutting:
     def test_only_the_first_keeps_headers(self) -> None:
         first, *others = split(self.RECORD)
         assert first.headers[:-1] == tuple(self.RECORD.headers)
-        assert [piece.headers.names() for piece in others] == [(HEADER,)] * len(others)
+        assert [piece.headers.names() for piece in others] == [(SLICE_HEADER,)] * len(others)
 
     def test_all_keep_the_rest(self) -> None:
         for piece in split(self.RECORD):
@@ -150,7 +150,7 @@ class TestCutting:
             return 0
 
         split(self.RECORD, context=Context(overhead_bytes=overhead_bytes))
-        assert seen[-1] == ("a", "a", "b", HEADER)
+        assert seen[-1] == ("a", "a", "b", SLICE_HEADER)
 
     def test_counts(self) -> None:
         step = Slice(max_bytes=1_000).open(Context())
@@ -193,7 +193,7 @@ class TestWhatCannotBeCut:
             split(record)
 
     def test_too_many_slices(self) -> None:
-        headers = Headers([("h", b"v" * (1_000 - FRAMING - SLICE_HEADER - 11 - 1))])
+        headers = Headers([("h", b"v" * (1_000 - FRAMING - SLICE_HEADER_BYTES - 11 - 1))])
         with pytest.raises(InterceptorError, match=f"at most {MAX_SLICES}"):
             split(Record("t", b"x" * (MAX_SLICES + 1), headers=headers))
 

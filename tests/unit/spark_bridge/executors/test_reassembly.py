@@ -16,7 +16,7 @@ from headerware.core.record import Record
 from headerware.interceptors import Dedup, Sign, Slice, Trail
 from headerware.interceptors.dedup.identity import layout_of
 from headerware.interceptors.serialize import Serialize
-from headerware.interceptors.slice.header import HEADER
+from headerware.interceptors.slice.header import SLICE_HEADER
 from headerware.interceptors.trail import read_trail
 from headerware.keyring import Keyring, encode_keyring, with_new_key
 from headerware.serdes.formats.plain import Json
@@ -230,7 +230,7 @@ class TestIncomplete:
         assert [row["value"] for row in found] == [piece.value for piece in pieces]
         assert all("the frame ends before this message" in row["failure"]["reason"] for row in found)
         assert [row["failure"]["value"] for row in found] == [piece.value for piece in pieces]
-        assert all(any(each["key"] == HEADER for each in row["failure"]["headers"]) for row in found)
+        assert all(any(each["key"] == SLICE_HEADER for each in row["failure"]["headers"]) for row in found)
 
     def test_orphans_are_counted_and_fail_nobody(self) -> None:
         spec = spec_of(status=False)
@@ -336,7 +336,7 @@ class TestRefusedMessages:
     def test_hostile_headers_fail_alone(self) -> None:
         value = message()
         hostile = [
-            Record("t", b"x", headers=Headers([(HEADER, header)]))
+            Record("t", b"x", headers=Headers([(SLICE_HEADER, header)]))
             for header in (None, b"", b"\x02" * 37, b"\x01" + b"\xff" * 36)
         ]
         found = reassembled(spec_of(), placed([*hostile, *cut(value)[0]]), CARRY)
