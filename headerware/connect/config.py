@@ -101,18 +101,14 @@ class ConfigDef:
                     raise ConnectConfigError(_unknown(name, keys), path=name)
         options = {name: _parsed(key, given, mode) for name, key in keys.items()}
         for name, value in options.items():
-            # Kafka takes every boolean out of its box, once all keys have been read.
+            # Kafka unboxes every boolean once all keys have been read.
             if value is None and keys[name].type == "BOOLEAN":
                 raise NullValueError(f"{name}: expected a boolean, found null")
         return options
 
 
 class StrictConfig(ConfigDef):
-    """The keys of a class that Kafka does not have: they are read strictly in both modes.
-
-    Args:
-        keys: the keys.
-    """
+    """The keys of a class that Kafka does not have: they are read strictly in both modes."""
 
     def keys(self, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
         """Return the keys, in order; they are the same in both modes."""
@@ -120,21 +116,13 @@ class StrictConfig(ConfigDef):
         return super().keys(STRICT)
 
     def parse(self, given: Mapping[str, Any] | None, mode: Mode = STRICT) -> dict[str, Any]:
-        """Return every key's value, of its type.
-
-        Args:
-            given: what is configured, as text or as Python has it.
-            mode: ignored.
-
-        Raises:
-            ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
-        """
+        """Return every key's value, of its type."""
         del mode
         return super().parse(given, STRICT)
 
 
 def refuse_quotes(names: Iterable[str], path: str) -> None:
-    """Refuse names in quotes, which would be part of the name; nothing has such a name."""
+    """Refuse names in quotes, which would be part of the name."""
     for name in names:
         text = name.strip()
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
@@ -288,7 +276,7 @@ def _refuse_null(value: Any) -> str | None:
 
 
 def _refuse_empty_text(value: Any) -> str | None:
-    # As in Kafka, null passes: it is what a key without a default has.
+    # As in Kafka, null passes: it is the value of a key without a default.
     return "expected a text that is not empty" if value is not None and not value else None
 
 

@@ -149,7 +149,7 @@ class Pipeline:
         return cls(_read_stages(config, mode))
 
     def apply(self, record: Any) -> Any:
-        """Return the record that the transforms make of a record, or None if one drops it.
+        """Return the transformed record, or None if a transform drops it.
 
         Args:
             record: a :class:`~headerware.connect.records.ConnectRecord`.

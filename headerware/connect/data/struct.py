@@ -333,7 +333,7 @@ _converters: Final[dict[Type, Callable[[Schema, Any, str], Any]]] = {
 def plain(value: Any) -> Any:
     """Return a value in plain Python: structs as dicts, with defaults, and numbers without a width.
 
-    A :class:`SchemaAndValue` gives its value. Bytes become ``bytes``; points in time stay datetimes.
+    A :class:`SchemaAndValue` becomes its value. Bytes become ``bytes``; points in time stay datetimes.
 
     Raises:
         ConnectDataError: the value is nested too deeply.

@@ -65,18 +65,7 @@ class AbsentValueError(ConnectDataError):
 
 
 class CompiledExpression:
-    """Evaluate an expression on records.
-
-    Args:
-        text: the expression.
-        result: the type that it has to return.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: the text is no expression, always returns another type, or the library is missing.
-
-    Safe for use by several threads.
-    """
+    """Evaluate an expression on records; safe for use by several threads."""
 
     def __init__(self, text: str, *, result: Result = Result.ANY, path: str = "expression") -> None:
         self._path: Final = path
@@ -100,15 +89,7 @@ class CompiledExpression:
         self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
 
     def evaluate(self, record: ConnectRecord) -> Any:
-        """Return the expression's value for a record.
-
-        Args:
-            record: the record.
-
-        Raises:
-            AbsentValueError: it reads something that the record does not have, or that is null there.
-            ConnectDataError: it cannot be evaluated on this record, or returns another type than it should.
-        """
+        """Return the value for a record; raise AbsentValueError if a part that is read is absent or null."""
         given = {name: read(record) for name, read in self._reads}
         if not self._limits.is_bounded and (problem := self._limits.refusal(given)):
             raise ConnectDataError(f"{self._path} {problem}")

@@ -3,7 +3,7 @@
 ``kafka_4_3`` reads and writes as Java does: leniently, the Julian calendar up to 1582 included. ``strict``
 keeps to the Gregorian calendar, as ISO 8601 and Python's ``datetime`` do. It reads only what it would write:
 the whole text, every field in range, offsets from UTC of any size. It refuses patterns that would write
-something else than they seem to. A pattern that does not say one point in time writes, but does not read: a
+something else than they seem to. A pattern that does not determine a point in time can write, but not read: a
 day needs its month, a month its year, and minutes need their hour.
 """
 
@@ -25,15 +25,7 @@ from headerware.connect.modes import STRICT, Mode
 
 
 class DateFormat:
-    """Read and write points in time by a pattern; immutable, and safe for use by several threads.
-
-    Args:
-        pattern: the pattern, see :mod:`headerware.connect.java.date_patterns`.
-        mode: strict, or lenient as Java is.
-
-    Raises:
-        ArgumentError: it is not a pattern; or, in the strict mode, it surely means something else.
-    """
+    """Read and write points in time by a pattern; immutable, and safe for use by several threads."""
 
     __slots__ = ("_exact", "_lenient", "_unreadable", "_write", "mode", "pattern")
 
@@ -50,15 +42,7 @@ class DateFormat:
         self._lenient = lenient_reader(pieces, datetime.now(UTC)) if mode != STRICT else None
 
     def format(self, value: datetime | Instant, zone: NamedZone | None = None) -> str:
-        """Write a point in time.
-
-        Args:
-            value: the point in time.
-            zone: the zone to write in; None for UTC.
-
-        Raises:
-            ConnectDataError: in the strict mode, the year is not within 1 and 9999.
-        """
+        """Write a point in time, by default in UTC. The strict mode refuses years outside of 1 to 9999."""
         if value.__class__ is not datetime or value.tzinfo is not UTC:
             value = from_epoch_ms(to_epoch_ms(value))
         if isinstance(value, datetime) and zone is None and (self.mode == STRICT or value >= GREGORIAN):
@@ -69,20 +53,12 @@ class DateFormat:
         return self._write(Moment(epoch_ms) if zone is None else Moment(*zone.local(epoch_ms)))
 
     def parse(self, text: str) -> datetime | Instant:
-        """Read a point in time.
-
-        Raises:
-            ConnectDataError: the text does not fit the pattern.
-        """
         return self.parse_zoned(text)[0]
 
     def parse_zoned(self, text: str) -> tuple[datetime | Instant, NamedZone | None]:
         """Read a point in time, and the zone whose name stands in the text.
 
         Java's formatter goes on to write in that zone; this one does not keep it for the next text.
-
-        Raises:
-            ConnectDataError: the text does not fit the pattern.
         """
         exact = self._exact(text) if self._exact is not None else None
         if self._lenient is None:
@@ -166,7 +142,7 @@ def _broken(rules: tuple[_Rule, ...], letters: frozenset[str]) -> list[str]:
 
 
 def _unreadable(pieces: Sequence[Piece]) -> str | None:
-    """Return why no text can be read by a pattern; None if texts can be read."""
+    """Return the reason why a pattern cannot read any text; None if it can read."""
     used = [piece.letter for piece in pieces if piece.letter]
     letters = frozenset(used)
     if len(used) != len(letters) or letters >= {"M", "L"} or len(letters & set("HkKh")) > 1:

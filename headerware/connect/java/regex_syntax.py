@@ -83,9 +83,9 @@ class PatternSyntaxError(ValueError):
 def for_re2(written: str) -> tuple[str, frozenset[str]]:
     """Translate a pattern for ``re`` to RE2.
 
-    Return the pattern, and what texts must not have because the pattern would mean something else on them:
-    ``line_ends``, ``line_end_at_end``, ``beyond_ascii``. RE2 refuses a pattern with lookaround, references
-    or possessive counts.
+    Return the pattern, and the properties of texts for which it would mean something else: ``line_ends``,
+    ``line_end_at_end``, ``beyond_ascii``. RE2 refuses a pattern with lookaround, references or possessive
+    counts.
     """
     without: set[str] = set()
     for ours, theirs, unless in _SAME_IN_RE2:

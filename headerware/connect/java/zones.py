@@ -1,4 +1,4 @@
-"""Time zones in texts: offsets, and English names; of an ambiguous name Java takes its first zone."""
+"""Time zones in texts: offsets, and English names; of several zones with one name, Java takes the first."""
 
 from __future__ import annotations
 

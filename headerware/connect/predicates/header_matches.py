@@ -48,11 +48,11 @@ class HeaderCondition:
 
 
 class HeaderMatches(Predicate):
-    """Hold for records of which a header is as configured.
+    """Hold for records that have a header as configured.
 
     ``header.value``, ``header.values``, ``header.value.pattern``, ``header.exists``, or the bounds
     ``header.value.above``, ``.below``, ``.min`` and ``.max`` say what it must be;
-    ``missing.or.null.behavior`` whether the predicate holds (include) or not (exclude) where there is none.
+    ``missing.or.null.behavior`` whether the predicate holds (include) or not (exclude) if there is none.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(*HEADER_KEYS)

@@ -158,7 +158,7 @@ class PartTransform(Transform):
 
     def planned(self, schema: Schema) -> Plan:
         """Return the plan for a schema, made when the schema is first met."""
-        # Found by identity first, and by content where a stream makes its schemas anew. Equal schemas share a
+        # Found by identity first, and by content if a stream makes new schema objects. Equal schemas share a
         # plan, so that what comes out has one schema, which the next transform finds by identity.
         try:
             return self._plans[id(schema)][1]

@@ -455,7 +455,7 @@ def _whole(value: Any, target: str) -> int:
 
 def _whole_decimal(value: DecimalNumber, target: str) -> int:
     sign, digits, exponent = value.as_tuple()
-    # Looked at before it is made an integer, which may have any number of digits.
+    # Checked before it becomes an integer, which could have any number of digits.
     if not isinstance(exponent, int) or value.adjusted() >= _MOST_DIGITS:
         raise _lossy(target, "a larger number, or none")
     if not value:

@@ -160,11 +160,7 @@ class _Names:
         self._left = _MAX_NAMES_CHARS
 
     def add(self, name: str | None) -> None:
-        """Count a name.
-
-        Raises:
-            ConnectDataError: with it the names are longer than the limit.
-        """
+        """Count a name; refuse it if the names become longer than the limit."""
         self._left -= len(name or "")
         if self._left < 0:
             raise ConnectDataError(
@@ -173,7 +169,7 @@ class _Names:
 
 
 class _Parent(NamedTuple):
-    """A struct on the way: its flat name, its place, and what it says of the fields in it."""
+    """A struct on the path to a field: its flat name, its position, and what it says of the fields in it."""
 
     name: str
     way: tuple[int, ...]
@@ -222,7 +218,7 @@ class _Leaves:
 
 
 def _read(leaf: _Leaf, mode: Mode) -> Callable[[Struct], Any]:
-    """Return a function that reads a leaf; null where a struct on the way is, which Kafka does not check."""
+    """Return a function that reads a leaf; null if a struct above it is null, which Kafka does not check."""
     *parents, last = leaf.way
     default, name = leaf.default, leaf.name
     required = not may_be_null(leaf.schema, mode)

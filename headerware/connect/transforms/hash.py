@@ -197,7 +197,7 @@ def _utf8(value: str, where: str) -> bytes:
 
 
 def _text_schema(schema: Schema, where: str) -> Schema:
-    """Return the schema of a field's digest; a name, such as that of a UUID, would not be true of it."""
+    """Return the schema of a field's digest, without the field's logical name, such as that of a UUID."""
     if schema.type not in _TYPES or (schema.name is not None and schema.type is not Type.STRING):
         raise ConnectDataError(f"expected text, bytes or an integer to hash for {where}, found {schema}")
     if schema.type is Type.STRING and schema.name is None and schema.default is None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HoistField(PartTransform):
-    """Wrap what is there, null too, as a field.
+    """Wrap the key or value, null too, as a field.
 
     In the strict mode ``name!`` makes the field required and ``name?`` optional, and ``schema.name``, which
     may hold ``${topic}``, names the struct.
@@ -103,7 +103,7 @@ class HoistField(PartTransform):
 
         def apply(value: Any, _: Any) -> Struct:
             if value.__class__ is Struct and same(value.schema, schema):
-                # Its values were looked at when they were put in; only what was never put in may be wrong.
+                # Values were checked when they were set; only fields that were never set may be wrong.
                 if None in value.values:
                     value.validate()
             elif value is not None:

@@ -42,12 +42,7 @@ OPERATION: Final = ConfigKey(
 
 
 class KeysByMode(ConfigDef):
-    """The keys of one class, of which some differ in the strict mode.
-
-    Args:
-        keys: the keys.
-        strict: those that replace the keys of the same names.
-    """
+    """The keys of one class; those in ``strict`` replace keys of the same names in the strict mode."""
 
     def __init__(self, *keys: ConfigKey, strict: Sequence[ConfigKey]) -> None:
         super().__init__(*keys)

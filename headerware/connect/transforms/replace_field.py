@@ -54,7 +54,7 @@ def _renames(check: Check | None) -> ConfigKey:
 
 
 class ReplaceField(StructTransform):
-    """Drop the fields in ``exclude``, keep those in ``include`` alone where there are some, rename others.
+    """Drop the fields in ``exclude``, keep only those in ``include`` if there are any, and rename fields.
 
     In the strict mode ``a.b`` is the field b in a, which is renamed where it is (``a.b:c``); ``c!`` makes it
     required, ``c?`` optional; a field that a schema does not have is refused, for its name may be misspelt.
@@ -122,18 +122,7 @@ class _Node:
 
 
 class _StrictMode:
-    """Drop, keep and rename fields by their paths.
-
-    Args:
-        exclude: the paths of the fields to drop.
-        include: the paths of those to keep; all if there are none.
-        renames: paths and new names.
-        with_default: whether nulls become their field's default.
-
-    Raises:
-        ConnectConfigError: a field is both kept and dropped, dropped and renamed, or renamed twice; two
-            fields get one name.
-    """
+    """Drop, keep and rename fields by their paths; an empty ``include`` keeps all."""
 
     def __init__(
         self,
@@ -191,21 +180,11 @@ class _StrictMode:
         return way
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return a dict of the fields that are left.
-
-        Raises:
-            ConnectDataError: two fields would get one name, a required one is null, or a step of a path
-                is not a dict.
-        """
+        """Return a dict of the fields that are left."""
         return _dict_of(value, self._root, "")
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct.
-
-        Raises:
-            ConnectDataError: there is no such field, or a step of the path is not a struct.
-            SchemaBuilderError: two fields would get one name.
-        """
+        """Return the new schema of a struct, and the function for the struct."""
         for place in self._paths:
             place.way(schema)
         return self._level(schema, self._root)
@@ -293,12 +272,6 @@ class _KafkaMode:
 
     Kafka finds the old name of a field by looking up the new one, even for a field that was not renamed but
     has that name: then it takes the value of the other field, or fails if there is none.
-
-    Args:
-        exclude: the fields to drop.
-        include: the fields to keep; all if there are none.
-        renames: old and new names; the last one of an old name counts.
-        with_default: whether nulls become their field's default.
     """
 
     def __init__(
@@ -319,11 +292,7 @@ class _KafkaMode:
         return name not in self._exclude and (not self._include or name in self._include)
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return a dict of the fields that are left; the last one of two fields with one name counts.
-
-        Raises:
-            ValueClassError: a name is not text.
-        """
+        """Return a dict of the fields that are left; the last one of two fields with one name counts."""
         made: dict[Any, Any] = {}
         for name, item in value.items():
             if name is not None and not isinstance(name, str):
@@ -333,12 +302,7 @@ class _KafkaMode:
         return made
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct.
-
-        Raises:
-            SchemaBuilderError: two fields would get one name.
-            ConnectDataError: the old name of a field is none of the schema's.
-        """
+        """Return the new schema of a struct, and the function for the struct."""
         builder = SchemaBuilder.like(schema)
         for field in schema.fields:
             if self._keeps(field.name):

@@ -1,4 +1,4 @@
-"""SetField: set a field to what an expression gives.
+"""SetField: set a field to an expression's value.
 
 transforms=total
 transforms.total.type=SetField$Value
@@ -49,7 +49,7 @@ def _refuse_kind(value: str | None) -> str | None:
 
 
 class SetField(PartTransform):
-    """Add a field, or replace the one of its name, with what an expression gives for the record.
+    """Add a field, or replace the one of its name, with the value of an expression over the record.
 
     In a value with a schema the field's type is ``field.type``, or the expression's type if that is known
     beforehand. It may be null unless its name ends with ``!``. A tombstone stays one.

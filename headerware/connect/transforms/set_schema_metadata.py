@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.schema import LOGICAL_CLASSES, Schema, Type
 from headerware.connect.data.struct import Struct
-from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldIndexError
 from headerware.connect.fields.structs import altered, another_schema, copier, require_struct
 from headerware.connect.fields.topics import TopicTemplate, by_topic, literal
 from headerware.connect.modes import STRICT
@@ -69,7 +69,7 @@ class SetSchemaMetadata(PartTransform):
         return self._by_topic[record.topic].apply(record)
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return a record whose null has another schema, or the record itself where it has none."""
+        """Return a record whose null has another schema, or the record itself if the null has no schema."""
         return record if schema is None else record.with_part(self.part, self.planned(schema).schema, None)
 
     def schemaless(self, value: Any, record: Any) -> Any:
@@ -130,7 +130,7 @@ class SetSchemaMetadata(PartTransform):
             for field in updated.fields:
                 made.put(field, struct.get(field) if with_default else struct.get_without_default(field.name))
         except IndexError as error:
-            raise FieldPlaceError("the struct has fewer fields than its record says") from error
+            raise FieldIndexError("the struct has fewer fields than its record says") from error
         return made
 
 

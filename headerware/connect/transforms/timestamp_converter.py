@@ -7,7 +7,7 @@ transforms.time.target.type=Timestamp
 transforms.time.format=yyyy-MM-dd HH:mm:ss
 
 The forms are text, Unix time, and Connect's Date, Time and Timestamp. Between two forms a value is a
-``datetime`` in UTC, or an ``Instant`` where that cannot hold it, to the millisecond.
+``datetime`` in UTC, or an ``Instant`` if that cannot hold it, to the millisecond.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class _KafkaMode(_Converters):
 
     def _converter(self, source: str) -> _Convert:
         if source == self._target == _STRING:
-            # What Java's formatter reads of a zone, it goes on to write in.
+            # Java's formatter goes on to write in the zone that it has read.
             return lambda value: None if value is None else self._dates().format(*self._zoned(value))
         return super()._converter(source)
 

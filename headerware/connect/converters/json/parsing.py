@@ -1,4 +1,4 @@
-"""From bytes to JSON: None, bool, int, float or Decimal, str, list and dict.
+"""Parse JSON to None, bool, int, float or Decimal, str, list and dict.
 
 A parser reads numbers with a point or an exponent as floats in ``fast`` and as Decimals in ``exact``, for
 where their digits matter. ``schemaless`` returns a value without a schema. Nothing here depends on the

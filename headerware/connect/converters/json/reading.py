@@ -1,4 +1,4 @@
-"""From JSON to the values of a schema: one function for each schema, made once.
+"""Read JSON as values of a schema: one function for each schema, made once.
 
 The two modes differ where JSON does not fit its schema, see :class:`_Strict` and :class:`_Kafka`.
 """
@@ -47,12 +47,7 @@ _STRUCT_BYTES: Final = 3
 
 
 class Readers:
-    """Make the functions that read values.
-
-    Args:
-        mode: ``strict`` or ``kafka_4_3``.
-        replace_null: whether null, and what is missing, is read as the default.
-    """
+    """Make the functions that read values; ``replace_null`` reads null and missing values as the default."""
 
     def __init__(self, mode: Mode, *, replace_null: bool) -> None:
         self._mode: Final[_Strict | _Kafka] = _Strict() if mode == STRICT else _Kafka()
@@ -66,10 +61,7 @@ class Readers:
     def reader(self, schema: Schema, *, in_struct: bool = False) -> Read:
         """Make the function for a schema; it raises ConnectDataError for JSON that does not fit.
 
-        Args:
-            schema: the schema.
-            in_struct: whether the value is part of a struct: there, Kafka refuses null that comes of other
-                JSON if it is no value of the schema.
+        In a struct, Kafka refuses a null that was read from other JSON if it is no value of the schema.
         """
         read = self._present(schema, in_struct)
         null = self._null(schema)

@@ -1,4 +1,4 @@
-"""From values to JSON text, byte for byte as Jackson writes it.
+"""Write values as JSON text, byte for byte as Jackson does.
 
 There is one function for each schema, made once, and one for values without a schema.
 """
@@ -42,13 +42,7 @@ _digits: Final = int.__repr__
 
 
 class Writers:
-    """Make the functions that write values.
-
-    Args:
-        mode: ``strict`` or ``kafka_4_3``.
-        replace_null: whether the default is written in place of null.
-        numeric: whether decimals are written as numbers, rather than Base64.
-    """
+    """Make the functions that write values; ``numeric`` writes decimals as numbers rather than Base64."""
 
     def __init__(self, mode: Mode, *, replace_null: bool, numeric: bool) -> None:
         self._strict: Final = mode == STRICT

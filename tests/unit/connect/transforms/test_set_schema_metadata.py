@@ -16,7 +16,7 @@ from headerware.connect.data import (
     SchemaBuilder,
     Struct,
 )
-from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldIndexError
 from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.set_schema_metadata import SetSchemaMetadata
 
@@ -156,5 +156,5 @@ class TestKafkaMode:
         record = SourceRecord(value_schema=SCHEMA, value=Struct.of(other, {"x": "1", "y": "2"}))
         assert renamed(record, "kafka_4_3", schema_name="New").value.values == ["1", "2"]
         short = SourceRecord(value_schema=SCHEMA, value=Struct(SchemaBuilder.struct().build()))
-        with pytest.raises(FieldPlaceError):
+        with pytest.raises(FieldIndexError):
             renamed(short, "kafka_4_3", schema_name="New")
