@@ -29,7 +29,8 @@ class Expression(Predicate):
     record lacks, ``missing.or.null.behavior`` says whether the predicate holds (include) or not (exclude);
     ``has(value.amount)`` and ``value.?amount.orValue(0)`` say it in the expression itself. ``has`` is true
     for a field that is null; if a field may be null, write
-    ``has(value.total) && value.total != null && value.total > 100``. Times are text; ``timestamp(value.t)`` can be compared.
+    ``has(value.total) && value.total != null && value.total > 100``. Times are text;
+    ``timestamp(value.t)`` can be compared.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
