@@ -182,7 +182,7 @@ def _of_type(key: ConfigKey, value: Any, mode: Mode) -> Any:
             return items
         return _TYPES[key.type](value)
     except (ValueError, TypeError, KeyError):
-        found = "a text that is none" if isinstance(value, str) else type(value).__name__
+        found = "a text that is not one" if isinstance(value, str) else type(value).__name__
         raise ConnectConfigError(f"expected a {key.type}, found {found}", path=key.name) from None
 
 

@@ -170,7 +170,7 @@ class Pipeline:
                 raise
             raise _stage_error(step[-1], error) from error
         if step is not None and not isinstance(record, ConnectRecord):
-            problem = TypeError(f"gave a {type(record).__name__} in place of a record")
+            problem = TypeError(f"returned a {type(record).__name__} instead of a record")
             raise _stage_error(step[-1], problem)
         return record
 
@@ -224,7 +224,7 @@ def _read_stages(config: Mapping[str, Any], mode: Mode) -> list[Stage]:
     """Make the stages that a configuration names."""
     aliases = _aliases(config, mode)
     if mode == STRICT:
-        _refuse_slips(config)
+        _refuse_misspelt(config)
     transforms = _lines(config, _TRANSFORMS, aliases[_TRANSFORMS], mode)
     predicates = _lines(config, _PREDICATES, aliases[_PREDICATES], mode)
     with ExitStack() as made:
@@ -241,14 +241,14 @@ def _aliases(config: Mapping[str, Any], mode: Mode) -> dict[str, list[str]]:
     found = ConfigDef(*_NAMES).parse(given, mode)
     for name, aliases in found.items():
         if len(set(aliases)) < len(aliases):
-            raise ConnectConfigError("an alias stands there twice", path=name)
+            raise ConnectConfigError("an alias is listed twice", path=name)
         if "" in aliases:
             raise ConnectConfigError("an alias is empty", path=name)
     return found
 
 
-def _refuse_slips(config: Mapping[str, Any]) -> None:
-    """Refuse keys that look like ours: a typing error must not leave secrets unmasked."""
+def _refuse_misspelt(config: Mapping[str, Any]) -> None:
+    """Refuse keys that look like ours: because of a typing error, secrets might stay unmasked."""
     for key in config:
         root = key.partition(".")[0]
         if root not in {_TRANSFORMS, _PREDICATES} and (
@@ -294,7 +294,7 @@ def _stage(alias: str, lines: _Lines, tests: dict[str, Predicate], mode: Mode, m
     options = _parsed(ConfigDef(*_IMPLICIT), implicit, prefix, mode)
     name, negate = options["predicate"], options["negate"]
     if name is None and "negate" in implicit:
-        raise ConnectConfigError("there is no predicate that this could negate", path=f"{prefix}.negate")
+        raise ConnectConfigError("there is no predicate to negate", path=f"{prefix}.negate")
     if name is not None and name not in tests:
         raise ConnectConfigError(
             f"there is no predicate {name!r}; there are: {', '.join(tests) or 'none'}",

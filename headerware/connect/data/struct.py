@@ -44,7 +44,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
             raise ConnectDataError(f"expected a struct's schema, found {schema}")
         self.schema: Final[Schema] = schema
         self.values: list[Any] = [None] * len(schema.by_name)
-        """The values in the order of the fields; None where a field takes its default."""
+        """The values in the order of the fields; None if a field takes its default."""
 
     @classmethod
     def of(cls, schema: Schema, values: Mapping[str, Any]) -> Self:

@@ -99,7 +99,7 @@ class CompiledExpression:
         except RuntimeError as error:
             raise self._failure(error, given) from None
         except (TypeError, MemoryError):
-            raise ConnectDataError(f"{self._path} gives what no record can hold") from None
+            raise ConnectDataError(f"{self._path} returns a value that no record can hold") from None
         if value is True or value is False:
             name = Result.BOOLEAN.value
         elif (name := found.type().name()) == "ERROR":
@@ -133,7 +133,7 @@ _PROBLEMS: Final = (
     ("by zero", "a number is divided by zero"),
     ("modulus", "a number is divided by zero"),
     ("cannot convert", "a value cannot be converted"),
-    ("regular expression", "a regular expression is none"),
+    ("regular expression", "a regular expression is not valid"),
     ("budget", "it takes more steps than are allowed"),
     ("construction from null", "a text is no Unicode"),
 )

@@ -61,9 +61,9 @@ class FieldPath:
 
     def field(self, schema: Schema) -> Field:
         """Return the field of a schema; the error for a missing one names the fields that there are."""
-        return self.way(schema)[-1]
+        return self.fields_along(schema)[-1]
 
-    def way(self, schema: Schema) -> list[Field]:
+    def fields_along(self, schema: Schema) -> list[Field]:
         """Return the fields of all steps, the path's own last."""
         whole, way = schema, []
         for step in self.steps:
@@ -80,7 +80,7 @@ class FieldPath:
 
     def schema(self, schema: Schema) -> Schema:
         """Return the schema of the field, made optional if a struct on the path may be null."""
-        *parents, field = self.way(schema)
+        *parents, field = self.fields_along(schema)
         if field.schema.optional or not any(_may_lack(parent.schema) for parent in parents):
             return field.schema
         return altered(field.schema, optional=True)
@@ -90,7 +90,7 @@ class FieldPath:
 
         ``with_default`` replaces a null field by its default. A null struct on the path is always replaced.
         """
-        way = self.way(schema)
+        way = self.fields_along(schema)
         last = way[-1].index
         default = way[-1].schema.default if with_default else None
 

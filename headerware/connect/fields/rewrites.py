@@ -108,7 +108,7 @@ def rewrite(
     """
     if mode == STRICT:
         for path in edits.paths:
-            path.way(schema)
+            path.fields_along(schema)
 
     def level(schema: Schema, node: Node[E]) -> Rewrite:
         def changed(field: Field) -> Change | None:

@@ -146,11 +146,11 @@ def _unreadable(pieces: Sequence[Piece]) -> str | None:
     used = [piece.letter for piece in pieces if piece.letter]
     letters = frozenset(used)
     if len(used) != len(letters) or letters >= {"M", "L"} or len(letters & set("HkKh")) > 1:
-        return "a field stands there twice"
+        return "a field occurs twice"
     if not letters - set("GEuazZX"):
         return "it has no date and no time"
     if len(letters & _ZONES) > 1:
-        return "a zone stands there twice"
+        return "a zone occurs twice"
     if any(piece.letter == "y" and piece.width == 2 for piece in pieces):
         return "a year of two digits does not say its century"
     for piece, following in pairwise(pieces):
@@ -194,13 +194,15 @@ def _strict_reader(pieces: Sequence[Piece]) -> Callable[[str], datetime | None]:
 
 def _builder(fields: Sequence[Piece]) -> Callable[[Sequence[str]], datetime | None]:
     """Return a function that makes a local time of the texts of the fields."""
-    places = {piece.letter: at for at, piece in enumerate(fields) if piece.letter not in _ZONES}
-    plain = all(not _is_name(piece) for piece in fields) and frozenset(places) in _PLAIN
+    positions = {piece.letter: at for at, piece in enumerate(fields) if piece.letter not in _ZONES}
+    plain = all(not _is_name(piece) for piece in fields) and frozenset(positions) in _PLAIN
     if plain:
-        order = [places[letter] for letter in _IN_ORDER if letter in places]
+        order = [positions[letter] for letter in _IN_ORDER if letter in positions]
         return lambda groups: _plain(*[int(groups[at]) for at in order])
     converters = [
-        (piece.letter, places[piece.letter], _converter(piece)) for piece in fields if piece.letter in places
+        (piece.letter, positions[piece.letter], _converter(piece))
+        for piece in fields
+        if piece.letter in positions
     ]
     return lambda groups: _built({letter: convert(groups[at]) for letter, at, convert in converters})
 

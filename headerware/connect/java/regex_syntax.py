@@ -72,7 +72,7 @@ _NOTHING: Final = frozenset(
         *(_UNIX_LINE_START, _UNIX_LINE_END, r"(?:(?!\b))", r"(?:\b)", "(?:)"),
     }
 )
-"""Units that match a place between characters."""
+"""Units that match a position between characters."""
 _CODE: Final = re.compile(r"\\U([0-9a-f]{8})")
 
 
@@ -349,7 +349,7 @@ class PatternReader:
         return r"(?:\b)"
 
     def _line_end(self) -> str:
-        # Java tries the two ends of "\r\n" apart, but not where it repeats.
+        # Java tries the two ends of "\r\n" apart, but not in a repetition.
         opening = "(?>" if self._peek() in _QUANTIFIERS else "(?:"
         return rf"{opening}\r\n|{VERTICAL.pattern()})"
 

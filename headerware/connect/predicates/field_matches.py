@@ -33,7 +33,7 @@ FIELD_KEYS: Final = (
         type="STRING",
         default=None,
         importance="HIGH",
-        doc="The field, as a.b; the whole key or value where it is not given.",
+        doc="The field, as a.b; the whole key or value if it is not given.",
     ),
     *condition_keys("field", "field"),
 )

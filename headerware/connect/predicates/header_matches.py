@@ -27,7 +27,7 @@ HEADER_KEYS: Final = (
         type="STRING",
         importance="HIGH",
         check=NOT_EMPTY_TEXT,
-        doc="The header; the last one where there are several of the name.",
+        doc="The header; the last one if there are several of the name.",
     ),
     *condition_keys("header", "header"),
 )

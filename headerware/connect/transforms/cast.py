@@ -304,7 +304,7 @@ def _kafka_spec(values: Sequence[str]) -> tuple[Type | None, dict[str, Type]]:
 
 def _not_alone() -> ConnectConfigError:
     return ConnectConfigError(
-        "a type that stands without a field casts the whole value, and stands alone", path=_SPEC
+        "a type without a field casts the whole value, and must be the only item", path=_SPEC
     )
 
 

@@ -178,7 +178,7 @@ class _Parent(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """A field of the flat struct, and where it was."""
+    """A field of the flat struct, and its former position."""
 
     name: str
     schema: Schema

@@ -49,7 +49,7 @@ _MISSING: Final = ConfigKey(
     type="STRING",
     default="skip",
     check=one_of("fail", "skip"),
-    doc="What to do where there is no header of a name: skip adds no field.",
+    doc="What to do if there is no header of a name: skip adds no field.",
 )
 _EXISTING: Final = ConfigKey(
     name="existing",

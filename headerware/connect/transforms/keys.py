@@ -36,7 +36,7 @@ OPERATION: Final = ConfigKey(
     type="STRING",
     importance="HIGH",
     check=one_of("copy", "move"),
-    doc="Whether what is read stays where it was.",
+    doc="Whether to keep or to remove what was read.",
 )
 """The key that says whether to copy or to move, as in HeaderFrom."""
 

@@ -167,7 +167,7 @@ def _change(field: Field, mask: _Mask) -> Change:
 def _masks(options: Mapping[str, Any]) -> Iterator[tuple[FieldPath, _Mask]]:
     replacement = options["replacement"]
     if replacement is not None and not options["fields"]:
-        raise ConnectConfigError("a replacement without fields goes nowhere", path="replacement")
+        raise ConnectConfigError("a replacement needs fields", path="replacement")
     mask = _BlankMask() if replacement is None else _TextMask(replacement)
     for text in options["fields"]:
         yield parse_path(text, STRICT, "fields"), mask

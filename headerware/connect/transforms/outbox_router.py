@@ -86,7 +86,7 @@ class OutboxRouter(Transform):
         _column_key(
             "table.field.event.timestamp",
             None,
-            "The column with the record's timestamp; that of the change where it is not given.",
+            "The column with the record's timestamp; that of the change if it is not given.",
         ),
         _column_key("table.field.event.payload", "payload", "The column with the record's value."),
         _column_key(

@@ -143,7 +143,7 @@ class _StrictMode:
             self._rename(old, new)
 
     def _include(self, text: str) -> None:
-        *parents, node = self._way(text, "include")
+        *parents, node = self._nodes_along(text, "include")
         if node.children or any(parent.included for parent in parents):
             raise ConnectConfigError(f"{text!r} overlaps with another field to keep", path="include")
         node.included = True
@@ -151,7 +151,7 @@ class _StrictMode:
             parent.selects = True
 
     def _exclude(self, text: str) -> None:
-        *parents, node = self._way(text, "exclude")
+        *parents, node = self._nodes_along(text, "exclude")
         if node.children or node.included or any(parent.excluded for parent in parents):
             raise ConnectConfigError(
                 f"{text!r} overlaps with another field to drop, or one to keep", path="exclude"
@@ -159,7 +159,7 @@ class _StrictMode:
         node.excluded = True
 
     def _rename(self, old: str, new: str) -> None:
-        *parents, node = self._way(old, "renames")
+        *parents, node = self._nodes_along(old, "renames")
         field = new_field(new, STRICT, "renames")
         if node.renamed is not None:
             raise ConnectConfigError(f"{old!r} is renamed twice", path="renames")
@@ -169,13 +169,13 @@ class _StrictMode:
             raise ConnectConfigError(f"two fields are renamed to {field.name!r}", path="renames")
         node.renamed = field
 
-    def _way(self, text: str, path: str) -> list[_Node]:
-        place = parse_path(text, STRICT, path)
-        self._paths.append(place)
+    def _nodes_along(self, text: str, path: str) -> list[_Node]:
+        field_path = parse_path(text, STRICT, path)
+        self._paths.append(field_path)
         way = [self._root]
-        for at, step in enumerate(place.steps):
-            if at < len(place.steps) - 1:
-                way[-1].nested[".".join(place.steps[at:])] = FieldPath(place.steps[at:], text)
+        for at, step in enumerate(field_path.steps):
+            if at < len(field_path.steps) - 1:
+                way[-1].nested[".".join(field_path.steps[at:])] = FieldPath(field_path.steps[at:], text)
             way.append(way[-1].children.setdefault(step, _Node(text)))
         return way
 
@@ -185,8 +185,8 @@ class _StrictMode:
 
     def of_schema(self, schema: Schema) -> Rewrite:
         """Return the new schema of a struct, and the function for the struct."""
-        for place in self._paths:
-            place.way(schema)
+        for field_path in self._paths:
+            field_path.fields_along(schema)
         return self._level(schema, self._root)
 
     def _level(self, schema: Schema, node: _Node) -> Rewrite:
@@ -209,7 +209,7 @@ class _StrictMode:
 
 
 def _kept(parents: Sequence[_Node], node: _Node) -> bool:
-    """Return whether a field that is named is not left out because others are to be kept."""
+    """Return whether a named field is kept if its parents keep only some of their fields."""
     way = [*parents, node]
     for at, parent in enumerate(parents):
         if parent.included:
@@ -243,9 +243,9 @@ def _dict_of(value: Mapping[Any, Any], parent: _Node, path: str) -> dict[Any, An
     for name in parent.children:
         if name not in value:
             check_keys(value, name)
-    for dotted, place in parent.nested.items():
+    for dotted, field_path in parent.nested.items():
         if dotted in value and dotted not in parent.children:
-            place.refuse_dotted(value)
+            field_path.refuse_dotted(value)
     return made
 
 

@@ -311,7 +311,7 @@ class _StrictMode(_Converters):
 
     def _dates(self) -> DateFormat:
         if self._format is None:
-            raise ConnectDataError("expected the key 'format', which says how to read text; there is none")
+            raise ConnectDataError("expected the key 'format', which says how to read text; found none")
         return self._format
 
     def _from_unix(self, value: Any) -> datetime | Instant:

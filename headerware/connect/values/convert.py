@@ -161,7 +161,7 @@ def _number(schema: Schema | None, value: Any, mode: Mode) -> float | DecimalNum
             raise ConnectDataError("expected a number in ASCII digits, found a text with other characters")
         read = decimal_or_none(value)
         if read is None:
-            raise ConnectDataError("expected a number, found a text that is none")
+            raise ConnectDataError("expected a number, found a text that is not one")
         return read
     if schema is not None and is_time(value) and schema.name in TIME_TYPES:
         return TIME_TYPES[schema.name].from_logical(schema, value)

@@ -84,7 +84,7 @@ _JSON_CONFIG: Final = ConfigDef(
         type="BOOLEAN",
         default=True,
         importance="LOW",
-        doc="Whether the default takes the place of null where there is one.",
+        doc="Whether null is replaced by the default, if there is one.",
     ),
 )
 _MAX_TEXT_BYTES: Final = 65_536

@@ -1,6 +1,6 @@
 """Read JSON as values of a schema: one function for each schema, made once.
 
-The two modes differ where JSON does not fit its schema, see :class:`_Strict` and :class:`_Kafka`.
+The two modes differ if JSON does not fit its schema, see :class:`_Strict` and :class:`_Kafka`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal as DecimalNumber
 from typing import Any, ClassVar, Final, NoReturn
 
-from headerware.connect.converters.json.parsing import DigitsNeededError, float64_of
+from headerware.connect.converters.json.parsing import DigitsNeededError
 from headerware.connect.data.logical import (
     TIME_TYPES,
     Decimal,
@@ -26,11 +26,12 @@ from headerware.connect.data.numbers import Float32, Int8, Int16, Int32, rounded
 from headerware.connect.data.schema import DECIMAL, Schema, Type, described
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError, ConnectError
+from headerware.connect.java.numbers import to_float64
 from headerware.connect.modes import STRICT, Mode
 
 Read = Callable[[Any], Any]
 _REFUSED: Final = object()
-"""In place of the value of null, if null has none."""
+"""Stands for the value of null if null has none."""
 _PAIR: Final = 2
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -182,7 +183,7 @@ def _pairs_reader(schema: Schema, key: Read, value: Read, *, refuse_duplicates: 
                 raise ConnectDataError(f"expected lists of a key and a value in {described(schema)}")
             made[_hashable(key(pair[0]))] = value(pair[1])
         if refuse_duplicates and len(made) != len(node):
-            raise ConnectDataError(f"a key stands twice in {described(schema)}")
+            raise ConnectDataError(f"a key occurs twice in {described(schema)}")
         return made
 
     return read
@@ -312,7 +313,7 @@ class _Strict(_Reading):
         if kind is float:
             return node  # type: ignore[no-any-return]  # its class was just compared
         if kind is int or kind is DecimalNumber:
-            made = float64_of(node)
+            made = to_float64(node)
             if math.isfinite(made) and (kind is DecimalNumber or made == node):
                 return made
         raise _mismatch("a number that a float of 64 bits can hold", node)
@@ -396,7 +397,7 @@ class _Kafka(_Reading):
             if _is_negative_zero(node):
                 raise DigitsNeededError
             return node  # type: ignore[no-any-return]  # its class was just compared
-        return float64_of(node) if kind is int or kind is DecimalNumber else 0.0
+        return to_float64(node) if kind is int or kind is DecimalNumber else 0.0
 
     @staticmethod
     def boolean(node: Any) -> bool:
@@ -473,7 +474,7 @@ def _truncated(number: DecimalNumber) -> int:
 
 def _float32_of(number: DecimalNumber | int) -> Float32:
     """Return the nearest float of 32 bits, or infinity."""
-    near = float64_of(number)
+    near = to_float64(number)
     if _is_tie(near) and number != near:
         # Rounding twice would give the even neighbour, but the number is above or below the middle.
         near = math.nextafter(near, math.inf if number > near else -math.inf)
@@ -544,7 +545,7 @@ def bytes_of_base64(text: str) -> bytes:
     except ValueError:
         data = None
     if data is None or binascii.b2a_base64(data, newline=False).decode() != text:
-        raise ConnectDataError("expected Base64 with padding, found a text that is none")
+        raise ConnectDataError("expected Base64 with padding, found other text")
     return data
 
 
@@ -555,7 +556,7 @@ def bytes_of_base64_as_jackson(text: str) -> bytes:
     except ValueError:
         pass
     if not _GROUPS.fullmatch(text):
-        raise ConnectDataError("expected Base64 with padding, found a text that is none")
+        raise ConnectDataError("expected Base64 with padding, found other text")
     return b"".join(map(binascii.a2b_base64, _GROUP.findall(text)))
 
 

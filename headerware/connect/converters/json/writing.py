@@ -139,7 +139,7 @@ class Writers:
                     [each(item) for each, item in zip(writers, value.values, strict=True)]
                 )
             except ConnectDataError:
-                _blame(schema, writers, value)
+                _raise_for_field(schema, writers, value)
                 raise
 
         return write
@@ -257,8 +257,8 @@ def _time(schema: Schema) -> Write:
     return write
 
 
-def _blame(schema: Schema, writers: tuple[Write, ...], value: Struct) -> None:
-    """Raise the error of the field that cannot be written again, with the field's name."""
+def _raise_for_field(schema: Schema, writers: tuple[Write, ...], value: Struct) -> None:
+    """Write the fields one by one, and raise the error of the first that fails, with its name."""
     for field, write, item in zip(schema.fields, writers, value.values, strict=True):
         try:
             write(item)
