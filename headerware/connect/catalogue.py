@@ -49,7 +49,7 @@ class Catalogue(plugins.Catalogue[Kind]):
     ) -> None:
         super().__init__(what, base, {}, group)
         self._names: Final[dict[str, str]] = {}
-        """The name with its package of each of our own, by this name and by the simple one."""
+        """The full names of our own, by full and by simple name."""
         self._not_in_kafka: Final = not_in_kafka
         self._other: Final = other
         self.add(built_in)
@@ -180,12 +180,11 @@ _DRAFT: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The names of transforms in the draft of KIP-66, and what they are called now."""
-_QUOTES: Final = "\"'"
 
 
 def _name_hint(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
     """Return a hint at what was probably meant, or no text; ``elsewhere`` has the names of another kind."""
-    bare = name.strip(_QUOTES)
+    bare = name.strip("\"'")
     if bare != name:
         return f"write it without quotes: {bare}"
     base, _, part = name.partition("$")

@@ -12,7 +12,7 @@ predicates.isUser.pattern=user-.*
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -124,7 +124,13 @@ class Pipeline:
     def __init__(self, stages: Iterable[Stage]) -> None:
         self.stages: Final[tuple[Stage, ...]] = tuple(stages)
         self._steps: Final = [
-            (_test(stage.predicate), stage.negate, stage.transform.apply, stage) for stage in self.stages
+            (
+                None if stage.predicate is None else stage.predicate.test,
+                stage.negate,
+                stage.transform.apply,
+                stage,
+            )
+            for stage in self.stages
         ]
         self._open: Final = ExitStack()
         parts = [part for stage in self.stages for part in (stage.transform, stage.predicate)]
@@ -195,10 +201,6 @@ class Pipeline:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _test(predicate: Predicate | None) -> Callable[[Any], bool] | None:
-    return None if predicate is None else predicate.test
 
 
 def _below(prefix: str, keys: Iterable[ConfigKey]) -> list[ConfigKey]:

@@ -48,7 +48,6 @@ _CHILDREN: Final[dict[int, tuple[int, ...]]] = {
 """The fields of a node that hold further expressions; those of a struct are one message deeper."""
 _ENTRIES, _ENTRY_CHILDREN = 2, (3, 4)
 _INDEXING: Final = frozenset({"_[_]", "_?._", "_[?_]"})
-_MEMBERSHIP: Final = "@in"
 _MAPS: Final = frozenset({"headers", "all_headers"})
 """The variables that are always maps; ``"a" in headers`` reads only one name of them."""
 
@@ -111,7 +110,7 @@ def _membership(expression: bytes) -> list[str] | None:
     if _CALL not in fields:
         return None
     function, arguments = _call_of(fields[_CALL])
-    if function != _MEMBERSHIP:
+    if function != "@in":
         return None
     step, chain = _constant_of(arguments[0]), _chain(arguments[1])
     if step is None or chain is None or len(chain) > 1 or chain[0] not in _MAPS:

@@ -72,7 +72,8 @@ class CompiledExpression:
         try:
             self._program: Final = _environment().compile(text)
         except (RuntimeError, TypeError) as error:
-            raise ConnectConfigError(f"expected an expression: {_first_line(error)}", path=path) from error
+            problem = _NOISE.sub("", str(error)).partition("\n")[0]  # with the line and column
+            raise ConnectConfigError(f"expected an expression: {problem}", path=path) from error
         self.result_type: Final[str] = self._program.return_type().name()
         """The type that it returns, by its name in the language; ``DYN`` if that depends on the record."""
         if result is not Result.ANY and self.result_type not in {result.value, Result.ANY.value}:
@@ -157,11 +158,6 @@ def _missing(tree: Tree, given: dict[str, Any], path: str) -> list[str]:
         elif inner and isinstance(value, dict):
             found += _missing(inner, value, f"{field}.")
     return found
-
-
-def _first_line(error: BaseException) -> str:
-    """Return what is wrong with an expression's text, with the line and column."""
-    return _NOISE.sub("", str(error)).partition("\n")[0]
 
 
 _NOISE: Final = re.compile(r"\A(?:[A-Z_]+: )*(?:ERROR: )?<input>:")

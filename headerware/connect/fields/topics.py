@@ -70,7 +70,7 @@ def literal(text: str) -> str:
 
 
 def by_topic(template: TopicTemplate, make: Callable[[str], T]) -> BoundedCache[str | None, T]:
-    """Return a cache of the text as filled in for each topic."""
+    """Return a cache of what is made of the text for each topic."""
     return BoundedCache(_MAX_TOPICS, lambda topic: make(template.of(topic)))
 
 

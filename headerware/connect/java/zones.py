@@ -106,7 +106,6 @@ _ZONES: Final = _rows(
     "Australia/Perth|Australian Western Standard Time|AWST|Australian Western Daylight Time|AWDT|",
 )
 _NAMES: Final = re.compile("|".join(map(re.escape, _ZONES)), re.IGNORECASE | re.ASCII)
-_GMT: Final = "gmt"
 
 
 def read_zone(text: str, start: int, at: int) -> tuple[int | NamedZone, int] | None:
@@ -118,7 +117,7 @@ def read_zone(text: str, start: int, at: int) -> tuple[int | NamedZone, int] | N
     sign = _sign(text, at)
     if sign:
         return _read_offset(text, at + 1, sign, digits=2, colon=False)
-    if text[at] in "Gg" and text[start : start + 3].lower() == _GMT:
+    if text[at] in "Gg" and text[start : start + 3].lower() == "gmt":
         sign = _sign(text, start + 3)
         if not sign:
             return 0, start + 3
