@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import msgspec
 
 from headerware.connect.errors import ConnectConfigError, NullValueError
+from headerware.connect.java.numbers import BLANKS
 from headerware.connect.modes import STRICT, Mode, require_mode
 from headerware.core.suggestions import did_you_mean
 
@@ -29,7 +30,7 @@ class _Required:
 
 
 REQUIRED: Final = _Required()
-"""The default of a key that has none."""
+"""The default of a key that must be given."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -193,7 +194,7 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    return value.strip(_BLANKS)
+    return value.strip(BLANKS)
 
 
 def _integer(bits: int) -> Callable[[Any], int]:
@@ -202,7 +203,7 @@ def _integer(bits: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise TypeError
-        if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(_BLANKS)):
+        if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(BLANKS)):
             raise ValueError
         number = int(value)
         if number not in limits:
@@ -235,11 +236,9 @@ def _escaped_list(text: str) -> list[str]:
             items.append("")
         else:
             items[-1] += piece
-    return [item.strip(_BLANKS) for item in items]
+    return [item.strip(BLANKS) for item in items]
 
 
-_BLANKS: Final = "".join(map(chr, range(33)))
-"""The characters that Java's ``trim`` removes."""
 _BOOLEANS: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)

@@ -236,4 +236,4 @@ _READERS: Final[dict[str, Callable[[Tree | None], Callable[[Any], Any]]]] = {
     "headers": _headers,
     "all_headers": _all_headers,
 }
-"""For each variable, makes the function that reads it of a record, given what the expression reads of it."""
+"""By variable: make the function that reads it from a record, given the parts that the expression reads."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 ABSENT: Final = object()
-"""The result for a dict without the field, where None would be a value."""
+"""The result for a dict without the field, because None would be a value."""
 _PURPOSE: Final = "the nested field"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 E = TypeVar("E")
-"""What to do to a field."""
+"""The edit of a field."""
 
 
 class Change(NamedTuple):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 Copy = Callable[[list[Any]], list[Any]]
-"""Returns a new list of values of an old one."""
+"""Returns a new list of values made from an old one."""
 _MAX_PAIRS: Final = 64
 
 

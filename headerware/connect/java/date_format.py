@@ -93,13 +93,13 @@ _AMBIGUOUS: Final[tuple[_Rule, ...]] = (
     ("Kh", "a", "the hours K and h go with a, for AM and PM; the hours of the whole day are H"),
     ("d", "MLE", "d is the day in the month, and there is no month, which is M; m is the minute"),
 )
-"""None of these letters may be there without one of the others; and the reason."""
+"""Letters that each need one of the others, and the reason."""
 _EXCLUSIVE: Final[tuple[_Rule, ...]] = (
     ("Y", "yMLdD", "Y is the year that a week counts for; the year of a date is y"),
     ("D", "MLd", "D is the day in the year; the day in the month is d"),
     ("a", "Hk", "a, for AM and PM, goes with the hours K and h"),
 )
-"""The letter may not be there with one of the others; and the reason."""
+"""A letter that excludes the others, and the reason."""
 
 
 def _refuse_ambiguous(pieces: list[Piece]) -> None:

@@ -102,7 +102,7 @@ class PatternReader:
         self._tokens: Final = _unquoted(text)
         self._at = 0
         self._flags: frozenset[str] = frozenset()
-        """The flags that are on where the reader stands, such as ``i``."""
+        """The flags at the current position, such as ``i``."""
         self._groups = 0
         self._closed: set[int] = set()
         self._names: dict[str, int] = {}
@@ -111,11 +111,11 @@ class PatternReader:
         self.degree: int = 0
         """How many parts repeat as often as the text allows; the ways grow with its length to this power."""
         self.choices: int = 1
-        """How many ways there are beside that, whatever the text."""
+        """A factor of the number of ways that does not depend on the text."""
         self.is_nested: bool = False
         """Whether a part that matches in several ways is repeated: then the ways grow exponentially."""
         self.repeats_nothing: bool = False
-        """Whether a part is repeated that may match nothing, where RE2 goes on and Java does not."""
+        """Whether a part that may match nothing is repeated: there RE2 goes on, and Java does not."""
 
     def written(self) -> str:
         """Return the whole pattern for ``re``, or raise PatternSyntaxError."""

@@ -15,7 +15,7 @@ _HOUR: Final = timedelta(hours=1)
 _HOURS: Final = 24
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS: Final = (datetime(1900, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
-"""Java has no local mean time before it."""
+"""Java has no local mean time before 1900."""
 _LAST_MS: Final = (datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
@@ -27,7 +27,7 @@ class NamedZone(NamedTuple):
     names: tuple[str, str, str, str]
     """Long and short in standard time, long and short in summer time."""
     saving: timedelta | None = None
-    """What the name adds to standard time; None if the zone itself decides."""
+    """The time that the name adds to standard time; None if the zone itself decides."""
 
     def to_utc(self, local_ms: int) -> int:
         """Return the milliseconds since the epoch of a local time."""

@@ -37,7 +37,7 @@ FIELD_KEYS: Final = (
     ),
     *condition_keys("field", "field"),
 )
-"""The keys that say which field must be what."""
+"""The keys that choose a field and its condition."""
 
 
 _GETTERS: Final = 64

@@ -31,7 +31,7 @@ HEADER_KEYS: Final = (
     ),
     *condition_keys("header", "header"),
 )
-"""The keys that say which header must be what."""
+"""The keys that choose a header and its condition."""
 
 
 class HeaderCondition:

@@ -164,4 +164,4 @@ _SOURCES: Final[dict[str, Callable[[str, str], Callable[[Any], Any]]]] = {
     "topic.header": _of_header,
     "topic.expression": _of_expression,
 }
-"""Makes what reads the topic's name, by its key."""
+"""By key: make the function that reads the topic's name."""

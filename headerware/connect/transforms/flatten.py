@@ -38,7 +38,7 @@ _WITHOUT_SCHEMA_TYPE: Final = (BigInteger, Instant)
 _ONLY_STRICT: Final = (Decimal, datetime, BigInteger, Instant)
 _PURPOSE: Final = "flattening"
 _MAX_NAMES_CHARS: Final = 16 << 20
-"""Of all flat names together: a long name around many fields is repeated in each of theirs."""
+"""The limit of all flat names together: a long name around many fields is repeated in the name of each."""
 
 
 class Flatten(PartTransform):

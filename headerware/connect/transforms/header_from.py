@@ -26,7 +26,7 @@ from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
 _Take = Callable[[Struct], ConnectHeader]
-"""Gives a header of a struct's field."""
+"""Returns a header made from a struct's field."""
 _PURPOSE: Final = "fields that become headers"
 
 

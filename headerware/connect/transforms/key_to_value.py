@@ -53,7 +53,7 @@ _SCHEMAS: Final[dict[type, Schema]] = {
     Float32: OPTIONAL_FLOAT32_SCHEMA,
     float: OPTIONAL_FLOAT64_SCHEMA,
 }
-"""The schemas of keys that have none, where the value has one."""
+"""The schemas of keys that have none, for values that have one."""
 
 
 class _Copied(NamedTuple):

@@ -19,7 +19,7 @@ REPLACE_NULL_WITH_DEFAULT: Final = ConfigKey(
     default=True,
     doc="Whether a null in a field that has a default becomes that default.",
 )
-"""KIP-1040."""
+"""The key of KIP-1040."""
 FILTER_TYPE: Final = ConfigKey(
     name="filter.type",
     type="STRING",
@@ -28,7 +28,7 @@ FILTER_TYPE: Final = ConfigKey(
     check=one_of("include", "exclude"),
     doc="Whether the records that match are kept, or dropped.",
 )
-"""The key that says what a match is for, as in Confluent's Filter."""
+"""The key that says whether to keep or to drop matching records, as in Confluent's Filter."""
 PRIMITIVES: Final = {kind.value: kind for kind in Type if kind.is_primitive}
 """The types of single values, by their names."""
 OPERATION: Final = ConfigKey(

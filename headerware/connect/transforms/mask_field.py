@@ -254,7 +254,7 @@ _BLANK: Final[dict[type, Callable[[], Any]]] = {
     tuple: list,
     dict: dict,
 }
-"""By class, the empty value; lists and dicts are made anew, for they may be changed later."""
+"""By class, the empty value; lists and dicts are new objects, because they may be changed later."""
 _CONTAINERS: Final[dict[type, Callable[[], Any]]] = {list: list, tuple: list, dict: dict}
 """The containers, which may be of subclasses such as an OrderedDict."""
 _OF_TYPE: Final[dict[Type, type]] = {

@@ -345,7 +345,7 @@ _UNITS: Final[dict[str, Callable[[Any], int]]] = {
     "io.debezium.time.NanoTimestamp": lambda value: int(value) // 1_000_000,
     TIMESTAMP: to_epoch_ms,
 }
-"""The functions to milliseconds, by the names of the schemas that say the unit."""
+"""The conversions to milliseconds, by the names of the schemas that state the unit."""
 
 
 class _StructRows:

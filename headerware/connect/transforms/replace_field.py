@@ -180,11 +180,9 @@ class _StrictMode:
         return way
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return a dict of the fields that are left."""
         return _dict_of(value, self._root, "")
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct."""
         for field_path in self._paths:
             field_path.fields_along(schema)
         return self._level(schema, self._root)
@@ -302,7 +300,6 @@ class _KafkaMode:
         return made
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct."""
         builder = SchemaBuilder.like(schema)
         for field in schema.fields:
             if self._keeps(field.name):

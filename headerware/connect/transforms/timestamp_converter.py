@@ -187,11 +187,11 @@ class _Converters(ABC):
 
     @abstractmethod
     def of_dict(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a dict with its field converted."""
+        pass
 
     @abstractmethod
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct."""
+        pass
 
     def _converter(self, source: str) -> _Convert:
         """Return the function that converts from one form; null stays null."""

@@ -28,7 +28,7 @@ _Sized = TypeVar("_Sized", Int8, Int16, Int32)
 _EXACT_FLOAT64: Final = 1 << 53
 _EXACT_FLOAT32: Final = 1 << 24
 _MAX_DIGITS: Final = 10_000
-"""The most digits that zeros are added up to; a small text can say a number that fills the memory."""
+"""Zeros are added up to this many digits; a small text can stand for a number that fills the memory."""
 _1970_BC_MS: Final = (day_of(1 - 1970, 1, 1, julian=True) - EPOCH_DAY) * DAY_MS
 
 
