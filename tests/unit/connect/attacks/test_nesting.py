@@ -113,7 +113,6 @@ class TestDeepSchemas:
         with pytest.raises(ConnectDataError, match="too deeply"):
             conformed(deep_schema(700), nested(SHAPES["dicts"], 700))
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_are_refused_in_json(self, mode: Any) -> None:
         schema = '{"type":"array","items":' * 2000 + '{"type":"string"}' + "}" * 2000
         with pytest.raises(ConnectDataError):
@@ -121,7 +120,6 @@ class TestDeepSchemas:
 
 
 class TestDeepTexts:
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize("text", ["[" * LEVELS, "{a:" * LEVELS, "[" * LEVELS + "1" + "]" * LEVELS])
     def test_stay_text(self, text: str, mode: Any) -> None:
         found = parse_string(text, mode=mode)
