@@ -100,7 +100,7 @@ test-quick: .venv/.ready ## run the tests that need neither a real Kafka nor Spa
 
 .PHONY: test-exhaustive
 test-exhaustive: java ## run the property tests and the comparison with Kafka Connect with all their examples
-	$(REQUIRE_ALL) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n $(WORKERS) --dist loadgroup tests/property $(ARGS)
+	$(REQUIRE_ALL) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n $(WORKERS) --dist loadgroup -m hypothesis $(QUICK_TESTS) $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: .venv-oldest/.ready ## run the quick tests with the oldest confluent-kafka

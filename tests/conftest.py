@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from headerware.testing import EmbeddedCluster, KafkaBroker, MissingPartError
 
@@ -19,6 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The links at the root must not be importable as top-level modules, however pytest was started.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
+
+
+# How many examples Hypothesis makes: `make test-exhaustive` asks for full; fast is for a quick look.
+# Two cores shared with brokers and other tests say nothing about an example's time.
+settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("medium", settings.get_profile("full"), max_examples=30)
+settings.register_profile("fast", settings.get_profile("full"), max_examples=15)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "medium"))
 
 
 def cannot_run(reason: str) -> NoReturn:

@@ -38,8 +38,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Check a chain's CONFIG file, for CI.
 
-    The exit code is 1 where something is wrong, and one line says what and where. Without CONFIG it is the
-    file that HEADERWARE_CONFIG names.
+    If something is wrong, the exit code is 1, and one line says what and where. Without CONFIG the file is
+    the one that HEADERWARE_CONFIG names.
     """
     if side and not opens:
         raise click.UsageError("--side says what to open the chain as; it needs --open")
@@ -62,8 +62,8 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
 def explain(config: str | None, topic: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Show the chain that TOPIC gets from CONFIG.
 
-    It says the order in both directions, and every option with where it came from. Without TOPIC it is the
-    whole chain; without CONFIG it is the file that HEADERWARE_CONFIG names.
+    This shows the order in both directions, and every option with its origin. Without TOPIC it is the whole
+    chain; without CONFIG the file is the one that HEADERWARE_CONFIG names.
     """
     if config and topic is None and os.environ.get(_VARIABLE) and _is_topic(config):
         config, topic = None, config

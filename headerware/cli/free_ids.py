@@ -20,7 +20,7 @@ EVERYWHERE: Final = IPv4Network("0.0.0.0/0")
 def next_id(registry: Registry, owner: str, within: IPv4Network = EVERYWHERE) -> HeaderId:
     """Return the lowest id that an owner may register; retired ones are never free again.
 
-    The first id of a block, which is written as the block is, comes last.
+    The first id of a block comes last, because it is written as the block is.
     """
     regions = [_common(block.network, within) for block in _blocks_of(registry, owner, within)]
     if not regions:
@@ -34,7 +34,7 @@ def next_id(registry: Registry, owner: str, within: IPv4Network = EVERYWHERE) ->
 
 
 def next_network(registry: Registry, by: str, prefix: int, within: IPv4Network = EVERYWHERE) -> IPv4Network:
-    """Return the lowest empty network of a size that somebody may allocate."""
+    """Return the lowest empty network of a size in the blocks that an owner may allocate from."""
     parents: list[Block | None] = [*_blocks_of(registry, by, within)]
     if by == registry.registrar:
         parents.insert(0, None)
@@ -86,7 +86,7 @@ def _free_networks(
 
 
 def _obstacle(registry: Registry, parent: Block | None, network: IPv4Network) -> IPv4Network | None:
-    """Return a network that makes another one unusable, behind which to look on; None if it is free."""
+    """Return a network that overlaps another one, to go on behind; None if the other is free."""
     for reserved in (OWN_NETWORK, PRIVATE_NETWORK):
         if network.overlaps(reserved):
             return reserved

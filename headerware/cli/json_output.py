@@ -1,11 +1,11 @@
-"""Print what ``--json`` asks for: one object a line, of one shape for all commands, on standard output.
+"""Print the JSON of ``--json``: one object a line, of one shape for all commands, on standard output.
 
     {"ok": true,  "result": <what the command answers>, "error": null}
     {"ok": false, "result": null, "error": {"type": "ConfigError", "message": "...", "path": "..."}}
 
-``ok`` is true exactly where the exit code is 0; but ``trail`` prints a line for each record, and ``ok`` is
-that record's. A command whose answer is no, such as a registry with problems, has a result and no error.
-``type`` is the class of an error of ours, ``UsageError`` where the command was used wrongly, else ``Error``.
+``ok`` is true exactly if the exit code is 0; but ``trail`` prints a line for each record, and ``ok`` is that
+record's. A command that answers no, such as a check of a registry with problems, has a result and no error.
+``type`` is the class of an error of ours, ``UsageError`` if the command was used wrongly, else ``Error``.
 ``path`` says where in a configuration the error is, else it is null.
 """
 
@@ -39,5 +39,5 @@ def show_error(error: Exception, result: Any = None) -> None:
 
 def _print(ok: bool, result: Any, error: dict[str, Any] | None) -> None:  # noqa: FBT001 - likewise
     found = msgspec.to_builtins({"ok": ok, "result": result, "error": error})
-    # All but ASCII is escaped: a record's text may hold what moves a terminal's cursor or turns text around.
+    # All but ASCII is escaped: a record's text may move a terminal's cursor or turn text around.
     click.echo(json.dumps(found, separators=(",", ":")))

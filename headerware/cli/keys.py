@@ -182,7 +182,7 @@ def rotate(
 ) -> None:
     """Let a new version of a key sign; the old ones still verify.
 
-    It has the topics and the use of the version before, and its times where none are given.
+    It has the topics and the use of the version before, and also its times unless they are given.
     """
     made = _edit(
         path,

@@ -1,7 +1,7 @@
-"""The command's root: one line for every error of ours, and an exit code that means something.
+"""The root command: it shows every error of ours as one line, and sets the exit code.
 
 The line goes to standard error; with ``--json`` it is an object on standard output, as all answers are.
-Exit codes: 0 all is well; 1 what was asked about is wrong; 2 the command was used wrongly.
+Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the command was used wrongly.
 """
 
 from __future__ import annotations

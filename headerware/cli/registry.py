@@ -61,7 +61,7 @@ _LOCATION: Final[dict[str, Any]] = {"envvar": "HEADERWARE_REGISTRY", "default": 
 _TOPIC: Final = "kafka://"
 """The prefix of the location of a topic."""
 
-_STDIN_NAME: Final = "standard input"
+
 _MAX_LINES: Final = 3
 _PIPE_COLUMNS: Final = 10_000
 _SIZE_PATTERN: Final = re.compile(r"/?([1-9]|[12][0-9]|3[0-2])")
@@ -149,7 +149,7 @@ def _load(location: str) -> Registry:
 
 def _read_toml(location: str) -> tuple[str, str]:
     """Return the text of a registry's TOML, and what it is called in messages."""
-    source = _STDIN_NAME if location == _STDIN else location
+    source = "standard input" if location == _STDIN else location
     try:
         with click.open_file(location, "rb") as file:
             text = file.read().decode()
@@ -215,10 +215,10 @@ _HEX: Final = re.compile(r"0[xX]([0-9a-fA-F]{1,8})")
 @click.argument("name_or_id", metavar="NAME|ID")
 @_on_a_registry
 def lookup(name_or_id: str, location: str, *, as_json: bool) -> None:
-    """Show what a header's name or id stands for, and whose it is.
+    """Show what a header's name or id stands for, and who owns it.
 
     An id may be in dotted form, in hexadecimal (0x00010001), or a compact key as it stands on the wire
-    (~Kq; quote it for the shell). The exit code is 1 for what is not registered.
+    (~Kq; quote it for the shell). The exit code is 1 if it is not registered.
     """
     registry = _load(location)
     header_id = _id_meant(name_or_id, registry)
@@ -289,7 +289,7 @@ def _entry_row(entry: Entry) -> dict[str, Any]:
 
 
 def _allocator(block: Block, registry: Registry) -> str:
-    """Return who allocated a block: the owner of the one around it, or the registrar."""
+    """Return the owner who allocated a block: that of the block around it, or the registrar."""
     around = registry.around(block.network)
     if around is not None:
         return around.owner
@@ -302,7 +302,7 @@ def _hexadecimal(text: str) -> int | None:
 
 
 def _block_chain(header_id: HeaderId, registry: Registry) -> list[Block]:
-    """Return the blocks that an id lies in, the one that decides first."""
+    """Return the blocks around an id, innermost first."""
     chain = []
     block = registry.block_of(header_id)
     while block is not None:
@@ -334,7 +334,7 @@ def _status(header_id: HeaderId, entry: Entry | None) -> str:
 
 
 def _unregistered(header_id: HeaderId, registry: Registry) -> str:
-    """Say whose an id is that is not registered."""
+    """Return a line about an id that is not registered: whose block it is in."""
     match _status(header_id, None):
         case "reserved":
             return f"{header_id} stands for no id, and is never registered"
@@ -565,7 +565,7 @@ def _network_chooser(
 
 
 def _changed(location: str, make: Callable[[Registry], _Change]) -> tuple[_Change, Registry]:
-    """Make a change of the registry as it stands, store it, and return it with the registry after it.
+    """Make a change of a registry, store it, and return it with the changed registry.
 
     If another writer was first, the change is made again; if it comes out different, it is tried again.
     """
@@ -575,7 +575,7 @@ def _changed(location: str, make: Callable[[Registry], _Change]) -> tuple[_Chang
             try:
                 return change, store.apply(change)
             except UnreachableError:
-                raise  # it may have been kept for all that, and must not be kept twice
+                raise  # the change may be stored all the same, and must not be stored twice
             except RegistryError:
                 refused, change = change, make(store.load())
                 if change == refused:
@@ -595,11 +595,8 @@ _KEYS: Final = {"block": "network", "entry": "id"}
 class _Inspected(NamedTuple):
     """A registry as it was found, with all that is wrong in it.
 
-    Attributes:
-        registry: what could be read of it; None if nothing could.
-        problems: all there are.
-        places: for TOML, where the tables of ids and blocks stand.
-        conflicts: in a topic, the records that changed nothing.
+    ``registry`` is None if nothing could be read. ``places`` says where the tables of ids and blocks stand in
+    TOML; ``conflicts`` are the records of a topic that changed nothing.
     """
 
     registry: Registry | None
@@ -617,9 +614,9 @@ class _Inspected(NamedTuple):
 def check(location: str, against: str | None, *, as_json: bool) -> None:
     """Check a registry by every rule, for CI.
 
-    With --against, also for what must never happen to one: ids that are gone, renamed or given to another.
-    Everything is told at once; the exit code is 1 where there is anything. LOCATION is HEADERWARE_REGISTRY
-    or registry.toml where it is left out.
+    With --against, also check for forbidden changes: ids that are gone, renamed or given to another. All
+    problems are shown at once, and the exit code is 1 if there are any. LOCATION is HEADERWARE_REGISTRY or
+    registry.toml if it is left out.
     """
     now = _inspect(location)
     found = [] if against is None or now.registry is None else diff(_earlier(against), now.registry)
@@ -639,10 +636,10 @@ def check(location: str, against: str | None, *, as_json: bool) -> None:
 @click.argument("after")
 @_json_option
 def diff_registries(before: str, after: str, *, as_json: bool) -> None:
-    """Tell what happened from one registry to another.
+    """Show the changes from one registry to another.
 
-    BEFORE and AFTER are locations; one of them may be - for TOML from another program. The exit code is 1
-    where something is forbidden: ids that are gone, renamed or given to another.
+    BEFORE and AFTER are locations; one of them may be - for TOML from another program. The exit code is 1 if
+    there are forbidden changes: ids that are gone, renamed or given to another.
     """
     if before == after == _STDIN:
         raise click.UsageError("only one of BEFORE and AFTER comes from standard input")
@@ -668,7 +665,7 @@ def diff_registries(before: str, after: str, *, as_json: bool) -> None:
 def export(kind: str | None, output: IO[str], location: str, *, as_json: bool) -> None:
     """Write a snapshot of a registry.
 
-    TOML is a registry again, and so is without what comes with Headerware; CSV has the entries only.
+    TOML is a registry again, which leaves out what comes with Headerware; CSV has the entries only.
     """
     if as_json and kind not in {None, "json"}:
         raise click.UsageError("--json is --format json")
@@ -676,13 +673,13 @@ def export(kind: str | None, output: IO[str], location: str, *, as_json: bool) -
     if as_json and output.name == "-":
         show_json(msgspec.json.decode(text))
         return
-    output.write(text)  # which opens the file: what is refused leaves an older one as it was
+    output.write(text)  # this opens the file, so a refusal above leaves an older one as it was
     if as_json:
         show_json({"output": output.name})
 
 
 def _inspect(location: str) -> _Inspected:
-    """Return a registry as it is, with its problems."""
+    """Return a registry with its problems."""
     if location == _STDIN:
         return _inspect_toml(location)
     with _open_location(location) as store:
@@ -722,14 +719,14 @@ def _places(text: str, source: str) -> dict[str, str]:
 
 
 def _forbidden(found: list[Difference], now: _Inspected) -> list[Problem]:
-    """Return what is forbidden between two registries, other than what is wrong with the later one anyway."""
+    """Return the forbidden changes between two registries, except problems that the later one has anyway."""
     told = {(problem.about, problem.message) for problem in now.problems}
     unread = {problem.where for problem in now.problems if problem.rule == "type"}
     forbidden = (
         Problem(
             difference.about,
             "history",
-            printable(difference.message),  # it may tell of an earlier registry that was never sound
+            printable(difference.message),  # it may quote an earlier registry that was never checked
             now.places.get(difference.about, ""),
         )
         for difference in found

@@ -60,10 +60,10 @@ def trail(
 ) -> None:
     """Show where records have been.
 
-    These are the last records of TOPIC, or one header value that --value or --file gives.
+    These are the last records of TOPIC, or one header value from --value or --file.
 
-    Nothing is committed, and no consumer group is joined. The exit code is 1 where a header value that was
-    given is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
+    Nothing is committed, and no consumer group is joined. The exit code is 1 if a header value that was given
+    is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
     """
     _check_usage(topic, bootstrap_servers, partition, offset, text, path)
     if topic is None or bootstrap_servers is None:
@@ -113,7 +113,7 @@ def _open_consumer(bootstrap_servers: str, properties: tuple[str, ...]) -> Consu
         "group.id": "headerware-trail",  # librdkafka asks for one; it is neither joined nor committed to
         "enable.auto.commit": False,
         "enable.partition.eof": True,
-        "log_level": 0,  # what goes wrong is told once, by the exception
+        "log_level": 0,  # errors are shown once, by the exception
     }
     try:
         return Consumer(settings)
@@ -174,7 +174,7 @@ def _until(consumer: Consumer, ends: dict[int, int], limit: int, deadline: float
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        message = "the time is over; --timeout gives more"
+        message = "the time is over; allow more with --timeout"
         raise click.ClickException(message)
     return left
 
@@ -215,7 +215,7 @@ class _RecordPrinter:
 
 
 def _no_id(name: str) -> None:
-    """Write no ids: what is needed here only reads them."""
+    """Write no ids: they are only read here."""
 
 
 def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -> None:
@@ -237,7 +237,7 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
 def trail_lines(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) -> list[Text]:
     """Return the lines of a trail in columns for a terminal: when, how long after, who, and what.
 
-    Where the record was found, if that is known, tells a gap at the end.
+    ``found_in`` shows a gap at the end, between the last entry and the topic of the record.
     """
     steps = timeline(trail, found_in=found_in)
     afters = ["" if step.after_ms is None else duration_text(step.after_ms) for step in steps]

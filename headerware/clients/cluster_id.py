@@ -21,13 +21,11 @@ _log: Final = logging.getLogger("headerware")
 def cluster_id_port(client: Any, conf: Mapping[str, Any]) -> Callable[[], str | None]:
     """Return a function that returns the cluster's id, or None as long as it is unknown.
 
-    Args:
-        client: the client, held weakly. From confluent-kafka 2.16 on it knows by itself: a timeout of 0
-            only looks at what librdkafka's own threads have learned (16 us the first time, 3 us while it
-            is unknown, and then nothing).
-        conf: its configuration, for a client of older versions, for which a thread of our own asks. If the
-            application gives tokens by ``oauth_cb``, nobody asks: the callback would run in that thread
-            at the same time as for the client, and its failure there would be the client's.
+    The client is held weakly. From confluent-kafka 2.16 on it knows the id itself: a timeout of 0 only looks
+    at what librdkafka's own threads have learned (16 us the first time, 3 us while it is unknown, then
+    nothing). For a client of an older version, a thread of our own asks. If the application passes tokens by
+    ``oauth_cb``, nobody asks: the callback would run in that thread at the same time as for the client, and
+    its failure there would be the client's.
     """
     if hasattr(client, "cluster_id"):
         ask = _asker(client)

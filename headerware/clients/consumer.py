@@ -4,15 +4,15 @@ A record goes through ``poll`` or ``consume`` in these steps:
 
 1. confluent-kafka's own method fetches a message.
 2. The chain makes of its record one record, several, none or an error.
-3. What can go to the application at once does so. Everything else waits in the inbox, in order: records that
-   the chain added or put together from slices, events behind them, and refused records.
-4. The offset behind a record is stored when the record is given out, held back to where a restart loses
+3. One record goes to the application at once. Everything else waits in the inbox, in order:
+   records that the chain added or reassembled from slices, events behind them, and refused records.
+4. The offset behind a record is stored when the record is delivered, held back to where a restart loses
    nothing (``offsets.py``).
 
 A refused record comes alone, never in a list with others. An application that dies of it has processed all
-records before it and has not been given any behind it, so the offset behind it may be committed at once. How
-the application is told, how that commit is made, and how long the stream waits for a record that may not be
-passed over is in ``refused_records.py``.
+records before it and has got none behind it, so the offset behind it may be committed at once. The errors
+that the application gets, that commit, and the pauses for a record that may not be passed over are in
+``refused_records.py``.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Consumer(confluent_kafka.Consumer):
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
         if given is None:
-            _c_init(self, *args, **conf)  # raises what confluent-kafka raises
+            _c_init(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
         self._raises_errors = chain is not None
         self.chain, rest = self._chain_for(given, chain)
@@ -178,7 +178,7 @@ class Consumer(confluent_kafka.Consumer):
         self._paused: set[TopicPartitionKey] = set()
         # Partitions that are paused for the moment of a poll.
         self._paused_briefly: list[TopicPartition] = []
-        # The first offset of each partition that is neither in the inbox nor given out; negative if reading
+        # The first offset of each partition that is neither in the inbox nor delivered; negative if reading
         # began at a symbolic offset, such as OFFSET_STORED.
         self._next_offsets: dict[TopicPartitionKey, int] = {}
         self._starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
@@ -186,7 +186,7 @@ class Consumer(confluent_kafka.Consumer):
         self._logged: set[tuple[str | None, str]] = set()
         self._refused_offsets = RefusedOffsets()
         self._pauses = RetryPauses()
-        # What a callback raised, to be raised by the next call.
+        # The error of a callback, to be raised by the next call.
         self._deferred_error: Exception | None = None
         # The thread that is between the wire and the application, or that an interrupt took away from
         # there; 0 if none is.
@@ -358,13 +358,13 @@ class Consumer(confluent_kafka.Consumer):
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._inbox.given) or (asked and timeout >= 0 and left <= 0):
                 messages, self._inbox.given = self._inbox.given, []
-                # What a callback threw away is read again when the application has heard of it.
+                # Records that a callback threw away are read again when the application has got its error.
                 self._fetching_thread = 0 if self._deferred_error is None else self._fetching_thread
                 return messages
             if self._pauses.until and self._wait_for_dead_letter(left):
                 asked = True
                 continue
-            # One alone after a batch was thrown away, or a callback that always raises would stop all.
+            # Only one after a batch was thrown away, or a callback that always raises would stop everything.
             wanted = 1 if self._lost_a_batch else num_messages - len(self._inbox.given)
             asked = True
             fetched = self._fetch_batch(wanted, self._poll_timeout(left))
@@ -508,19 +508,19 @@ class Consumer(confluent_kafka.Consumer):
         cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
         if cause not in self._logged and not self._raises_events:
             self._logged.add(cause)
-            # Its text, for a handler may keep what it is given, and the error knows the record.
+            # Log its text only: a handler may keep the arguments, and the error refers to the record.
             _log.warning("%s (refused; further ones of this kind are only counted)", str(error))
         return as_message(error, entry.topic_partition, entry.offset)
 
     def _pass_refused(self, entry: Entry) -> None:
-        """Have the offset behind a refused record committed."""
+        """Commit the offset behind a refused record."""
         if not self._stores_offsets:
             return
         if entry.position is not None:
             safe = self._offsets.safe_offset(entry.topic_partition, entry.position, None, entry.leader_epoch)
             self._commit_refused(safe)
             return
-        # Slices that were given up hold nothing back any more.
+        # Slices that were given up no longer hold anything back.
         for safe in self._offsets.refreshed():
             self._store_offset(safe)
             if topic_partition_of(safe) == entry.topic_partition:
@@ -580,7 +580,7 @@ class Consumer(confluent_kafka.Consumer):
             self._resume_paused_briefly()
 
     def _resume_paused_briefly(self) -> None:
-        # Those that were lost meanwhile, too, for a partition that comes back would still be paused.
+        # Also those that were lost meanwhile: a partition that comes back would still be paused.
         for partition in self._paused_briefly:
             if topic_partition_of(partition) in self._paused:
                 continue  # by a callback, or after an interrupt
@@ -602,7 +602,7 @@ class Consumer(confluent_kafka.Consumer):
         for outcome in self._session.poll(self._session.context.now_ms() - int(self._pauses.held_s * 1000)):
             self._inbox.add_released(outcome)
         if self._reassembles and not self._inbox:
-            # What has expired holds nothing back any more.
+            # Expired records hold nothing back any more.
             for safe in self._offsets.refreshed():
                 self._store_offset(safe)
         if self._commit_interval_s and now >= self._next_commit:
@@ -649,7 +649,7 @@ class Consumer(confluent_kafka.Consumer):
         """Go to an offset; to the first slice of a message that was delivered there in this session."""
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         if getattr(partition, "offset", -1) < 0:
-            _C.seek(self, partition)  # raises for what is no TopicPartition
+            _C.seek(self, partition)  # raises unless it is a TopicPartition
             begin = partition.offset
             topic_partition = topic_partition_of(partition)
             self._session.revoke([topic_partition])
@@ -674,7 +674,7 @@ class Consumer(confluent_kafka.Consumer):
         """
         unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
         if not self._chained or unclear:
-            _c_store(self, message, offsets)  # raises what is unclear
+            _c_store(self, message, offsets)  # raises if the arguments are unclear
             return
         if self._stores_offsets:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
@@ -855,14 +855,14 @@ class Consumer(confluent_kafka.Consumer):
         return OFFSET_INVALID if position < 0 else position - 1
 
     def _read_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
-        """Go back to an offset, and to the first slice of a message that was not whole there."""
+        """Go back to an offset, and to the first slice of a message that was incomplete there."""
         begin = wanted = taken
         if self._reassembles and taken >= 0:
             safe = self._session.safe_offset(*topic_partition, taken)
             begin = min(self._offsets.first_incomplete(topic_partition, taken), safe)
             waiting = self._inbox.first_offset(topic_partition)
             wanted = taken if waiting is None or begin == taken else min(taken, waiting)
-        # In this order, for this may be interrupted, too.
+        # In this order, because this may be interrupted, too.
         self._offsets.note_resumed(topic_partition, begin, wanted)
         self._next_offsets[topic_partition] = begin
         if begin < taken:
@@ -871,7 +871,7 @@ class Consumer(confluent_kafka.Consumer):
         with suppress(KafkaException):  # it has gone meanwhile
             _C.seek(self, at_offset(topic_partition, begin))
 
-    # What interceptors know of a message
+    # The interceptors' state of a message
 
     def local(self, message: Message) -> Mapping[str, Any]:
         """Return the interceptors' state of a delivered message, by interceptor; empty if there is none.

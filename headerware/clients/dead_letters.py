@@ -36,16 +36,13 @@ _UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
 
 
 class _Publisher(confluent_kafka.Producer):
-    """A plain producer; that of C takes no weak references."""
+    """A plain producer that takes weak references; that of C takes none."""
 
 
 class DeadLetters:
-    """Publish records with the consumer's own connection settings.
+    """Publish records with the consumer's own connection settings; may be used by several threads.
 
-    Args:
-        conf: the consumer's configuration; ``headerware.dead_letter.<key>`` overrides a producer's key.
-
-    May be used by several threads.
+    The consumer's ``headerware.dead_letter.<key>`` overrides a key of the producer.
     """
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
@@ -55,18 +52,14 @@ class DeadLetters:
         self._failed: dict[str, tuple[float, KafkaError]] = {}
 
     def publish(self, record: Record) -> None:
-        """Send a dead letter and return once it is stored.
-
-        Raises:
-            DeadLetterError: it was not stored within the delivery timeout, and why.
-        """
+        """Send a dead letter, and return once it is stored; raise a DeadLetterError if it is not."""
         try:
             self._publish(record)
         except (KafkaException, BufferError, *_UNSENDABLE) as error:
             raise dead_letter_error(record, error) from error
 
     def pick_partition(self, record: Record) -> int | None:
-        """Choose one partition for all slices of a dead letter, if its key does not."""
+        """Choose one partition for all slices of a dead letter whose key leaves it open."""
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
@@ -80,7 +73,7 @@ class DeadLetters:
         with self._lock:
             until, failure = self._failed.pop(record.topic, (0.0, None))
             if failure is not None and time.monotonic() < until:
-                # The others of a batch are not worth a timeout each.
+                # The other records of a batch do not wait for a timeout each.
                 self._failed[record.topic] = time.monotonic() + _ALIKE_S, failure
                 raise KafkaException(failure)
             producer = self._open()
@@ -101,7 +94,6 @@ class DeadLetters:
             raise KafkaException(reports[0])
 
     def close(self) -> None:
-        """Close the producer, if there is one."""
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
@@ -109,15 +101,15 @@ class DeadLetters:
 
 
 def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
-    """Return an error that says why a dead letter was not stored, and whether another one would be."""
+    """Return the error for a dead letter that was not stored; ``unfit`` says that another one may be."""
     if isinstance(error, _UNSENDABLE):
-        # Their texts may quote what they refuse.
+        # Their texts may quote the refused part.
         return DeadLetterError(f"confluent-kafka cannot send it ({type(error).__name__})", unfit=True)
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
     unfit = isinstance(cause, KafkaError) and cause.code() in _UNFIT
     hint = (
-        f" (max.message.bytes of the topic and {DEAD_LETTER}message.max.bytes of the client say how large a "
-        f"letter may be; dead_letter_too_large = 'stub' goes on with a dead letter that has no payload)"
+        f" (max.message.bytes of the topic and {DEAD_LETTER}message.max.bytes of the client limit the size "
+        f"of dead letters; dead_letter_too_large = 'stub' goes on with a dead letter that has no payload)"
     )
     return DeadLetterError(
         f"topic {record.topic!r} did not take it: {error}{hint if unfit else ''}", unfit=unfit
@@ -125,7 +117,7 @@ def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
 
 
 def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a producer's settings, made of a consumer's."""
+    """Return a producer's settings, made from a consumer's."""
     settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
     limits = {"message.timeout.ms": _TIMEOUT_MS, "message.max.bytes": MAX_MESSAGE_BYTES}

@@ -23,11 +23,8 @@ DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 class Deliveries:
     """Turn reports of records on the wire into reports of the application's records.
 
-    Args:
-        session: told of every outcome, once, before the application is.
-        only_errors: whether the application wants to hear of failures only.
-
-    Holds no reference to the client, so that messages in flight do not keep it alive.
+    The session is told of every outcome, once, before the application. This holds no reference to the client,
+    so that messages in flight do not keep it alive.
     """
 
     __slots__ = ("_acknowledge", "_only_errors", "_refused", "deferred", "waits")
@@ -52,7 +49,7 @@ class Deliveries:
         error: KafkaError | None,
         message: Message,
     ) -> None:
-        """Report one record, to the interceptors and then to the application."""
+        """Report one record to the interceptors, then to the application."""
         if self._acknowledge is not None:
             failure = None if error is None else KafkaException(error)
             self._acknowledge(sent, metadata_of(message), failure)
@@ -76,7 +73,7 @@ class Deliveries:
         self._refused.append((record, KafkaError(KafkaError.POLICY_VIOLATION, reason), callback))
 
     def close(self) -> None:
-        """Stop acknowledging, for the interceptors are closed."""
+        """Stop acknowledging, because the interceptors are closed."""
         self._acknowledge = None
 
     def __len__(self) -> int:
@@ -86,9 +83,8 @@ class Deliveries:
     def serve(self) -> int:
         """Deliver the queued reports, and count them.
 
-        Raises:
-            BaseException: the first that a callback raised, here or while ``produce`` waited for room;
-                the other callbacks have run all the same.
+        If callbacks raise, here or while ``produce`` waited for room, the others run all the same; then the
+        first error is raised.
         """
         served = 0
         while self._refused:
@@ -110,13 +106,7 @@ class Deliveries:
 
 
 class JointDelivery:
-    """Combine the reports of all slices of one message into one, after the last, with the first error.
-
-    Args:
-        deliveries: where the one report goes.
-        original: the record as the application sent it.
-        callback: the application's callback, or None.
-    """
+    """Combine the reports of all slices of one message into one, after the last, with the first error."""
 
     __slots__ = ("_arrived", "_callback", "_deliveries", "_error", "_lock", "_original", "_sent", "expected")
 
@@ -146,12 +136,11 @@ class JointDelivery:
         return self._sent
 
     def cancel(self) -> None:
-        """Ignore further reports, for the message has failed as one already."""
+        """Ignore further reports, because the message has already failed as a whole."""
         with self._lock:
             self.expected = -2
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Take the report of one slice."""
         with self._lock:
             self._arrived += 1
             if self._error is None:

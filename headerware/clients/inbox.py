@@ -1,4 +1,4 @@
-"""The inbox of a consumer: what came out of the chain and was not given to the application yet, in order."""
+"""The inbox of a consumer: in order, the outcomes of the chain that the application has not got yet."""
 
 from __future__ import annotations
 
@@ -19,18 +19,11 @@ if TYPE_CHECKING:
 class Entry:
     """An entry of the inbox: a message, an error, or only an offset that has been passed.
 
-    Args:
-        topic_partition: topic and partition on the wire.
-        offset: of the record that is delivered, or None.
-        position: where the consumer stands once the entry is taken; None leaves it where it is.
-        leader_epoch: of the position, or None.
-        message: what to deliver, or None.
-        record: the record behind the message.
-        error: what to raise, or None.
-        original: the record on the wire, if it alone is enough for another attempt.
-
-    An entry is ``blocked`` if its dead letter could not be stored, or nobody could judge it; ``raised`` says
-    that the application has been told.
+    ``offset`` is that of the record that is delivered. ``position`` is where the consumer stands once the
+    entry is taken, and ``leader_epoch`` is of that position; None leaves the consumer where it is.
+    ``original`` is the record on the wire, if it alone is enough for another attempt. An entry is ``blocked``
+    if its dead letter could not be stored, or nobody could judge it; ``raised`` says that the application has
+    been told.
     """
 
     __slots__ = (
@@ -73,8 +66,7 @@ class Entry:
 class Inbox:
     """A queue of entries, from which those of paused partitions come later.
 
-    Args:
-        consume: takes one record through the chain, for what has to be tried again.
+    ``consume`` takes one record through the chain, for entries that have to be tried again.
 
     An entry is always in the queue or in ``leaving``, also if an interrupt comes: CPython looks for signals
     after calls, but not within C nor between two assignments.
@@ -84,12 +76,11 @@ class Inbox:
         self._consume: Final = consume
         self._entries: deque[Entry] = deque()
         self.leaving: list[Entry] = []
-        """What has been popped by a call that has not returned yet."""
+        """The entries that a call has popped which has not returned yet."""
         self.given: list[Message] = []
         """The messages that a call will return when it has more of them."""
 
     def __len__(self) -> int:
-        """Count the entries."""
         return len(self._entries)
 
     def add(self, message: Message, record: Record, outcome: Any) -> None:
@@ -97,11 +88,11 @@ class Inbox:
         self._entries.extend(list(self._entries_of(message, record, outcome)))
 
     def add_event(self, message: Message) -> None:
-        """Append an error event or the end of a partition, to be given as it is."""
+        """Append an error event or the end of a partition, which is delivered as it is."""
         self._entries.append(Entry((message.topic() or "", -1), message=message))
 
     def add_released(self, outcome: Any) -> None:
-        """Put records that the chain released by itself in front, for they are older; they move no offset."""
+        """Put records that the chain released in front, because they are older; they move no offset."""
         outcome = _listed(outcome)
         if isinstance(outcome, HeaderwareError):
             topic = getattr(outcome, "topic", None) or ""
@@ -113,18 +104,14 @@ class Inbox:
         self._entries.extendleft(reversed(released))
 
     def put_back(self, entry: Entry) -> None:
-        """Put the entry in front again that was popped last."""
+        """Put the entry that was popped last in front again."""
         if self.leaving:
             self._entries.extendleft(map(list.pop, (self.leaving,)))  # in C, as in pop
         else:
             self._entries.appendleft(entry)
 
     def restore(self, given: list[Entry]) -> None:
-        """Put everything in front again that was leaving when a call was interrupted.
-
-        Args:
-            given: entries for ``self.given``.
-        """
+        """Put ``given`` and the entries that were leaving in an interrupted call in front again."""
         self._entries, self.leaving, self.given = deque([*given, *self.leaving, *self._entries]), [], []
 
     def retry(self, entry: Entry) -> bool:
@@ -177,7 +164,7 @@ class Inbox:
             if offset is not None:
                 lowest = offset if lowest is None else min(lowest, offset)
             if entry.position is not None:
-                break  # what follows came later
+                break  # the following entries came later
         return lowest
 
     def clear(self) -> None:

@@ -15,10 +15,10 @@ _new_headers = tuple.__new__
 
 
 class MessageHeaders(list[Any]):
-    """A message's headers, which also carry what a message cannot hold.
+    """A message's headers, and the state of the interceptors, which a message cannot hold.
 
     A Message takes no attributes and no weak references, and a subclass of it takes four times as long as
-    other headers. So this lasts as long as the message, and is gone where an application sets other headers.
+    other headers. So this lasts as long as the message; it goes if an application sets other headers.
     """
 
     __slots__ = ("local", "topic")
@@ -40,7 +40,7 @@ class _Unreadable(dict[str, bytes | None]):
         super().__init__({where: None})
 
     def items(self) -> Any:
-        """Refuse to be read."""
+        """Raise a HeaderError."""
         raise HeaderError(f"{next(iter(self))}: a header's name is no UTF-8, so the record is refused")
 
 
@@ -49,7 +49,7 @@ def record_of(message: Message) -> Record:
     kind, timestamp_ms = message.timestamp()
     headers: Any
     try:
-        # Both within, for the interpreter may notice only at the second call that the first has failed.
+        # Both in the try block: the interpreter may notice only at the second call that the first failed.
         headers = message.headers()
         headers = _new_headers(Headers, headers) if headers else EMPTY
     except (SystemError, UnicodeError):
@@ -88,12 +88,7 @@ def updated_message(message: Message, before: Record, after: Record) -> Message:
 
 
 def message_of(record: Record, topic: str | None = None) -> Message:
-    """Return a message for a record that the chain added.
-
-    Args:
-        record: the record.
-        topic: the topic on the wire; the record's own if it is None.
-    """
+    """Return a message for a record that the chain added; ``topic`` replaces the record's own."""
     if record.local or (topic is not None and topic != record.topic):
         headers = _headers_with_local(record.headers, record, topic or record.topic)
     else:
@@ -132,7 +127,7 @@ def undelivered_message(record: Record, error: KafkaError) -> Message:
 
 
 def with_original_parts(message: Message, original: Record, sent: Record) -> Message:
-    """Return a delivery report's message with the application's own key, value and headers."""
+    """Put the application's own key, value and headers into a delivery report's message, and return it."""
     message.set_headers(wire_headers(original.headers))
     if sent is not original:
         message.set_value(_as_bytes(original.value))

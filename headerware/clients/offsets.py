@@ -1,7 +1,7 @@
-"""Offsets: how far each partition may be committed, and what was delivered beyond that.
+"""Offsets: how far each partition may be committed, and which records beyond that were delivered.
 
 An offset is held back, in stores, commits and transactions alike, while records before it have not reached
-the application: slices that wait for the rest of their message, and what waits in the inbox.
+the application: slices that wait for the rest of their message, and entries of the inbox.
 
 The metadata of a commit, as text (spec/commit-metadata.md):
 
@@ -32,21 +32,21 @@ _log: Final = logging.getLogger("headerware")
 
 
 def encode_metadata(watermark: int | None, own: str | None) -> str | None:
-    """Return the metadata to commit; the application's own, unless there is a watermark to keep."""
+    """Return the metadata to commit: the application's own, with the watermark if there is one."""
     if watermark is None and not (own or "").startswith(PREFIX):
         return own
     return f"{PREFIX}{'' if watermark is None else watermark}:{own or ''}"
 
 
 def decode_metadata(metadata: str | None) -> tuple[int | None, str | None]:
-    """Return the watermark and the application's own metadata; foreign text is the latter."""
+    """Return the watermark and the application's own metadata; foreign text is the application's own."""
     if metadata is None or not metadata.startswith(PREFIX):
         return None, metadata
     number, colon, own = metadata.removeprefix(PREFIX).partition(":")
     if not colon or (number and not (number.isascii() and number.isdecimal() and len(number) <= _DIGITS)):
         return None, metadata
     watermark = int(number) if number else None
-    # No offset is that large: whoever wrote this, it would keep the partition silent for ever.
+    # No offset is that large, and as a watermark it would keep the partition silent for ever.
     return (
         (None, metadata) if watermark is not None and watermark > _LAST_OFFSET else (watermark, own or None)
     )
@@ -81,9 +81,7 @@ def with_own_metadata(partition: TopicPartition) -> TopicPartition:
 class Offsets:
     """Hold offsets back to where a restart loses nothing, and remember what was delivered beyond.
 
-    Args:
-        session: knows which records are incomplete.
-        first_waiting: returns the smallest offset of a partition that waits in the inbox, or None.
+    ``first_waiting`` returns the smallest offset of a partition that waits in the inbox, or None.
     """
 
     def __init__(self, session: Session, first_waiting: Callable[[TopicPartitionKey], int | None]) -> None:
@@ -239,17 +237,17 @@ class _HoldsOffsetsBack(Protocol):
 
 
 _consumers: Final[dict[bytes, weakref.WeakSet[Any]]] = {}
-"""Consumers by the group metadata that they gave out."""
+"""Consumers by the group metadata that they returned."""
 _latest: Final[weakref.WeakKeyDictionary[Any, bytes]] = weakref.WeakKeyDictionary()
 _MAX_GROUPS: Final = 1_000
 
 
 def register_consumer(metadata: Any, consumer: _HoldsOffsetsBack) -> None:
-    """Remember, weakly, which consumer gave out group metadata.
+    """Remember, weakly, which consumer returned group metadata.
 
-    The bytes name group, member and generation; consumers that assign partitions themselves have no
-    member's name, so that several may share them. Each of them knows its own partitions. A consumer's
-    earlier generations are forgotten, for the broker refuses them.
+    The bytes name group, member and generation. Consumers that assign partitions themselves have no member's
+    name, so several may share them; each of them knows its own partitions. A consumer's earlier generations
+    are forgotten, because the broker refuses them.
     """
     earlier = _latest.get(consumer)
     if earlier == metadata:
@@ -264,7 +262,7 @@ def register_consumer(metadata: Any, consumer: _HoldsOffsetsBack) -> None:
 
 
 def held_back(metadata: Any, positions: list[TopicPartition]) -> list[TopicPartition]:
-    """Hold positions back by the consumers that gave out this metadata; without one, return them as given."""
+    """Hold positions back by the consumers that returned this metadata; without any, change nothing."""
     consumers = list(_consumers.get(metadata, ())) if isinstance(metadata, bytes) else []
     if not consumers or not isinstance(positions, list):
         return positions
@@ -280,7 +278,7 @@ def _forget(metadata: bytes, consumer: _HoldsOffsetsBack) -> None:
 
 
 def _lowest(consumers: list[Any], position: TopicPartition) -> TopicPartition:
-    """Return the position as held back by the consumer that reads its partition; others change nothing."""
+    """Return the position as held back by the consumer that reads its partition."""
     held: TopicPartition
     for consumer in consumers:
         held = consumer.committable([position])[0]

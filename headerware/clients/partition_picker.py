@@ -29,11 +29,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 class PartitionPicker:
-    """Choose one partition for all slices of a message whose key leaves it open.
-
-    Args:
-        client: the producer; held weakly.
-        partitioner: librdkafka's ``partitioner``.
+    """Choose one partition for all slices of a message whose key leaves it open; hold the producer weakly.
 
     Partitions are counted by metadata, at most once a minute and topic; only the first message of a
     topic waits for the answer, 5 s at most.
@@ -45,11 +41,7 @@ class PartitionPicker:
         self._known: dict[str, tuple[float, list[int]]] = {}
 
     def __call__(self, record: Record) -> int | None:
-        """Return a partition, or None if the record or its key decides.
-
-        Raises:
-            KafkaException: the topic's partitions could not be learned.
-        """
+        """Return a partition, or None if the record or its key decides."""
         if record.partition is not None:
             return None
         null, empty, other = self._scatters
@@ -62,7 +54,7 @@ class PartitionPicker:
             try:
                 partitions = self._ask(topic)
             except KafkaException:
-                # An old count is as good as what librdkafka itself would go by.
+                # librdkafka itself would use an old count, too.
                 if not partitions:
                     raise
             self._known[topic] = (time.monotonic(), partitions)

@@ -96,7 +96,7 @@ class Producer(confluent_kafka.Producer):
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
         if given is None:
-            _c_init(self, *args, **conf)  # raises what confluent-kafka raises
+            _c_init(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
         self.chain, rest = self._chain_for(given, chain)
         if not self.chain:
@@ -568,9 +568,9 @@ Producer._RUNNING_CALLBACKS = frozenset({Producer._run_callbacks.__code__})  # n
 def _has_plain_names(headers: Any) -> bool:
     """Return whether headers are of a kind that confluent-kafka takes, without ids for names.
 
-    It would send the dotted form of an id as a name. It is left to it to refuse malformed headers.
+    It would send the dotted form of an id as a name. It refuses malformed headers itself.
     """
-    # Plain loops, for every record: all() and a generator take three times as long.
+    # Plain loops, because this runs for every record: all() and a generator take three times as long.
     try:
         if headers.__class__ is list:
             for name, _ in headers:  # noqa: SIM110 - as above
@@ -588,7 +588,7 @@ def _has_plain_names(headers: Any) -> bool:
 
 
 def _plain_headers(headers: Any) -> Any:
-    """Return headers as confluent-kafka takes them; what are no headers is returned as it is."""
+    """Return headers as confluent-kafka takes them; return any other object as it is."""
     try:
         return list(Headers(headers))
     except HeaderError:
@@ -596,7 +596,7 @@ def _plain_headers(headers: Any) -> Any:
 
 
 def _of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
-    """Return what confluent-kafka refused in a form that it takes; None if a chain would refuse it, too."""
+    """Return a record of arguments that confluent-kafka refused; None if a chain would refuse them, too."""
     try:
         return to_wire(normalised(Record(topic, value, key, headers)))
     except HeaderwareError:
@@ -604,9 +604,9 @@ def _of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | No
 
 
 def _needs_more_than_c(topic: Any, messages: Any) -> bool:
-    """Return whether a batch has what confluent-kafka's own ``produce_batch`` drops or refuses.
+    """Return whether a batch has headers or timestamps, which ``produce_batch`` drops or refuses.
 
-    It is left to confluent-kafka to refuse what is no topic or no batch.
+    confluent-kafka itself refuses arguments that are no topic or no batch.
     """
     if not (isinstance(topic, str) and isinstance(messages, list)):
         return False
@@ -620,7 +620,7 @@ def _needs_more_than_c(topic: Any, messages: Any) -> bool:
 
 
 def _callback_of(conf: dict[str, Any]) -> DeliveryCallback | None:
-    """Take the default callback out of the configuration; confluent-kafka refuses what is not callable."""
+    """Take the default callback out of the configuration; confluent-kafka refuses other objects."""
     found: DeliveryCallback | None = None
     for name in ("dr_cb", "on_delivery"):
         if callable(conf.get(name)):
@@ -660,7 +660,7 @@ def _to_record(topic: str, item: Sendable) -> tuple[Record, Callable[..., Any] |
 
 
 def _first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """Return the first callback that is not None; one may be callable and empty, and so false."""
+    """Return the first callback that is not None; a callable that is empty counts, though it is false."""
     for callback in given:
         if callback is not None:
             if not callable(callback):
@@ -686,7 +686,7 @@ def _checked_items(messages: Any, partition: int) -> list[dict[str, Any]]:
 
 
 def _kafka_error(error: Exception) -> KafkaError:
-    """Return the KafkaError that stands for what ``produce`` raised."""
+    """Return the KafkaError for an error of ``produce``."""
     if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
         return error.args[0]
     if isinstance(error, BufferError):

@@ -34,7 +34,7 @@ VALUE_SERIALIZATION: Final = KafkaError._VALUE_SERIALIZATION  # noqa: SLF001
 
 
 def unless_chained(c_method: Callable[..., Any]) -> Callable[[_Method], _Method]:
-    """Decorate a method of a client for which, without a chain, a method of confluent-kafka's answers.
+    """Decorate a client's method; without a chain, confluent-kafka's own method answers the call.
 
     It gets the caller's arguments as they are. Methods that are called for each record look at
     ``_chained`` themselves: a call by position is as fast as the caller's own call by keyword.

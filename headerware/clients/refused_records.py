@@ -1,13 +1,12 @@
-"""What happens to a record that a consumer's chain refuses.
+"""Answer for records that a consumer's chain refuses.
 
-- The application is told once, in confluent-kafka's own terms. Serde errors are ours, and confluent-kafka's
-  serializing clients' at once: an application that catches ``ValueSerializationError`` or
-  ``SerializationError`` of confluent-kafka catches them, and so does one that catches
-  :class:`headerware.SerdeError`. An application that does not know of Headerware gets a message whose
-  ``error()`` is a :class:`RefusedRecordError`.
-- The offset behind the record is committed at once (:class:`RefusedOffsets`), for the application may die of
-  it, and would meet it again after a restart.
-- If its dead letter could not be stored, or nobody could judge the record, it is not passed over: the stream
+- The application is told once, in confluent-kafka's own terms. Serde errors belong to both hierarchies: an
+  application that catches confluent-kafka's ``ValueSerializationError`` or ``SerializationError`` catches
+  them, and so does one that catches :class:`headerware.SerdeError`. An application that does not know of
+  Headerware gets a message whose ``error()`` is a :class:`RefusedRecordError`.
+- The offset behind the record is committed at once (:class:`RefusedOffsets`). Otherwise an application that
+  dies of it would meet it again after a restart.
+- If its dead letter could not be stored, or no step could judge the record, it is not passed over: the stream
   waits and tries again, with pauses that grow (:class:`RetryPauses`).
 """
 
@@ -45,7 +44,7 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 10.0
 _log: Final = logging.getLogger("headerware")
 
-# What the application is told
+# Errors for the application
 
 
 class KeySerializationError(SerdeError, theirs.KeySerializationError):
@@ -76,11 +75,11 @@ class RefusedRecordError(KafkaError):
     """The error of a message that stands for a refused record."""
 
     cause: HeaderwareError
-    """What the chain refused it with."""
+    """The error with which the chain refused the record."""
 
 
 def as_message(error: HeaderwareError, topic_partition: TopicPartitionKey, offset: int | None) -> Message:
-    """Make the message that stands for a refused record: its position and why, and none of its parts."""
+    """Make the message that stands for a refused record, with its position and the reason, but no payload."""
     code, text = BAD_MSG, str(error)
     if isinstance(error, HeldBackError):
         code, text = RETRY, f"{text}; it is tried again, and nothing behind it is read until then"
@@ -99,20 +98,14 @@ def as_message(error: HeaderwareError, topic_partition: TopicPartitionKey, offse
 def as_client_error(
     error: HeaderwareError, direction: Literal["send", "consume"], message: Message | None = None
 ) -> HeaderwareError:
-    """Return a serde's error as one that confluent-kafka's serializing clients raise, too; else the error.
-
-    Args:
-        error: what the chain refused a record with.
-        direction: where it was refused.
-        message: the message that was being deserialized.
-    """
+    """Return a serde's error as one that confluent-kafka's serializing clients raise, too; else the error."""
     found = _CLASSES.get((direction, error.part)) if isinstance(error, SerdeError) else None
     if found is None or not isinstance(error, SerdeError):
         return error
     kind, code = found
     raised: SerdeError = kind.__new__(kind)
     raised.args = (KafkaError(code, error.message),)
-    # What a serde itself raised, unless it is one of our own errors that says more than its cause.
+    # The serde's own exception, unless one of our errors says more than its cause.
     inner = error.__cause__ if type(error) is SerdeError and error.__cause__ is not None else error
     raised.__dict__.update(error.__dict__, exception=inner, kafka_message=message)
     raised.__cause__ = inner
@@ -125,8 +118,8 @@ def as_client_error(
 class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
     """Offsets behind refused records that are not committed yet.
 
-    Such an offset is committed at once, but not each of a flood. What is left then is committed by a later
-    call, or when the consumer or the process ends. This holds no reference to the consumer.
+    Such an offset is committed at once; in a flood of them, a later call commits them together, or the end of
+    the consumer or of the process. This holds no reference to the consumer.
     """
 
     def __init__(self) -> None:
@@ -143,12 +136,12 @@ class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
         _uncommitted[consumer] = self
 
     def commit_if_due(self, consumer: Any) -> None:
-        """Commit what is left, unless that was done a moment ago."""
+        """Commit the remaining offsets, unless that was done a moment ago."""
         if time.monotonic() >= self._next_commit:
             self.commit(consumer)
 
     def commit(self, consumer: Any) -> None:
-        """Commit what is left, but never back to before a later commit."""
+        """Commit the remaining offsets, but never back to before a later commit."""
         left = list(self.values())
         if not left:
             return
@@ -176,7 +169,7 @@ class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
 
     def _not_committed(self, error: Exception) -> None:
         _log.warning("the offset behind a refused record was not committed at once: %s", str(error))
-        # Not in each call, for each waits for an answer that does not come.
+        # Not in each call, because each would wait for an answer that does not come.
         self._next_commit = time.monotonic() + _AFTER_A_FAILURE_S
 
 
@@ -190,7 +183,7 @@ def _commit_at_exit() -> None:
 
 
 def _forget_in_child() -> None:
-    """Leave it to the parent, for a forked child has neither its threads nor its membership."""
+    """Leave the offsets to the parent: a forked child has neither its threads nor its membership."""
     for offsets in list(_uncommitted.values()):
         offsets.clear()
     _uncommitted.clear()
@@ -201,15 +194,15 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _reach(partition: TopicPartition) -> tuple[int, int]:
-    """Return how far a commit goes: its offset, then what was delivered beyond it."""
+    """Return how far a commit goes: its offset, then the watermark beyond it."""
     return partition.offset, decode_metadata(partition.metadata)[0] or 0
 
 
-# Records that are not passed over, for their dead letters could not be stored
+# Records that are not passed over, because their dead letters could not be stored
 
 
 class RetryPauses:
-    """Say when a dead letter is tried again, and how long the stream has stood still for it."""
+    """Say when a dead letter is tried again, and for how long it has held the stream."""
 
     __slots__ = ("_counted_until", "_pauses", "held_s", "until")
 
@@ -217,7 +210,7 @@ class RetryPauses:
         self.until: float = 0.0
         """When the record that holds the stream may be tried again; 0 if none does."""
         self.held_s: float = 0.0
-        """How long nothing could come; slices have not waited in vain for so long."""
+        """For how long nothing could come; pending slices do not expire for that time."""
         self._counted_until = 0.0  # 0 while nothing is held back
         self._pauses: dict[TopicPartitionKey, tuple[int | None, float, float]] = {}
 
@@ -230,7 +223,7 @@ class RetryPauses:
         return False
 
     def were_for_another(self, entry: Entry) -> bool:
-        """Return whether a blocked record was last tried before another of its partition held it up."""
+        """Return whether a blocked record was last tried before another one of its partition blocked."""
         offset, _, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
         return entry.blocked and entry.original is not None and offset not in {None, entry.offset}
 
@@ -243,7 +236,7 @@ class RetryPauses:
         self._counted_until = self._counted_until or time.monotonic()
 
     def count(self, now: float) -> None:
-        """Add up how long the stream has stood still."""
+        """Add up the time for which the stream was held."""
         if self._counted_until:
             self.held_s += now - self._counted_until
             self._counted_until = now if self.until else 0.0

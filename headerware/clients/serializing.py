@@ -169,9 +169,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
 class _Serdes:
     """The serdes of a client's configuration, taken out of it.
 
-    Args:
-        suffix: ``serializer`` or ``deserializer``.
-        conf: the client's configuration.
+    ``suffix`` is ``serializer`` or ``deserializer``.
     """
 
     def __init__(self, suffix: str, conf: dict[str, Any]) -> None:

@@ -29,14 +29,10 @@ _PARTS: Final = ("Key", "Value")
 class Catalogue(plugins.Catalogue[Kind]):
     """The classes of one kind, by the names that configuration uses for them.
 
-    Args:
-        what: what one of them is called in errors, such as ``transform``.
-        base: the class that all of them extend.
-        built_in: our own, as ``name: "module:Class"``; a name with a package, such as
-            ``org.apache.kafka.connect.transforms.Filter``, is also found by its last word.
-        group: the entry-point group of the others; None if there are no others.
-        not_in_kafka: those of our own that Kafka does not have; they are unknown in the ``kafka_4_3`` mode.
-        other: the catalogue that names may be mistaken for, as ``module:name``.
+    ``built_in`` are our own, as ``name: "module:Class"``; a name with a package is also found by its last
+    word. ``group`` is the entry-point group of all others, ``base`` the class that they extend. Names in
+    ``not_in_kafka`` are unknown in the ``kafka_4_3`` mode. ``other``, as ``module:name``, is the catalogue
+    whose names may be given by mistake.
     """
 
     error: ClassVar[type[ConnectPluginError]] = ConnectPluginError
@@ -53,25 +49,13 @@ class Catalogue(plugins.Catalogue[Kind]):
     ) -> None:
         super().__init__(what, base, {}, group)
         self._names: Final[dict[str, str]] = {}
-        """The name with its package of each of our own, by this name and by the simple one."""
+        """The full names of our own, by full and by simple name."""
         self._not_in_kafka: Final = not_in_kafka
         self._other: Final = other
         self.add(built_in)
 
     def __call__(self, word: str | type[Kind], *, path: str = "", mode: Mode = STRICT) -> type[Kind]:
-        """Load the class that a name stands for.
-
-        Args:
-            word: the Java class, its simple name, or the name of a plug-in's entry point; or a class itself.
-            path: where it stands in the configuration, for the error.
-            mode: ``kafka_4_3`` does not know those that Kafka lacks.
-
-        Raises:
-            UnknownClassError: nothing has this name.
-            NoPartError: the transform has a class for keys and one for values, and the name says neither.
-            ConnectPluginError: more than one thing has this name, it cannot be imported, or it is of another
-                kind.
-        """
+        """Load the class that a name stands for; a class stands for itself."""
         if not isinstance(word, str):
             return self.checked(word, getattr(word, "__qualname__", type(word).__qualname__), path=path)
         loaded = self.find(word, path=path, mode=mode)
@@ -196,12 +180,11 @@ _DRAFT: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The names of transforms in the draft of KIP-66, and what they are called now."""
-_QUOTES: Final = "\"'"
 
 
 def _name_hint(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
-    """Say what was probably meant, or nothing; ``elsewhere`` has the names of another kind."""
-    bare = name.strip(_QUOTES)
+    """Return a hint at what was probably meant, or no text; ``elsewhere`` has the names of another kind."""
+    bare = name.strip("\"'")
     if bare != name:
         return f"write it without quotes: {bare}"
     base, _, part = name.partition("$")

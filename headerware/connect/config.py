@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import msgspec
 
 from headerware.connect.errors import ConnectConfigError, NullValueError
+from headerware.connect.java.numbers import BLANKS
 from headerware.connect.modes import STRICT, Mode, require_mode
 from headerware.core.suggestions import did_you_mean
 
@@ -29,7 +30,7 @@ class _Required:
 
 
 REQUIRED: Final = _Required()
-"""The default of a key that has none."""
+"""The default of a key that must be given."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -101,18 +102,14 @@ class ConfigDef:
                     raise ConnectConfigError(_unknown(name, keys), path=name)
         options = {name: _parsed(key, given, mode) for name, key in keys.items()}
         for name, value in options.items():
-            # Kafka takes every boolean out of its box, once all keys have been read.
+            # Kafka unboxes every boolean once all keys have been read.
             if value is None and keys[name].type == "BOOLEAN":
                 raise NullValueError(f"{name}: expected a boolean, found null")
         return options
 
 
 class StrictConfig(ConfigDef):
-    """The keys of a class that Kafka does not have: they are read strictly in both modes.
-
-    Args:
-        keys: the keys.
-    """
+    """The keys of a class that Kafka does not have: they are read strictly in both modes."""
 
     def keys(self, mode: Mode = STRICT) -> tuple[ConfigKey, ...]:
         """Return the keys, in order; they are the same in both modes."""
@@ -120,21 +117,13 @@ class StrictConfig(ConfigDef):
         return super().keys(STRICT)
 
     def parse(self, given: Mapping[str, Any] | None, mode: Mode = STRICT) -> dict[str, Any]:
-        """Return every key's value, of its type.
-
-        Args:
-            given: what is configured, as text or as Python has it.
-            mode: ignored.
-
-        Raises:
-            ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
-        """
+        """Return every key's value, of its type."""
         del mode
         return super().parse(given, STRICT)
 
 
 def refuse_quotes(names: Iterable[str], path: str) -> None:
-    """Refuse names in quotes, which would be part of the name; nothing has such a name."""
+    """Refuse names in quotes, which would be part of the name."""
     for name in names:
         text = name.strip()
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
@@ -194,7 +183,7 @@ def _of_type(key: ConfigKey, value: Any, mode: Mode) -> Any:
             return items
         return _TYPES[key.type](value)
     except (ValueError, TypeError, KeyError):
-        found = "a text that is none" if isinstance(value, str) else type(value).__name__
+        found = "a text that is not one" if isinstance(value, str) else type(value).__name__
         raise ConnectConfigError(f"expected a {key.type}, found {found}", path=key.name) from None
 
 
@@ -205,7 +194,7 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    return value.strip(_BLANKS)
+    return value.strip(BLANKS)
 
 
 def _integer(bits: int) -> Callable[[Any], int]:
@@ -214,7 +203,7 @@ def _integer(bits: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise TypeError
-        if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(_BLANKS)):
+        if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(BLANKS)):
             raise ValueError
         number = int(value)
         if number not in limits:
@@ -247,11 +236,9 @@ def _escaped_list(text: str) -> list[str]:
             items.append("")
         else:
             items[-1] += piece
-    return [item.strip(_BLANKS) for item in items]
+    return [item.strip(BLANKS) for item in items]
 
 
-_BLANKS: Final = "".join(map(chr, range(33)))
-"""The characters that Java's ``trim`` removes."""
 _BOOLEANS: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
@@ -288,7 +275,7 @@ def _refuse_null(value: Any) -> str | None:
 
 
 def _refuse_empty_text(value: Any) -> str | None:
-    # As in Kafka, null passes: it is what a key without a default has.
+    # As in Kafka, null passes: it is the value of a key without a default.
     return "expected a text that is not empty" if value is not None and not value else None
 
 

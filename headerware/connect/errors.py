@@ -12,7 +12,7 @@
     ├── ConversionError               org.apache.kafka.common.errors.SerializationException
     ├── NullValueError                java.lang.NullPointerException
     ├── ValueClassError               java.lang.ClassCastException
-    ├── FieldPlaceError               java.lang.ArrayIndexOutOfBoundsException
+    ├── FieldIndexError               java.lang.ArrayIndexOutOfBoundsException
     ├── ArgumentError                 java.lang.IllegalArgumentException
     │   ├── NumberTextError           java.lang.NumberFormatException
     │   └── GroupNumberError          java.lang.IndexOutOfBoundsException
@@ -62,7 +62,7 @@ class ConnectConfigError(ConfigError, ConnectError):
 
 
 class EmptyPairError(ConnectConfigError):
-    """A pair of which both sides are empty."""
+    """A pair whose two sides are empty."""
 
     java: ClassVar[str] = "java.lang.ArrayIndexOutOfBoundsException"
 
@@ -101,7 +101,7 @@ class ValueClassError(ConnectError, TypeError):
     java: ClassVar[str] = "java.lang.ClassCastException"
 
 
-class FieldPlaceError(ConnectError, IndexError):
+class FieldIndexError(ConnectError, IndexError):
     """A struct without a field that its record's schema has; only in the ``kafka_4_3`` mode."""
 
     java: ClassVar[str] = "java.lang.ArrayIndexOutOfBoundsException"

@@ -40,7 +40,7 @@ from headerware.connect.errors import ConnectDataError, NullValueError
 from headerware.core.errors import HeaderError
 
 HeaderTransform = Callable[["ConnectHeader"], "ConnectHeader | None"]
-"""Returns another header in place of one, the same one, or None to remove it."""
+"""Returns a replacement of a header, the same header, or None to remove it."""
 
 
 class ConnectHeader:

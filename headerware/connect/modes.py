@@ -16,10 +16,6 @@ KAFKA_4_3: Final = "kafka_4_3"
 
 
 def require_mode(mode: Mode) -> None:
-    """Refuse an unknown mode, so that a typing error does not select the more lenient one.
-
-    Raises:
-        ConnectConfigError: it is neither of the two.
-    """
+    """Refuse an unknown mode, so that a typing error does not select the more lenient one."""
     if mode not in {STRICT, KAFKA_4_3}:
         raise ConnectConfigError(f"expected {STRICT!r} or {KAFKA_4_3!r}, found {mode!r}", path="mode")

@@ -12,7 +12,7 @@ predicates.isUser.pattern=user-.*
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -124,7 +124,13 @@ class Pipeline:
     def __init__(self, stages: Iterable[Stage]) -> None:
         self.stages: Final[tuple[Stage, ...]] = tuple(stages)
         self._steps: Final = [
-            (_test(stage.predicate), stage.negate, stage.transform.apply, stage) for stage in self.stages
+            (
+                None if stage.predicate is None else stage.predicate.test,
+                stage.negate,
+                stage.transform.apply,
+                stage,
+            )
+            for stage in self.stages
         ]
         self._open: Final = ExitStack()
         parts = [part for stage in self.stages for part in (stage.transform, stage.predicate)]
@@ -149,7 +155,7 @@ class Pipeline:
         return cls(_read_stages(config, mode))
 
     def apply(self, record: Any) -> Any:
-        """Return the record that the transforms make of a record, or None if one drops it.
+        """Return the transformed record, or None if a transform drops it.
 
         Args:
             record: a :class:`~headerware.connect.records.ConnectRecord`.
@@ -170,7 +176,7 @@ class Pipeline:
                 raise
             raise _stage_error(step[-1], error) from error
         if step is not None and not isinstance(record, ConnectRecord):
-            problem = TypeError(f"gave a {type(record).__name__} in place of a record")
+            problem = TypeError(f"returned a {type(record).__name__} instead of a record")
             raise _stage_error(step[-1], problem)
         return record
 
@@ -197,10 +203,6 @@ class Pipeline:
         self.close()
 
 
-def _test(predicate: Predicate | None) -> Callable[[Any], bool] | None:
-    return None if predicate is None else predicate.test
-
-
 def _below(prefix: str, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
     return [replace(key, name=f"{prefix}.{key.name}") for key in keys]
 
@@ -224,7 +226,7 @@ def _read_stages(config: Mapping[str, Any], mode: Mode) -> list[Stage]:
     """Make the stages that a configuration names."""
     aliases = _aliases(config, mode)
     if mode == STRICT:
-        _refuse_slips(config)
+        _refuse_misspelt(config)
     transforms = _lines(config, _TRANSFORMS, aliases[_TRANSFORMS], mode)
     predicates = _lines(config, _PREDICATES, aliases[_PREDICATES], mode)
     with ExitStack() as made:
@@ -241,14 +243,14 @@ def _aliases(config: Mapping[str, Any], mode: Mode) -> dict[str, list[str]]:
     found = ConfigDef(*_NAMES).parse(given, mode)
     for name, aliases in found.items():
         if len(set(aliases)) < len(aliases):
-            raise ConnectConfigError("an alias stands there twice", path=name)
+            raise ConnectConfigError("an alias is listed twice", path=name)
         if "" in aliases:
             raise ConnectConfigError("an alias is empty", path=name)
     return found
 
 
-def _refuse_slips(config: Mapping[str, Any]) -> None:
-    """Refuse keys that look like ours: a typing error must not leave secrets unmasked."""
+def _refuse_misspelt(config: Mapping[str, Any]) -> None:
+    """Refuse keys that look like ours: because of a typing error, secrets might stay unmasked."""
     for key in config:
         root = key.partition(".")[0]
         if root not in {_TRANSFORMS, _PREDICATES} and (
@@ -294,7 +296,7 @@ def _stage(alias: str, lines: _Lines, tests: dict[str, Predicate], mode: Mode, m
     options = _parsed(ConfigDef(*_IMPLICIT), implicit, prefix, mode)
     name, negate = options["predicate"], options["negate"]
     if name is None and "negate" in implicit:
-        raise ConnectConfigError("there is no predicate that this could negate", path=f"{prefix}.negate")
+        raise ConnectConfigError("there is no predicate to negate", path=f"{prefix}.negate")
     if name is not None and name not in tests:
         raise ConnectConfigError(
             f"there is no predicate {name!r}; there are: {', '.join(tests) or 'none'}",

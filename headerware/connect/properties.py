@@ -83,7 +83,7 @@ def parse_connector(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
 def _named(outer: dict[str, Any], inner: dict[str, str]) -> dict[str, str]:
     for key in outer:
         if key not in _DESCRIBING:
-            raise ConnectConfigError("this stands beside 'config'; put it inside", path=key)
+            raise ConnectConfigError("this is beside 'config'; put it inside", path=key)
     if "name" not in outer:
         return inner
     name = _text("name", outer["name"])

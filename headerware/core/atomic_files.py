@@ -16,16 +16,11 @@ if TYPE_CHECKING:
 def replace_file(
     target: Path, content: bytes, *, mode: int | None = None, prepare: Callable[[int], None] | None = None
 ) -> None:
-    """Write a file, in the place of the one that is there, and wait until it is on the disk.
+    """Write a file over the one that is there, and wait until it is on the disk.
 
-    Args:
-        target: the file; a link is replaced by the file.
-        content: all of it.
-        mode: its permissions; None keeps those of the file that is there, or is 0o600 if there is none.
-        prepare: called with the file's descriptor before anyone can see it, to set its owner for instance.
-
-    Raises:
-        OSError: it cannot be written; what was there stays.
+    After an OSError the old file is still there. A link is replaced by the file. ``mode`` None keeps the old
+    file's permissions, or is 0o600 for a new file. ``prepare`` is called with the descriptor before anyone
+    can see the file, for instance to set its owner.
     """
     if mode is None:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600
@@ -37,28 +32,23 @@ def replace_file(
         file.flush()
         os.fsync(file.fileno())
         temporary.replace(target)
-    sync(target.parent)
+    _sync(target.parent)
 
 
 @contextlib.contextmanager
 def created_file(target: Path) -> Iterator[Path]:
-    """Make a new file: the block writes it under another name, and it gets its own name when it is whole.
-
-    Raises:
-        FileExistsError: there is a file already.
-        OSError: it cannot be written.
-    """
+    """Make a new file, which gets its name once the block has written it; it must not exist."""
     temporary = _beside(target)
     try:
         yield temporary
-        sync(temporary)
+        _sync(temporary)
         os.link(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    sync(target.parent)
+    _sync(target.parent)
 
 
-def sync(path: Path) -> None:
+def _sync(path: Path) -> None:
     """Wait until a file or a folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

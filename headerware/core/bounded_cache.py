@@ -13,18 +13,15 @@ _ABSENT: Final = object()
 
 
 class BoundedCache(dict[Key, Value]):
-    """Keep what was used lately, in two generations.
+    """Keep recently used entries, in two generations.
 
     New entries go to the young generation, and so do old ones that are asked for again. When the young one
     is full, the old one is forgotten, and the young one becomes the old one. So the half that was used last
-    always stays, and ``cache[key]`` costs no more than in a dict where the entry is young. There is no lock:
+    always stays, and ``cache[key]`` costs no more than in a dict if the entry is young. There is no lock:
     threads that meet here make a value twice at worst.
 
-    Args:
-        max_entries: how many entries are kept.
-        make: makes the value of a key that is not there; without it, such a key is a KeyError.
-        max_cost: how much all entries may cost together; one that costs more than half of it is not kept.
-        cost: the cost of an entry, such as its size in bytes; needed with ``max_cost``.
+    ``make`` makes a missing value; without it, a missing key is a KeyError. ``max_cost`` limits the sum of
+    ``cost``; an entry that costs more than half of it is not kept.
     """
 
     __slots__ = ("_cost", "_costs", "_half_cost", "_half_entries", "_make", "_old")
@@ -57,7 +54,7 @@ class BoundedCache(dict[Key, Value]):
         return value
 
     def get(self, key: Key, default: Value | None = None) -> Value | None:  # type: ignore[override]
-        """Return an entry, or the default; nothing is made."""
+        """Return an entry, or the default; make nothing."""
         # Another thread may forget the entry at any point, so nothing is looked up twice.
         found: Any = super().get(key, _ABSENT)
         if found is not _ABSENT:

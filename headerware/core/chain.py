@@ -135,11 +135,7 @@ def load_chain(path: str | os.PathLike[str]) -> Chain:
 
 
 def resolved_on_error(interceptor: object) -> OnError:
-    """Return what happens to a record that an interceptor fails on.
-
-    Raises:
-        ConfigError: the policy is not legal for the interceptor's role.
-    """
+    """Return what happens to a record that an interceptor fails on; refuse a policy that its role forbids."""
     role = role_of(interceptor)
     chosen: OnError | None = getattr(interceptor, "on_error", None)
     if chosen is None:

@@ -24,18 +24,10 @@ _ON: Final = frozenset({"1", "true", "yes", "on"})
 def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple[Chain, dict[str, Any]]:
     """Return a client's chain, and the configuration that remains for the client itself.
 
-    The chain is the one given; else what the configuration says; else what the file named by
-    ``HEADERWARE_CONFIG`` says; else empty. ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize,
-    because an application's objects cannot be sent without them, and logs what is off; a configuration that
-    is wrong is then only logged.
-
-    Args:
-        config: the client's configuration, ours and confluent-kafka's keys together.
-        chain: a chain made in code.
-
-    Raises:
-        ConfigError: a chain in code and one in configuration, one in code that is no Chain, or whatever is
-            wrong in the configuration.
+    The chain is the one given, else the one that the configuration declares, else that of the file named by
+    ``HEADERWARE_CONFIG``, else empty. A chain in code and one in configuration are refused together.
+    ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize, because an application's objects cannot be
+    sent without them, and logs what is off; errors in the configuration are then only logged.
     """
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}

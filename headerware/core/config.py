@@ -1,8 +1,8 @@
 """Read interceptors from configuration: the flat form of clients, TOML files, or both.
 
-The flat form is KIP-66's manner: ``interceptors`` lists aliases in the order of sending, and
-``interceptors.<alias>.<option>`` their options; the alias is the type where ``.type`` is absent. The lines of
-a Kafka connector are taken, too; how they are read is handed in with :func:`use_connector_lines`.
+The flat form follows KIP-66: ``interceptors`` lists aliases in the order of sending, and
+``interceptors.<alias>.<option>`` sets their options; the alias is the type if ``.type`` is absent. The lines
+of a Kafka connector are read, too, by functions that :func:`use_connector_lines` sets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _connector_source: Callable[[Mapping[str, Any]], list[Declared]] = _no_source
 def use_connector_lines(
     is_connector_line: Callable[[str], bool], connector_source: Callable[[Mapping[str, Any]], list[Declared]]
 ) -> None:
-    """Say how to read the lines of a Kafka connector in a client's configuration."""
+    """Set the reader of a Kafka connector's lines in a client's configuration."""
     global _is_connector_line, _connector_source
     _is_connector_line, _connector_source = is_connector_line, connector_source
 
@@ -58,7 +58,7 @@ def from_flat(config: Mapping[str, Any], read: Read = read_text) -> list[Interce
 
 
 def from_file(path: str | os.PathLike[str], read: Read = read_text) -> list[Interceptor]:
-    """Make the interceptors of a TOML file and what it includes, in the order of sending."""
+    """Make the interceptors of a TOML file and its includes, in the order of sending."""
     return [interceptor for _, interceptor in built(read_sources(path, read))]
 
 

@@ -1,4 +1,4 @@
-"""The ports through which interceptors reach the world: they do no I/O of their own."""
+"""The ports to a session's surroundings; interceptors do no I/O of their own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _no_overhead(record: Record) -> int:  # noqa: ARG001 - a port's signature
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session knows of its surroundings; clients, Spark and tests provide it.
+    """The surroundings of a session; clients, Spark and tests provide it.
 
     Args:
         side: which half of a chain will be used, or None for both.

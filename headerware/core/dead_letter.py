@@ -1,4 +1,4 @@
-"""Dead letters: the untouched original, with the reason in header names that others know.
+"""Dead letters: the untouched original, with the reason in headers of Kafka Connect or Spring.
 
 Connect's are decimal text (KIP-298), Spring's are binary: the partition 4 bytes, offset and timestamp 8,
 big-endian. If a dead letter fails again, its reason is replaced, so that it does not grow.
@@ -53,14 +53,8 @@ def dead_letter(
 ) -> Record:
     """Make the record that goes to the dead-letter topic.
 
-    Args:
-        record: the original, as it came.
-        error: why it was refused.
-        topic: the dead-letter topic; ``{topic}`` in it stands for the record's own.
-        names: ``connect`` or ``spring``.
-        stage: what failed, such as ``ON_CONSUME``.
-        group_id: the consumer group, or None.
-        lengths: the longest message and the longest stack trace.
+    In ``topic``, ``{topic}`` stands for the record's own. ``names`` is ``connect`` or ``spring``; ``stage``
+    says what failed, such as ``ON_CONSUME``.
     """
     own = [pair for pair in record.headers if not pair[0].startswith(_PREFIXES)]
     if names == "spring":
@@ -88,16 +82,8 @@ def dead_letters(
 ) -> Iterator[tuple[Record, bool]]:
     """Make the dead letters to try, the best first, each with whether it is only a stub.
 
-    First comes one with the whole reason, then those with a shorter reason, one without the time, then stubs.
-
-    Args:
-        record: the original, as it came.
-        error: why it was refused.
-        stubs: whether a stub may stand for the record.
-        topic: the rest is what :func:`dead_letter` takes.
-        names: likewise.
-        stage: likewise.
-        group_id: likewise.
+    First comes one with the whole reason, then those with a shorter reason, one without the time, then stubs,
+    if they are permitted.
     """
 
     def made_of(original: Record) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""The edge of a session: normalise and check records once, as applications pass them and as they leave."""
+"""The edge of a session: normalise and check records once, when they come in and when they leave."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ WIRE_TYPES: Final = frozenset({bytes, type(None)})
 class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """Tell what Headerware's own headers mean to the edge.
 
-    Args:
-        lineage: those that describe a record and may stay on it, and so may come back from an application.
-        encodings: those that say that the value is not what the other application sent, with the word for the
-            interceptor that decodes it; None for a reserved name that nothing decodes yet.
-        compact_keys: the compact keys of all of them; None is the name of a key that is reserved.
-        compactor: the word for the interceptor that reads and escapes compact keys.
+    ``lineage`` has those that describe a record; they may stay on it, so an application may send them back.
+    ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it;
+    None for a reserved name that nothing decodes yet. ``compact_keys`` has the name of each compact key; None
+    for a reserved key. ``compactor`` is the word for the interceptor that reads and escapes compact keys.
     """
 
     lineage: frozenset[str] = frozenset()
@@ -37,7 +35,7 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def use_own_headers(headers: OwnHeaders) -> None:
-    """Say which headers are Headerware's own; the package does it when it is imported."""
+    """Set Headerware's own headers; the package does it when it is imported."""
     global _own, _encodings, _compacted, _markers  # noqa: PLW0603 - set once, when the package is imported
     _own, _encodings = headers, headers.encodings
     keys = headers.compact_keys.items()
@@ -54,7 +52,7 @@ _markers: frozenset[str] = frozenset()
 
 
 def admit(record: Record) -> Record:
-    """Normalise a record that an application sends; its key and value stay the objects that they are."""
+    """Normalise a record that an application sends; do not touch its key and value."""
     if record.headers.__class__ is not Headers or record.topic.__class__ is not str:
         record = record.replace(topic=_topic(record), headers=Headers(record.headers))
     for pair in record.headers:
@@ -77,14 +75,14 @@ def admit_bytes(record: Record) -> Record:
             if pair[0] not in _admitted:
                 break
         else:
-            global _last_admitted  # noqa: PLW0603 - what another thread has put there says the same of its own headers
+            global _last_admitted  # noqa: PLW0603 - another thread's value is right for its own headers
             _last_admitted = headers
             return record
     return to_wire(admit(record))
 
 
 def require_wire_names(record: Record) -> Record:
-    """Refuse, as the last step on send, header names that no client can write; hooks may have set them.
+    """Refuse header names that no client can write; the last step on send, because hooks may have set them.
 
     librdkafka cuts a name at a zero byte, and confluent-kafka ends the process if UTF-8 cannot write one.
     """
@@ -174,7 +172,7 @@ def normalised(record: Record) -> Record:
 
 
 def to_wire(record: Record) -> Record:
-    """Return the record with text and buffers as bytes, and refuse what is still an object."""
+    """Return the record with text and buffers as bytes; refuse other objects."""
     if record.value.__class__ in WIRE_TYPES and record.key.__class__ in WIRE_TYPES:
         return record
     record = record.replace(value=_plain(record.value, "value"), key=_plain(record.key, "key"))
@@ -196,7 +194,7 @@ def refuse_encodings(record: Record) -> Record:
 
 
 def refuse_compacted(record: Record) -> Record:
-    """Refuse it also if a compact key says that it is encoded, for topics where no step reads such keys."""
+    """Refuse a record also if a compact key marks it as encoded, on topics where no step reads such keys."""
     for pair in record.headers:
         if pair[0] in _compacted:
             raise _undecoded(pair[0], _own.compactor)

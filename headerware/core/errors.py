@@ -37,7 +37,7 @@ class HeaderwareError(Exception):
 
 
 class ConfigError(HeaderwareError):
-    """Tell where a configuration is wrong.
+    """A configuration that cannot work.
 
     Args:
         message: what was expected and what was found.
@@ -86,7 +86,7 @@ class InterceptorError(HeaderwareError):
     The chain fills in the position if an interceptor left it open.
     """
 
-    # Defaults, for a subclass's own constructor may forget ours.
+    # Defaults, because a subclass's constructor may not call ours.
     message: str = ""
     step: str | None = None
     topic: str | None = None
@@ -192,7 +192,7 @@ class TransportHeaderError(InterceptorError):
 class HeldBackError(InterceptorError):
     """A record that cannot be judged yet, and that nothing may move past.
 
-    Something that a step needs is out of order, such as a keyring that has been unreadable for too long.
+    A part that a step needs does not work, such as a keyring that has been unreadable for too long.
     ``on_error`` neither drops it nor makes a dead letter of it; consumers try it again.
     """
 

@@ -1,4 +1,4 @@
-"""Explain a configuration: each interceptor in order, and each option with where it came from."""
+"""Explain a configuration: each interceptor in order, and each option with its origin."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 
 class ExplainedOption(msgspec.Struct, frozen=True):
-    """One option.
-
-    Args:
-        name: the option.
-        value: its value as it was written; the environment's part stays unread.
-        origin: the file that it stands in, or ``default``.
-    """
+    """An option's value as it was written, with variables unread, and its file or ``default``."""
 
     name: str
     value: Any
@@ -35,17 +29,7 @@ class ExplainedOption(msgspec.Struct, frozen=True):
 
 
 class ExplainedInterceptor(msgspec.Struct, frozen=True):
-    """One interceptor of a chain.
-
-    Args:
-        name: its name in the chain.
-        type: the word for its class.
-        implementation: the class, by module and name.
-        role: ``observe``, ``transform`` or ``protect``.
-        stage: ``objects`` or ``bytes``.
-        on_error: what happens to a record that it fails on.
-        options: all of its options.
-    """
+    """An interceptor of a chain, with all of its options."""
 
     name: str
     type: str
@@ -57,15 +41,7 @@ class ExplainedInterceptor(msgspec.Struct, frozen=True):
 
 
 def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[ExplainedInterceptor, ...]:
-    """Return the chain of a TOML file, in the order of sending.
-
-    Args:
-        path: the file.
-        topic: only the interceptors that work on this topic; all of them where it is None.
-
-    Raises:
-        ConfigError: what is wrong with the file.
-    """
+    """Return the chain of a TOML file in the order of sending; with ``topic``, only its interceptors."""
     pairs = built(read_sources(path))
     chain = Chain([interceptor for _, interceptor in pairs])
     return tuple(

@@ -9,11 +9,8 @@ from pathlib import Path
 def install_command(extra: str) -> str:
     """Return the command that adds an extra of Headerware to the running Python.
 
-    In a clone it is the whole command; elsewhere it is to be run in a clone, for no package index has
+    In a clone it is the whole command; elsewhere it must be run in a clone, for no package index has
     Headerware.
-
-    Args:
-        extra: the extra's name in pyproject.toml, such as ``spark``.
     """
     root = Path(__file__).parents[2]
     pip = f"{sys.executable or 'python'} -m pip install"

@@ -7,7 +7,7 @@
     service = "orders"
 
     [[interceptors]]
-    stack = "secure"                       # whatever [stacks.secure] holds, here
+    stack = "secure"                       # stands for the interceptors of [stacks.secure]
 
     [[stacks.secure.interceptors]]
     type = "sign"
@@ -33,7 +33,7 @@ from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
 
 _TOP: Final = ("include", "interceptors", "stacks")
-_SPLICE: Final = ("stack",)
+
 _MAX_FILE_BYTES: Final = 1 << 20
 _MAX_FILES: Final = 256
 _MAX_DEPTH: Final = 32
@@ -49,12 +49,12 @@ def read_text(path: Path) -> str:
 
 
 def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[list[Declared]]:
-    """Read a TOML file and what it includes, each as a source of its own."""
+    """Read a TOML file and its includes, each as a source of its own."""
     return _Reader(read).sources(Path(path))
 
 
 class _Reader:
-    """Read a file and what it includes; a stack is known to all files that are read after it."""
+    """Read a file and its includes; a stack is known to all files that are read after it."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -79,7 +79,7 @@ class _Reader:
             raise ConfigError(
                 f"more than {_MAX_FILES} files are included, the limit: {chain}", path=str(path)
             )
-        if resolved in self._known:  # two files may share a third, which counts where it stands first
+        if resolved in self._known:  # two files may include a third, which counts the first time
             return []
         self._known.add(resolved)
         self._open.append(resolved)
@@ -124,7 +124,7 @@ class _Reader:
         return found
 
     def _spliced(self, table: Mapping[str, Any], place: str, within: tuple[str, ...]) -> list[Declared]:
-        _require_known(table, _SPLICE, place)
+        _require_known(table, ("stack",), place)
         name = table["stack"]
         if not isinstance(name, str):
             raise ConfigError(f"expected a stack's name, found {type(name).__name__}", path=f"{place}.stack")
@@ -159,9 +159,7 @@ def _parsed(path: Path, read: Read) -> dict[str, Any]:
         table = tomllib.loads(read(path))
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-    except (
-        ValueError
-    ) as error:  # TOMLDecodeError and UnicodeDecodeError are such, and so is an endless number
+    except ValueError as error:  # also TOMLDecodeError, UnicodeDecodeError, and that of an endless number
         raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
     except RecursionError:
         raise ConfigError("is not TOML: it is nested too deeply", path=str(path)) from None

@@ -1,7 +1,7 @@
 """Header ids: 32-bit numbers that stand for header names, written like IPv4 addresses.
 
-An id is taken wherever the name of a header is. Which name it stands for is looked up in a function that is
-handed in with :func:`use_names`: the core knows no registry.
+An id may stand wherever the name of a header may. The core knows no registry: the function that returns the
+name of an id is set with :func:`use_names`.
 """
 
 from __future__ import annotations
@@ -69,9 +69,6 @@ def header_name(name: str | int) -> str:
     """Return the header name for a name, an id or the dotted form of an id.
 
     An id without a registered name is called by its dotted form.
-
-    Raises:
-        HeaderError: it is neither text nor an id.
     """
     if isinstance(name, str):
         number = _number(name)

@@ -4,8 +4,8 @@ Applications and frameworks decode all headers of a record as text. A binary val
 ``hw.`` header holds its binary layout as base64 with the standard alphabet and padding (RFC 4648, section 4).
 Each layout has exactly one spelling; others are refused.
 
-msgspec writes and reads bytes in JSON as base64, four times as fast as ``binascii`` does. What JSON permits
-beyond base64 (escapes) and what base64 permits beyond one spelling is found by writing the layout again.
+msgspec writes and reads bytes in JSON as base64, four times as fast as ``binascii`` does. JSON permits
+escapes, and base64 permits several spellings; both are found by encoding the layout again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Headers: an immutable ordered multimap of names to bytes (KIP-82).
 
 Order, duplicates, ``None``, empty values, empty names and values that are no text all survive. Each
-change gives new headers, so that what was sent can never be changed afterwards; :class:`HeadersBuilder`
-is the mutable form, which freezes when it is built.
+change returns new headers, so that sent headers never change; :class:`HeadersBuilder` is the mutable form,
+which freezes when it is built.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HeadersLike = (
     | Iterable[tuple[Name, str | bytes | bytearray | memoryview | None]]
     | None
 )
-"""What is accepted as headers: a mapping, pairs in any sequence, or None."""
+"""The accepted forms of headers: a mapping, pairs in any sequence, or None."""
 
 
 class Headers(tuple[Any, ...]):
@@ -43,7 +43,7 @@ class Headers(tuple[Any, ...]):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        # Pairs, to type checkers; but no tuple of pairs, for then they would object to ``name in headers``.
+        # To type checkers it yields pairs but is no tuple of them, or else ``name in headers`` is an error.
         def __iter__(self) -> Iterator[Pair]: ...
 
     def __new__(cls, headers: HeadersLike = None) -> Self:
@@ -117,7 +117,7 @@ class Headers(tuple[Any, ...]):
         return tuple(pair[0] for pair in self)
 
     def retain_latest(self) -> Headers:
-        """Return headers with only the last one of each name, which keeps its place."""
+        """Return headers with only the last one of each name, which keeps its position."""
         seen: set[str] = set()
         kept: list[Pair] = []
         for pair in reversed(self):
@@ -248,7 +248,7 @@ def _pair(name: Any, value: Any, index: int | None = None) -> Pair:
         raise HeaderError(
             f"the value of header {name!r} is bytes, str or None, not {type_of(value).__name__}"
         )
-    # Not str(name): an enumeration of texts would give its member's name there.
+    # Not str(name): of a member of an enumeration of texts, that returns the member's name.
     return (name if name.__class__ is str else str.__str__(name), value)
 
 

@@ -10,9 +10,9 @@ An interceptor is one concern in both directions. It has whichever of the hooks 
     on_processed(record, error)      the application has finished with this record
     on_commit(offsets)               offsets were committed
 
-Returning None is an error, because a forgotten ``return`` must not lose a record. Several records are
-fan-out: from there on each is a record in its own right. No records at all mean that the hook keeps the
-record for later. If a hook raises, its ``on_error`` says what happens.
+Returning None is an error, because a forgotten ``return`` must not lose a record. If a hook returns several
+records (fan-out), each goes on as a record of its own. If it returns an empty list, it keeps the record for
+later. If it raises, its ``on_error`` says what happens.
 
 Sending hooks run on whichever thread sends, several at once; consuming hooks have one caller at a time.
 Acknowledgements come on the thread that polls, and may overtake one another.
@@ -57,7 +57,7 @@ class _Drop(Enum):
 
 
 DROP: Final = _Drop.DROP
-"""What a hook returns to take a record out of the stream, on purpose."""
+"""Returned by a hook to take a record out of the stream on purpose."""
 
 
 class Stage(Enum):
@@ -68,7 +68,7 @@ class Stage(Enum):
 
 
 class Role(Enum):
-    """What an interceptor is for; it decides which failures may be passed over."""
+    """The purpose of an interceptor; it decides which failures may be passed over."""
 
     OBSERVE = "observe"
     TRANSFORM = "transform"
@@ -78,7 +78,7 @@ class Role(Enum):
 class Place(IntEnum):
     """Where an interceptor belongs in a chain, left to right on send.
 
-    Some of these are taken by none of ours; a plug-in may claim any of them.
+    None of our interceptors claims some of these; a plug-in may claim any.
     """
 
     TRANSFORM = 10

@@ -1,9 +1,9 @@
-"""Tell what a signal handler raised, which the application must get, from the failure of a hook.
+"""Tell exceptions of signal handlers, which the application must get, from failures of hooks.
 
-``KeyboardInterrupt`` and ``SystemExit`` are no ``Exception``, and pass whoever catches those. A handler of
-an application's own may raise any: a ``TimeoutError`` by ``signal.alarm`` looks like a hook's. But the
-interpreter calls a handler with the frame that it interrupted as an argument, on top of that frame, and
-nobody else is called so; a traceback has both.
+``KeyboardInterrupt`` and ``SystemExit`` are not caught by ``except Exception``. But an application's own
+handler may raise any exception: a ``TimeoutError`` by ``signal.alarm`` looks like a hook's. The interpreter
+calls a handler on top of the frame that it interrupted, with that frame as an argument. No other function is
+called like this, and a traceback has both frames.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CAUSES_LIMIT: Final = 10
 
 
 def pass_on_interrupt(error: Exception) -> None:
-    """Raise what a signal's handler raised, if that is the error or a cause of it; else do nothing.
+    """Raise the exception of a signal handler if that is the error or one of its causes; else do nothing.
 
     A handler that is written in C, or has deleted its argument, is not recognised.
     """

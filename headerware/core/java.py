@@ -11,21 +11,17 @@ from typing import Final
 
 from headerware.core.errors import MissingPartError
 
-OLDEST_JAVA: Final = 17
+_OLDEST_JAVA: Final = 17
 _PROBE_SECONDS = 30
 _ADVICE = (
-    f"Apache Kafka 4 and Spark 4 need Java {OLDEST_JAVA} or newer, and the tests compile for it. "
+    f"Apache Kafka 4 and Spark 4 need Java {_OLDEST_JAVA} or newer, and the tests compile for it. "
     "Install a JDK, for instance with 'apt install openjdk-17-jdk-headless', "
     "'dnf install java-21-openjdk-devel' or 'brew install openjdk@21', or set JAVA_HOME to it."
 )
 
 
 def find_java() -> Path:
-    """Return the Java to run: the one in ``JAVA_HOME``, else the one on the ``PATH``.
-
-    Raises:
-        MissingPartError: there is none, or it is older than Java 17.
-    """
+    """Return the Java in ``JAVA_HOME``, else the one on the ``PATH``; refuse one older than Java 17."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
@@ -35,18 +31,14 @@ def find_java() -> Path:
         message = f"Java is missing: {where}. {_ADVICE}"
         raise MissingPartError(message)
     version = java_version(Path(found))
-    if version < OLDEST_JAVA:
+    if version < _OLDEST_JAVA:
         message = f"Java is too old: {found} is version {version}. {_ADVICE}"
         raise MissingPartError(message)
     return Path(found)
 
 
 def java_version(java: Path) -> int:
-    """Return a Java's major version, which is 8 for 1.8.
-
-    Raises:
-        MissingPartError: it does not run, or does not report its version.
-    """
+    """Return a Java's major version, which is 8 for 1.8."""
     try:
         done = subprocess.run(  # noqa: S603 - asks a java for its version
             [java, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False

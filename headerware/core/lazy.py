@@ -11,15 +11,7 @@ if TYPE_CHECKING:
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the function that a package's ``__getattr__`` calls.
-
-    Args:
-        package: the package's name.
-        homes: the module of each name, relative to the package.
-
-    Raises:
-        ImportError: the package was imported through a link at the root of a clone.
-    """
+    """Return a package's ``__getattr__``; ``homes`` has the module of each name, relative to the package."""
     refuse_link(package, next(iter(homes)))
 
     def load(name: str) -> Any:
@@ -37,12 +29,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 def refuse_link(package: str, name: str) -> None:
     """Refuse a package that was imported through a link, because its classes would exist twice.
 
-    Args:
-        package: the package's ``__name__``.
-        name: one of its public names, for the hint.
-
-    Raises:
-        ImportError: the package is not known by its place in ``headerware``.
+    ``name`` is one of its public names, for the hint.
     """
     if package.partition(".")[0] != "headerware":
         message = (

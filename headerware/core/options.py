@@ -1,7 +1,7 @@
 """Make interceptors of declared options, which are converted and checked.
 
-An option may itself name something that is built from options (a serde, a store): configuration gives
-the word for its type, or a table of ``type`` and its options; code gives the object.
+An option may itself name an object that is built from options (a serde, a store). Configuration has the word
+for its type, or a table of ``type`` and its options; code passes the object.
 """
 
 from __future__ import annotations
@@ -42,21 +42,15 @@ Such a file is found beside the TOML file that names it.
 
 
 def path_unless(means_more: Callable[[str], bool]) -> msgspec.Meta:
-    """Mark an option that names a file, unless its text means something else, such as an address.
-
-    Args:
-        means_more: whether a text is no file's name.
-    """
+    """Mark an option that names a file, unless its text means something else, such as an address."""
     return msgspec.Meta(extra={"path": lambda text: not means_more(text)})
 
 
 def lines(read: Callable[[str], Any]) -> msgspec.Meta:
     """Mark an option whose text is split into lines before environment variables are filled in.
 
-    So nothing in a variable, such as a line break, can become a line of its own.
-
-    Args:
-        read: called with the text as it was written; returns its lines, with the environment filled in.
+    So nothing in a variable, such as a line break, can become a line of its own. ``read`` gets the text as it
+    was written, and returns its lines with the environment filled in.
     """
     return msgspec.Meta(extra={"lines": read})
 
@@ -64,10 +58,8 @@ def lines(read: Callable[[str], Any]) -> msgspec.Meta:
 def kinds(lookup: Callable[..., type[msgspec.Struct]]) -> msgspec.Meta:
     """Mark an option that has options of its own.
 
-    It is written ``store: Annotated[Any, kinds(store_type)]``.
-
-    Args:
-        lookup: called as ``lookup(word, path=path)``; returns the Struct that a word stands for.
+    It is written ``store: Annotated[Any, kinds(store_type)]``. ``lookup(word, path=path)`` returns the Struct
+    that a word stands for.
     """
     return msgspec.Meta(extra={"kinds": lookup})
 
@@ -80,12 +72,9 @@ _REFUSED_AT: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$
 class Setting(NamedTuple):
     """One option as it was written.
 
-    Attributes:
-        value: the value, with environment variables filled in.
-        origin: the file, or what else it came from.
-        shown: what may be printed: the text before environment variables were filled in.
-        loose: whether it arrived as text that stands for another type.
-        folder: the folder of relative paths, or None for the working directory.
+    ``value`` has environment variables filled in; ``shown`` is the text before that, which may be printed.
+    ``loose`` says that text stands for another type. ``folder`` is that of relative paths; None is the
+    working directory.
     """
 
     value: Any
@@ -111,11 +100,7 @@ class Setting(NamedTuple):
 class Declared(NamedTuple):
     """An interceptor as configuration declares it.
 
-    Attributes:
-        name: its alias.
-        type: the word for its class.
-        path: where it stands, for errors.
-        settings: its options by name.
+    ``name`` is its alias, ``type`` the word for its class, and ``path`` its position, for errors.
     """
 
     name: str
@@ -124,11 +109,7 @@ class Declared(NamedTuple):
     settings: dict[str, Setting]
 
     def overridden_by(self, later: Declared) -> Declared:
-        """Return this declaration with the options of a later source in place of its own.
-
-        Raises:
-            ConfigError: the later one gives the name to another type.
-        """
+        """Return this declaration with the options of a later source of the same type over its own."""
         if later.type != self.type:
             raise ConfigError(
                 f"is of type {later.type!r}, but {self.path} declares {self.name!r} as {self.type!r}; "
@@ -148,37 +129,23 @@ def _is_part_of(later: Any, earlier: Any) -> bool:
 
 
 def setting(value: Any, origin: str, *, path: str, loose: bool = False, folder: str | None = None) -> Setting:
-    """Make a setting, with ``${env:NAME}`` and ``${env:NAME:-default}`` replaced in text.
-
-    Raises:
-        ConfigError: the environment has no such variable and there is no default.
-    """
+    """Make a setting, with ``${env:NAME}`` and ``${env:NAME:-default}`` replaced in text."""
     filled = with_environment(value, path=path)
     return Setting(filled, origin, value, loose or filled != value, folder)
 
 
 def build(declared: Declared) -> Interceptor:
-    """Make the interceptor that was declared.
-
-    Raises:
-        PluginError: its type cannot be found.
-        ConfigError: an unknown option, or a value of the wrong type, with its full path.
-    """
+    """Make the interceptor that was declared."""
     built = _built(declared, interceptor_type(declared.type, path=declared.path))
     check_patterns(built.topics, path=_below(declared.path, "topics"))
     return built
 
 
 def from_option(value: Any, lookup: Callable[..., type[msgspec.Struct]], *, path: str) -> Any:
-    """Make what an option names, for options that :func:`build` did not read; objects stay as they are.
+    """Make the object that an option names, for options that :func:`build` did not read.
 
-    Args:
-        value: a type's word, a mapping of ``type`` and options (text is read loosely), or an object.
-        lookup: returns the Struct of options that a word stands for.
-        path: where the option stands, for errors.
-
-    Raises:
-        ConfigError: what is wrong, with its full path.
+    ``value`` is a type's word, a mapping of ``type`` and options (text is read loosely), or the object
+    itself.
     """
     given = setting(value, "client configuration", path=path, loose=True)
     return _nested(given.value, given, lookup, path)
@@ -208,12 +175,7 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
 
 
 def with_files(options: _AnyStruct, found: Callable[[str], str]) -> _AnyStruct:
-    """Return options with other paths for their files, also in nested options.
-
-    Args:
-        options: an interceptor, or what one of its options names.
-        found: returns the path to use for a path that an option has.
-    """
+    """Return options, also nested ones, with their files' paths replaced by ``found(path)``."""
     hints = get_type_hints(type(options), include_extras=True)
     changes = {}
     for option in options.__struct_fields__:
@@ -294,10 +256,7 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
 def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> ConfigError:
     """Return msgspec's error as a ConfigError with our path, and without the value that was found.
 
-    Args:
-        error: the refusal.
-        path: where the value stands.
-        hint: the value's type, or that of an interceptor whose options were checked together.
+    ``hint`` is the value's type, or that of an interceptor whose options were checked together.
     """
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
@@ -352,15 +311,7 @@ def _extras(hint: Any) -> dict[str, Any]:
 
 
 def with_environment(value: Any, *, path: str) -> Any:
-    """Replace ``${env:NAME}`` and ``${env:NAME:-default}`` in text, or in all text of a list or mapping.
-
-    Args:
-        value: text, a list or a mapping; anything else stays as it is.
-        path: where it stands, for the error.
-
-    Raises:
-        ConfigError: the environment has no such variable and there is no default.
-    """
+    """Replace ``${env:NAME}`` and ``${env:NAME:-default}`` in text, and in the text of lists and mappings."""
     if isinstance(value, str):
         return _ENVIRONMENT.sub(lambda found: _from_environment(found, path), value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What can and cannot work in a chain, as a table."""
+"""The order of a chain: a table of the pairs that cannot work."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
 def in_order(sources: Iterable[Sequence[object]]) -> list[object]:
     """Return the interceptors of several sources in one order, by their places.
 
-    One without a place stays behind the one that it follows in its own source. If it follows none, it comes
-    after the serializers, or before them if it works on objects.
+    An interceptor without a place stays behind the one that it follows in its own source. If it follows none,
+    it comes after the serializers, or before them if it works on objects.
     """
     ranked: list[tuple[int, object]] = []
     for source in sources:
@@ -107,37 +107,34 @@ def precedes_bytes(interceptor: object) -> bool:
 
 
 def place_of(interceptor: object) -> Place | None:
-    """Return the place that an interceptor claims, or None."""
     place: Place | None = getattr(interceptor, "place", None)
     return place
 
 
 def stage_of(interceptor: object) -> Stage:
-    """Return the stage that an interceptor works at."""
     stage: Stage = getattr(interceptor, "stage", Stage.BYTES)
     return stage
 
 
 def role_of(interceptor: object) -> Role:
-    """Return an interceptor's role."""
     role: Role = getattr(interceptor, "role", Role.TRANSFORM)
     return role
 
 
 def _transforms(interceptor: object) -> bool:
-    """Return whether it may change what is sent; what it opens into is not known yet."""
+    """Return whether an interceptor may change sent records; it is not opened yet, so any ``open`` counts."""
     sends = any(callable(getattr(interceptor, hook, None)) for hook in ("on_send", "on_send_batch", "open"))
     return sends and role_of(interceptor) is Role.TRANSFORM
 
 
 def _share_topics(left: object, right: object) -> bool:
-    """Return whether two may meet on a topic; different literal names never do."""
+    """Return whether two interceptors may meet on a topic; different literal names never do."""
     ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
     return ours is None or theirs is None or bool(ours & theirs)
 
 
 def _surely_share_topics(left: object, right: object) -> bool:
-    """Return whether two certainly meet on a topic: patterns differ unless they match everything."""
+    """Return whether two interceptors certainly meet: patterns do only if they match every topic."""
     ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
     if ours is not None and theirs is not None:
         return bool(ours & theirs)

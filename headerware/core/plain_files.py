@@ -12,16 +12,9 @@ def read_plain(
 ) -> tuple[bytes, os.stat_result]:
     """Return the content of a plain file, and its status when it was open.
 
-    Never wait for a pipe, and never read more than ``max_bytes``.
-
-    Args:
-        path: the file.
-        max_bytes: the most that it may hold.
-        follow: whether its name may be a symbolic link.
-
-    Raises:
-        OSError: it cannot be read, is no plain file, holds more, or is a link (``errno.ELOOP``).
-        ValueError: no file can have this name.
+    Never wait for a pipe, and never read more than ``max_bytes``. Raise an OSError for anything but a plain
+    file of at most that size; a link has ``errno.ELOOP`` unless ``follow``. A ValueError says that no file
+    can have this name.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)

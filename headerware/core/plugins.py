@@ -1,6 +1,6 @@
 """Find classes by the words of configuration: our own in tables, others by entry points.
 
-A catalogue holds one kind of them: interceptors, serdes, schema stores, Connect's classes. Nothing is
+A catalogue holds classes of one kind: interceptors, serdes, schema stores, Connect's classes. Nothing is
 imported before a configuration names it.
 """
 
@@ -30,18 +30,14 @@ class Catalogue(Generic[Kind]):
     """The classes of one kind, by the words that configuration uses for them.
 
     Our own have precedence over plug-ins. A subclass may change each step of the look-up: :meth:`find`
-    resolves a word, :meth:`checked` tells whether what was found will do, and :meth:`unknown` makes the error
-    for a word that nothing has.
-
-    Args:
-        what: what one of them is called in errors, such as ``interceptor type``.
-        base: the class that all of them extend.
-        built_in: our own, as ``word: "module:Class"``.
-        group: the entry-point group of the others; None if there are no others.
+    resolves a word, :meth:`checked` tells whether the object found will do, and :meth:`unknown` makes the
+    error for an unknown word. ``what`` names the kind in errors, such as ``interceptor type``; ``built_in``
+    has our own as ``word: "module:Class"``; ``group`` is the entry-point group of plug-ins, None if there are
+    none.
     """
 
     error: ClassVar[type[PluginError]] = PluginError
-    """What is raised."""
+    """The class of the errors."""
 
     def __init__(
         self, what: str, base: type[Any], built_in: Mapping[str, str], group: str | None = None
@@ -52,16 +48,7 @@ class Catalogue(Generic[Kind]):
         self.group = group
 
     def __call__(self, word: str, *, path: str = "") -> type[Kind]:
-        """Load the class that a word stands for.
-
-        Args:
-            word: the word as configuration writes it.
-            path: where it stands in the configuration, for the error.
-
-        Raises:
-            PluginError: nothing or more than one thing has this name, it cannot be imported, or it is of
-                another kind.
-        """
+        """Load the class that a word stands for."""
         loaded = self.find(word, path=path)
         if loaded is None:
             raise self.unknown(word, path=path)
@@ -81,14 +68,14 @@ class Catalogue(Generic[Kind]):
         return tuple(sorted({*self._built_in, *(entry.name for entry in self.entries())}))
 
     def find(self, word: str, *, path: str = "") -> Any:
-        """Load what a word stands for, whatever it is; None if nothing has this name."""
+        """Load the symbol that a word stands for, of any kind; None if the word is unknown."""
         if word in self._built_in:
             return load_symbol(self._built_in[word])
         entry = self.entry(word, path=path)
         return None if entry is None else self.imported(entry, path=path)
 
     def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Kind]:
-        """Return what was loaded, or raise PluginError because it is of another kind."""
+        """Return the loaded class; raise a PluginError if it is of another kind."""
         if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
             expected = f"{self.base.__module__}.{self.base.__qualname__}"
             raise self.error(
@@ -97,13 +84,12 @@ class Catalogue(Generic[Kind]):
         return loaded
 
     def unknown(self, word: str, *, path: str = "") -> PluginError:
-        """Return the error for a word that nothing has."""
+        """Return the error for an unknown word."""
         known = self.names()
         hint = did_you_mean(word, known)
         return self.error(f"there is no {self.what} {word!r}; {hint}known: {', '.join(known)}", path=path)
 
     def entries(self) -> tuple[EntryPoint, ...]:
-        """Return the entry points of plug-ins."""
         return _entry_points(self.group) if self.group else ()
 
     def entry(self, word: str, *, path: str = "") -> EntryPoint | None:
@@ -127,10 +113,9 @@ class Catalogue(Generic[Kind]):
 
 
 class _InterceptorCatalogue(Catalogue[Interceptor]):
-    """The interceptors, by word; what has no hooks is refused."""
+    """Refuse also classes without hooks."""
 
     def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Interceptor]:
-        """Return what was loaded if it is an interceptor class with hooks."""
         found = super().checked(loaded, word, path=path)
         require_hooks(found, path=path)
         return found
@@ -141,17 +126,13 @@ interceptor_type: Final = _InterceptorCatalogue("interceptor type", Interceptor,
 
 
 def load_symbol(home: str) -> Any:
-    """Import what ``module:name`` stands for."""
+    """Import the symbol named ``module:name``."""
     module, _, name = home.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def require_hooks(interceptor: object, *, path: str = "") -> None:
-    """Refuse an object or class without any hook.
-
-    Raises:
-        PluginError: it has no hook and does not open into anything else, or a hook takes other arguments.
-    """
+    """Refuse an object or class without any hook, or with a hook that takes other arguments."""
     opens = getattr(interceptor, "open", None)
     opens_something = callable(opens) and getattr(opens, "__func__", opens) is not Interceptor.open
     if has_hook(interceptor) or opens_something:
@@ -166,16 +147,7 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
 def require_arguments(
     plugin: object, called: Mapping[str, tuple[str, ...]] = _CALLED, *, path: str = ""
 ) -> None:
-    """Refuse an object whose methods do not take the arguments that they are called with.
-
-    Args:
-        plugin: the object; a method that it does not have is passed over.
-        called: the arguments of each method; an interceptor's hooks without it.
-        path: where the object stands in the configuration, for the error.
-
-    Raises:
-        PluginError: which method, what it should look like and what it looks like.
-    """
+    """Refuse an object whose methods do not take the arguments in ``called``; methods may be missing."""
     for name, arguments in called.items():
         hook = getattr(plugin, name, None)
         expected = f"{name}({', '.join(arguments)})"

@@ -1,4 +1,4 @@
-"""Records, which flow through chains and never change, and what a step has verified of them."""
+"""Records, which flow through chains and never change, and the facts that a step has verified of them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class TimestampType(IntEnum):
 
 
 class Verified(msgspec.Struct, frozen=True, gc=False):
-    """What was verified of a consumed record, in ``record.verified`` and ``consumer.verified(message)``.
+    """The verified facts of a consumed record, in ``record.verified`` and ``consumer.verified(message)``.
 
-    For a message that was reassembled from slices it is what was verified of the first slice; all slices of a
-    message have one signer.
+    A message that was reassembled from slices has those of its first slice; all its slices have one signer.
 
     Args:
         key_id: the key that signed.
@@ -85,7 +84,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def verified(self) -> Verified | None:
-        """What a step has verified of a consumed record; None if none has."""
+        """The facts that a step has verified of a consumed record; None if none has."""
         local = self.local
         return None if local is None else local.get(VERIFIED)
 

@@ -1,4 +1,4 @@
-"""Run records through the hooks of one direction, and do what failures ask for.
+"""Run records through the hooks of one direction, and answer failures.
 
 The loop is plain, with one ``try`` around it: the result of a hook goes to a temporary first, so that in
 the handler the record is still the last good one.
@@ -22,11 +22,11 @@ from headerware.core.record import Record
 from headerware.core.step import Direction, Failures, PublishDeadLetter, Step, error_at, wrapped
 
 Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # type: ignore[valid-type]
-"""What became of one record: it, several, none yet (an empty list), dropped, or refused."""
+"""The outcome of one record: a record, several, none yet (an empty list), dropped, or refused."""
 
 _TOPICS_LIMIT: Final = 1_000
 _OWN_REFERENCES: Final = 3
-"""Those of the list, of the loop over it and of the call that asks."""
+"""The references held by the list, the loop over it, and the call of getrefcount."""
 _INCOMPLETE: Final = "a part of the message was dropped further on, and without it the others are of no use"
 
 
@@ -87,13 +87,9 @@ class TopicHooks:
 
 
 class Runner:
-    """Run one direction of a session.
+    """Run one direction of a session: ``send`` is left to right, ``consume`` right to left.
 
-    Args:
-        direction: ``send`` (left to right) or ``consume`` (right to left).
-        steps: the session's steps, in the order of sending.
-        edge: normalises a record that comes in, or raises.
-        publish_dead_letter: publishes the dead letter of a refused record.
+    ``steps`` are in the order of sending for both. ``edge`` normalises a record that comes in, or raises.
     """
 
     def __init__(
@@ -113,7 +109,7 @@ class Runner:
         self._lock: Final = Lock()
 
     def one(self, record: Record) -> Outcome:
-        """Return what became of one record; never raises for it."""
+        """Return the outcome of one record; raise nothing for it."""
         try:
             record = self._edge(record)
         except HeaderwareError as error:
@@ -123,7 +119,7 @@ class Runner:
         return self._run(hooks, 0, record, record)
 
     def many(self, records: Sequence[Record]) -> list[Outcome]:
-        """Return one outcome per record, in order; whole batches go where a hook would rather have them."""
+        """Return one outcome per record, in order; pass whole batches to hooks that prefer them."""
         if not any(step.takes_batches(self._direction) for step in self._steps):
             one = self.one
             return [one(record) for record in records]
@@ -162,7 +158,7 @@ class Runner:
         return outcomes
 
     def hooks_of(self, topic: str) -> TopicHooks:
-        """Return the hooks of a topic, which are bound once."""
+        """Return the hooks of a topic; bind them once."""
         hooks = self._by_topic.get(topic)
         if hooks is None:
             with self._lock:
@@ -175,7 +171,7 @@ class Runner:
         return hooks
 
     def _add_retired(self) -> None:
-        """Add up what was forgotten, except hooks that another thread still runs, and so counts with."""
+        """Add up the counts of forgotten hooks, except those that another thread still runs."""
         counts, kept = dict(self._forgotten), []
         for hooks in self._retired:
             if sys.getrefcount(hooks) > _OWN_REFERENCES:
@@ -219,7 +215,7 @@ class Runner:
         return self._go_on(hooks, index, out, current, original)
 
     def _go_on(self, hooks: TopicHooks, index: int, out: Any, current: Record, original: Record) -> Outcome:
-        """Go on behind a hook that gave anything but the next record of the same topic."""
+        """Go on behind a hook that returned anything but the next record of the same topic."""
         step = hooks.steps[index]
         if out is DROP:
             step.counts["dropped"] += 1
@@ -257,7 +253,7 @@ class Runner:
                 finished.extend(flat(outcome))
             except HeaderwareError as error:
                 return error
-        # If one of them waits further on, so does the whole.
+        # If a later step holds one of them back, the whole waits.
         return DROP if records and dropped == len(records) else finished
 
     def _run_lazily(
@@ -340,7 +336,7 @@ class Runner:
                 raise InterceptorError(problem)  # noqa: TRY301 - one handler for all that a hook does wrong
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
             pass_on_interrupt(error)
-            # An error of its own for each record, for each gets a position of its own.
+            # One error for each record, because each gets a position of its own.
             return [wrapped(error) for _ in records]
         return outcomes
 
@@ -394,7 +390,7 @@ def _normalised(record: Record) -> Record:
 
 
 def flat(outcome: Outcome) -> Iterable[Record]:
-    """Return the records of an outcome, or raise the error that it is; lazy records may raise one later."""
+    """Return the records of an outcome, or raise it if it is an error; lazy records may raise one later."""
     if outcome is DROP:
         return ()
     if isinstance(outcome, Record):

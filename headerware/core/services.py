@@ -1,7 +1,7 @@
-"""What an opened interceptor may offer beside its hooks: each service is a Protocol with one method.
+"""Services that an opened interceptor may offer beside its hooks, each a Protocol with one method.
 
-A session asks once, when it opens, which interceptors offer which services. Where nothing else is said, a
-service is called on the thread that calls the session, one call at a time.
+A session asks once, when it opens, which interceptors offer which services. If a service says nothing else,
+it is called on the thread that calls the session, one call at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Service = TypeVar("Service")
 
 
 class HearsAcknowledgements(Protocol):
-    """Hears what became of each record that the application sent."""
+    """Is told the outcome of each record that the application sent."""
 
     def on_acknowledgement(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
@@ -31,24 +31,24 @@ class HearsAcknowledgements(Protocol):
 
 
 class HearsProcessed(Protocol):
-    """Hears which records the application has finished with."""
+    """Is told which records the application has finished with."""
 
     def on_processed(self, record: Record, error: BaseException | None) -> object:
-        """Called once for each record, with what went wrong with it."""
+        """Called once for each record, with the error that occurred, or None."""
 
 
 class HearsCommits(Protocol):
-    """Hears which offsets were committed."""
+    """Is told which offsets were committed."""
 
     def on_commit(self, offsets: Sequence[Any]) -> object:
         """Called after each commit, on the thread that polls the consumer."""
 
 
 class Begins(Protocol):
-    """Knows what the client works at, such as one batch of a job."""
+    """Is told which piece of work the client begins, such as one batch of a job."""
 
     def begin(self, work: str) -> object:
-        """Called whenever the client turns to something else, before the first record of it."""
+        """Called whenever the client begins another piece of work, before the first record of it."""
 
 
 class Polls(Protocol):

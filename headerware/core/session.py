@@ -46,12 +46,7 @@ _log: Final = logging.getLogger("headerware")
 
 
 class Session:
-    """Run a chain; :meth:`headerware.Chain.open` makes one.
-
-    Args:
-        steps: callables that open each step with its context, from the left.
-        context: the ports to the session's surroundings.
-    """
+    """Run a chain; :meth:`headerware.Chain.open` makes one."""
 
     def __init__(self, steps: Sequence[Callable[[Context], Step]], context: Context) -> None:
         self.context: Final = context
@@ -73,9 +68,9 @@ class Session:
             "consume", consuming, normalised, partial(self._publish_dead_letter, "ON_CONSUME")
         )
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
-        """Return what became of one record on its way to the wire; never raises for a record."""
+        """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
-        """Return what became of one record from the wire; never raises for a record."""
+        """Return the outcome of one record from the wire; raise nothing for it."""
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
         self._committing = self._offering(services.HearsCommits)
@@ -180,11 +175,7 @@ class Session:
             interceptor.begin(work)
 
     def poll(self, now_ms: int | None = None) -> list[Outcome]:
-        """Return what has expired or has waited long enough on the consuming side.
-
-        Args:
-            now_ms: the time in milliseconds since the epoch; None reads the context's clock.
-        """
+        """Return the records that the consuming side releases by now, and the errors of expired ones."""
         now = self.context.now_ms() if now_ms is None else now_ms
         outcomes: list[Outcome] = []
         for step, interceptor in self._polling:
@@ -316,7 +307,7 @@ class Session:
         for dead_letter, is_stub in dead_letters(
             original,
             error,
-            # What is sent stands nowhere else, so its application keeps it.
+            # A record that is being sent is stored nowhere else, so its application keeps it.
             stubs=policy == "stub" and stage == "ON_CONSUME",
             topic=topic,
             names=str(getattr(interceptor, "dead_letter_headers", "connect")),

@@ -1,4 +1,4 @@
-"""One interceptor at work in one session, and what its ``on_error`` makes of a failure."""
+"""One interceptor at work in one session, and the answer of its ``on_error`` to a failure."""
 
 from __future__ import annotations
 
@@ -28,26 +28,20 @@ Direction = Literal["send", "consume"]
 PublishDeadLetter = Callable[["Record", InterceptorError, "Step"], bool]
 """Publishes the dead letter of ``(original, error, step)``.
 
-It raises if it cannot, and returns False for what is a dead letter already.
+It raises if it cannot, and returns False if the original is a dead letter already.
 """
 _Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
-"""What became of a record that does not go on: it is refused, or dropped."""
+"""The outcome of a record that does not go on: it is refused, or dropped."""
 
 _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
 _log: Final = logging.getLogger("headerware")
 
 
 class Step:
-    """Hold one interceptor of one session: what it was configured as, and what it opened into.
+    """Hold one interceptor of one session: its configuration, and the object with its hooks.
 
-    Args:
-        position: where it stands in the chain, from the left.
-        name: what errors and statistics call it.
-        interceptor: the configured interceptor.
-        opened: the object with the hooks.
-        topics: where it works.
-        on_error: what happens to records that it fails on, resolved from its role.
-        settles: the step whose ``settle`` this one runs, and whose counters it shares.
+    ``position`` counts from the left. ``settles`` is the step whose ``settle`` this one runs, and whose
+    counters it shares.
     """
 
     __slots__ = (
@@ -110,16 +104,12 @@ class Step:
         )
 
     def takes_batches(self, direction: Direction) -> bool:
-        """Return whether it would rather have many records at once."""
+        """Return whether the interceptor prefers many records at once."""
         return self.hook(f"on_{direction}_batch") is not None
 
 
 class Failures:
-    """Answer the failures of one direction of a session.
-
-    Args:
-        publish_dead_letter: publishes the dead letter of a refused record.
-    """
+    """Answer the failures of one direction of a session."""
 
     __slots__ = ("_publish_dead_letter",)
 
@@ -127,7 +117,7 @@ class Failures:
         self._publish_dead_letter = publish_dead_letter
 
     def answer(self, step: Step, error: Exception, current: Record, original: Record) -> _Refusal | None:
-        """Return what became of a record that a step failed on; None if it goes on as it was.
+        """Return the outcome of a record that a step failed on; None if it goes on as it was.
 
         ``current`` is the last good record, and ``original`` the record as it came in, for the dead letter.
         """
@@ -138,7 +128,7 @@ class Failures:
         return self._refused(step, refused, original)
 
     def released(self, step: Step, error: Any) -> list[_Refusal]:
-        """Answer an error among what a step releases; it belongs to no record that is at hand."""
+        """Answer an error among the records that a step releases; it belongs to no record that is at hand."""
         if not isinstance(error, Exception):
             error = InterceptorError(f"released a {type(error).__name__}; expected Records and errors only")
         refused = error if isinstance(error, InterceptorError) else wrapped(error)

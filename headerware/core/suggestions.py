@@ -1,4 +1,4 @@
-"""What a name that is not known was probably meant to be."""
+"""Suggest a known name for an unknown one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the known name that is most like a name, or None if none is; case is passed over first."""
+    """Return the known name that is most like a name, or None; one that differs only in case comes first."""
     names = list(known)
     folded = name.casefold()
     same = (each for each in names if each.casefold() == folded)
@@ -18,6 +18,6 @@ def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``did you mean 'x'? `` for the known name that is most like a name, or nothing."""
+    """Return ``did you mean 'x'? `` for the known name that is most like a name, or an empty text."""
     near = closest(name, known)
     return "" if near is None else f"did you mean {near!r}? "

@@ -13,20 +13,12 @@ if TYPE_CHECKING:
 
 
 _NOT_IN_GLOBS: Final = re.compile(r"[^A-Za-z0-9._\-*?\[\]!]")
-# A dot that is repeated, where no part of a name can end: `.*`, `orders-.*`. But `orders.*` is a glob.
+# A repeated dot in a position at which no part of a name can end: `.*`, `orders-.*`; `orders.*` is a glob.
 _REPEATED_DOT: Final = re.compile(r"(?:^|[-_.])\.[*?]")
 
 
 def check_patterns(patterns: Iterable[str], *, path: str) -> None:
-    """Refuse patterns that can match no topic, such as regular expressions.
-
-    Args:
-        patterns: as :class:`TopicPatterns` takes them.
-        path: where they stand, for the error.
-
-    Raises:
-        ConfigError: which pattern, and what it should be.
-    """
+    """Refuse patterns that can match no topic, such as regular expressions."""
     for pattern in patterns:
         glob = pattern.removeprefix("!")
         if not glob or _NOT_IN_GLOBS.search(glob) or _REPEATED_DOT.search(glob):
@@ -41,9 +33,8 @@ def check_patterns(patterns: Iterable[str], *, path: str) -> None:
 class TopicPatterns:
     """Tell which topics an interceptor works on.
 
-    Args:
-        patterns: globs (``orders.*``); those that begin with ``!`` exclude, and exclusion wins. Only
-            exclusions mean all other topics.
+    Patterns are globs (``orders.*``); those that begin with ``!`` exclude, and exclusion wins. Only
+    exclusions mean all other topics.
     """
 
     __slots__ = ("_excluded", "_included", "_seen", "_unmatched")
@@ -57,7 +48,6 @@ class TopicPatterns:
         self._seen = False
 
     def matches(self, topic: str) -> bool:
-        """Return whether the interceptor works on this topic."""
         return any(p.match(topic) for p in self._included) and not any(p.match(topic) for p in self._excluded)
 
     def note(self, topic: str) -> None:
@@ -74,11 +64,7 @@ class TopicPatterns:
 
 
 class Elsewhere(TopicPatterns):
-    """The topics that none of the given patterns match.
-
-    Args:
-        patterns: the topics to leave out.
-    """
+    """The topics that none of the given patterns match."""
 
     __slots__ = ("_patterns",)
 

@@ -21,10 +21,10 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "trail": "headerware.interceptors.trail:Trail",
     "transforms": "headerware.interceptors.transforms:Transforms",
 }
-"""Each by the word that configuration uses for it."""
+"""The interceptors by the words of configuration."""
 
 GROUP: Final = "headerware.interceptors"
-"""The group of entry points that plug-ins are found by."""
+"""The entry-point group of plug-ins."""
 
 HEADERS: Final = OwnHeaders(
     lineage=frozenset({"hw.trail", "hw.owner", "hw.schema"}),

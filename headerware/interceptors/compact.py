@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CLOUD_EVENTS: Final = "ce_"
 """Anyone can name an extension of CloudEvents, so no registry can list all of them as foreign."""
 _ESCAPE_BYTES: Final = 2
-"""A marker, and a second byte for the name's length if that is above 63."""
+"""A marker, and the second byte of a name's length above 63."""
 _PLAIN_BYTES: Final = 2
 """The most that a packed block takes for a plain header between others."""
 _PATTERN_CHARACTERS: Final = frozenset("*?[!")
@@ -144,7 +144,7 @@ class CompactStep:
         return record.with_headers(headers)
 
     def overhead_bytes(self, record: Record) -> int:
-        """Return an upper bound of what this adds to a record on the wire, in bytes.
+        """Return an upper bound of the bytes that this adds to a record on the wire.
 
         An id is never longer than its name. So only the block itself, its bytes for plain headers, and
         escaped names add to a record.
@@ -152,7 +152,7 @@ class CompactStep:
         return self._fixed_bytes + len(record.headers) * (_ESCAPE_BYTES + _PLAIN_BYTES)
 
     def stats(self) -> dict[str, int]:
-        """Count the records that were changed, the bytes of names saved, and headers read by unknown ids."""
+        """Count changed records, saved bytes of names, and headers with unknown ids."""
         return {
             "compacted": self._compacted,
             "expanded": self._expanded,
@@ -180,7 +180,7 @@ def _codec(options: Compact, names: Names) -> HeaderIdCodec:
 def _stays(
     foreign: frozenset[str], *, also: tuple[str, ...], never: tuple[str, ...]
 ) -> Callable[[str], bool]:
-    """Return a function that says which names stay as they are, even if they have an id."""
+    """Return a function that tells which names stay as they are, even if they have an id."""
     asked_for = TopicPatterns(also).matches if also else None
     excluded = TopicPatterns(never).matches if never else None
 

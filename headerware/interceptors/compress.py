@@ -3,9 +3,9 @@
 Header ``hw.compress`` is the name of the codec, as in HTTP's Content-Encoding: ``zstd`` or ``gzip``. A value
 is exactly one zstd frame or one gzip member.
 
-A client's own batch compression does better on large batches of small records. This pays if values are
+A client's own batch compression does better on large batches of small records. This one pays if values are
 encrypted afterwards, if batches are small, or if records are stored outside of Kafka. If an attacker chooses
-part of a value that is then encrypted, its length says something about the rest.
+part of a value that is then encrypted, its length reveals something about the rest.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class _CompressStep:
         return record.with_value(plain, _new_headers(Headers, kept))
 
     def stats(self) -> dict[str, int]:
-        """Count values that were compressed, decompressed and, by reason, left alone, with their bytes."""
+        """Count values by outcome, and their bytes."""
         return {
             "bytes_in": self._bytes_in,
             "bytes_out": self._bytes_out,
@@ -254,8 +254,8 @@ def _mark_problem(record: Record) -> str:
     return f"{COMPRESS_HEADER} on a null value: there is nothing to decompress"
 
 
-# Codecs: whatever a value states of its size, no more than the cap comes out, at most an eighth more is held
-# meanwhile (beside zstd's window), and nothing is allocated for a size that the value cannot have.
+# Codecs: they return no more than the cap, whatever size a value states. While they run, they hold at most an
+# eighth more (beside zstd's window), and they allocate nothing for a size that the value cannot have.
 
 _Codec = Callable[[bytes], bytes]
 
@@ -268,9 +268,9 @@ _MAX_RATIO = 32_768
 _MIN_PIECE_BYTES = 16
 _PIECE_BYTES = 1 << 20
 _PIECES = 16
-"""How much is decompressed at once if the size is not known: so much, or this part of the cap."""
+"""The size of a decompressed piece if the size is not known: so many bytes, or this part of the cap."""
 _INPUT_BYTES = 1 << 16
-"""How much zlib gets at once, for it copies what it has not used."""
+"""The bytes that zlib gets at once; it copies those that it has not used."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP = 31
 """zlib's window bits for a gzip member, of any window."""

@@ -5,8 +5,8 @@
     key.converter, key.converter.*, value.converter, value.converter.*
                                         a ``serialize`` step named ``converters``
 
-Both work on whatever the client does: a producer sends, a consumer consumes. Further options of theirs, such
-as the mode, stand under ``interceptors.transforms.*`` as for any alias.
+Both work in the client's direction: a producer sends, a consumer consumes. Their further options, such as the
+mode, stand under ``interceptors.transforms.*`` as for any alias.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ _LISTS: Final = ("transforms", "predicates")
 _OF_TRANSFORMS: Final = (*_LISTS, "header.converter")
 _OF_CONVERTERS: Final = {"key": "key.converter", "value": "value.converter"}
 _HEADS: Final = (*_OF_TRANSFORMS, *_OF_CONVERTERS.values())
-_ORIGIN: Final = "client configuration"
 
 
 def is_connector_line(key: str) -> bool:
@@ -34,16 +33,12 @@ def is_connector_line(key: str) -> bool:
 
 
 def connector_source(config: Mapping[str, Any]) -> list[Declared]:
-    """Return what a connector's lines declare, in the order of sending; nothing where there are none.
-
-    Raises:
-        ConfigError: options of a converter that is not named, or a header converter alone.
-    """
+    """Return the interceptors that a connector's lines declare, in the order of sending."""
     declared = []
     lines = {key: value for key, value in config.items() if _under(key, _OF_TRANSFORMS)}
     if any(_under(key, _LISTS) for key in lines):
         settings = {"config": _setting(lines, TRANSFORMS), "on": _setting("both", TRANSFORMS)}
-        # The lines say themselves where they stand, by their whole keys.
+        # An error names the whole key of a line.
         declared.append(Declared(TRANSFORMS, "transforms", "", settings))
     serdes = {part: _serde(head, config) for part, head in _OF_CONVERTERS.items()}
     found = {part: serde for part, serde in serdes.items() if serde is not None}
@@ -69,7 +64,7 @@ def _serde(head: str, config: Mapping[str, Any]) -> Setting | None:
 
 
 def _setting(value: Any, path: str) -> Setting:
-    return setting(value, _ORIGIN, path=path)
+    return setting(value, "client configuration", path=path)
 
 
 def _under(key: str, heads: tuple[str, ...]) -> bool:

@@ -124,7 +124,7 @@ def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part)
         except SerdeError as error:
             raise _of(part, error)  # noqa: B904 - it is the same error
         except Exception as error:
-            # Only Headerware's own texts are known to quote no payload.
+            # Only Headerware's own texts never quote a payload.
             problem = (
                 f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"
             )

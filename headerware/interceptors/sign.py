@@ -1,9 +1,8 @@
 """Sign records on send, and verify them on consume (spec/signature.md).
 
-A signature covers the key, the value and the headers that stand before ``hw.sig``, with their order and
-count, and where the record belongs: the cluster and the topic. It does not cover the partition, nor what
-the broker writes. The layout of ``hw.sig``, and of the signed bytes, is in
-:mod:`headerware.keyring.signature`.
+A signature covers the key, the value, the headers before ``hw.sig`` with their order and count, the cluster
+and the topic. It does not cover the partition, nor what the broker writes. The layouts of ``hw.sig`` and of
+the signed bytes are in :mod:`headerware.keyring.signature`.
 """
 
 from __future__ import annotations
@@ -73,17 +72,17 @@ _MAX_TEXT_BYTES: Final = 255
 _MAX_SKEW_MS: Final = 3_600_000
 _MAX_SHOWN: Final = 60
 _FRAMING_BYTES: Final = 10
-"""What the record format spends on a header's two lengths, at most."""
+"""The most that the record format spends on a header's two lengths."""
 _HMAC_BYTES: Final = STAMP_BYTES + SIGNATURE_BYTES["hmac-sha256"]
 _ED25519_BYTES: Final = STAMP_BYTES + SIGNATURE_BYTES["ed25519"]
-"""What follows the statement in ``hw.sig``."""
+"""The parts that follow the statement in ``hw.sig``."""
 
 _TOPIC: Final = "{topic}"
-"""In an origin: the topic that a record is read from."""
+"""Stands in an origin for the topic that a record is read from."""
 _NOT_IN_ORIGINS: Final = frozenset("[]{}!")
 _SLICE_HEADER: Final = "hw.slice"
 _UNSETTLED: Final = "hw.unsettled"
-"""Where a record carries what :meth:`_Verification.settle` has left to do."""
+"""The name in ``record.local`` of the work that is left to :meth:`_Verification.settle`."""
 
 _log = logging.getLogger("headerware.interceptors.sign")
 
@@ -182,18 +181,14 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _Prepared = tuple[bytes, SignBytes, float]
 """For a topic: the statement, the function that signs, and the last moment at which the key may sign."""
 _Signing = tuple[Keyring, str | None, BoundedCache[str, _Prepared]]
-"""A keyring, the cluster's id, and what was prepared with the two by topic."""
+"""A keyring, the cluster's id, and what was prepared with both, by topic."""
 
 
 class SignStep:
     """The hooks of one session; sending is safe for several threads, consuming has one caller.
 
-    Args:
-        options: the interceptor.
-        context: the session's.
-        file: the keyring file that both directions follow.
-        producer: the session's producer id, 8 bytes; None draws one at random.
-        sequence: the number of the session's first record.
+    Both directions follow the keyring file. ``producer`` is the session's producer id, 8 bytes; None draws
+    one at random.
     """
 
     __slots__ = (
@@ -234,7 +229,7 @@ class SignStep:
         _open_steps.add(self)
 
     def overhead_bytes(self, record: Record) -> int:
-        """Return an upper bound of what the signature adds to a record on the wire, in bytes."""
+        """Return an upper bound of the bytes that the signature adds to a record on the wire."""
         cluster = self._cluster()
         layout = (
             STATEMENT_FIXED_BYTES
@@ -247,7 +242,7 @@ class SignStep:
         return len(SIGNATURE_HEADER) + _FRAMING_BYTES + text_bytes(layout)
 
     def stats(self) -> dict[str, int]:
-        """Count the records without a signature and with uncovered headers, and the keyring's reloads."""
+        """Count records without a signature or with uncovered headers, and the keyring's reloads."""
         return {
             "unsigned": self._verification.unsigned,
             "uncovered": self._verification.uncovered,
@@ -260,12 +255,11 @@ class SignStep:
         self._producer = os.urandom(8)
 
     def _sending_hook(self) -> Callable[[Record], Record]:
-        # One function with everything bound, for it runs once a record.
+        # One function with everything bound, because it runs once a record.
         now_ms, current, cluster_of = self._now_ms, self._file.current, self._cluster
         rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
         new, to_text = tuple.__new__, encode_text
-        # The three change together, so that a thread which still holds the old ones cannot put a retired key
-        # among the new.
+        # The three change together, so that a thread with old ones cannot put a retired key among the new.
         signing = self._signing(now_ms())
 
         def on_send(record: Record) -> Record:
@@ -325,13 +319,13 @@ os.register_at_fork(after_in_child=_renew_producers)
 
 
 class _Known(NamedTuple):
-    """A statement that was found good in a topic before, and what verifies its records."""
+    """A statement that was verified in a topic before, and the function that verifies its records."""
 
     verify: Verify
     end: int
-    """Where the statement ends in ``hw.sig``."""
+    """The index behind the statement in ``hw.sig``."""
     conditional_key: Key | None
-    """The key, if it depends on the record whether the key counts."""
+    """The key if each record decides whether it counts; else None."""
     statement: Statement
 
 
@@ -340,7 +334,7 @@ _Position = tuple[str, int | None, int | None]
 
 
 class _Unsettled(msgspec.Struct, frozen=True, gc=False):
-    """What is left to do once all steps have accepted a record."""
+    """The work that is left once all steps have accepted a record."""
 
     verification: _Verification
     position: _Position
@@ -348,10 +342,7 @@ class _Unsettled(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Verification:
-    """Verify a session's records: whose they are, where they belong, and that they are unchanged.
-
-    For one caller at a time.
-    """
+    """Verify a session's records: signer, position and content; for one caller at a time."""
 
     __slots__ = (
         "_covered",
@@ -395,12 +386,9 @@ class _Verification:
     def settle(self, record: Record) -> Record:
         """Do what waits until all steps have accepted a record.
 
-        Only now a sequence counts as seen, so that a copy that was refused does not make the genuine record
-        a replay. Only now it is known which headers are missing, for of a message in slices only the first
-        has any. And only now the application gets the headers that no step may see.
-
-        Raises:
-            SignatureError: a header that must be covered is not, or a copy was seen meanwhile.
+        Only now a sequence counts as seen, so that a refused copy does not make the genuine record a replay.
+        Only now it is known which headers are missing, because only the first slice of a message has any. And
+        only now the application gets the headers that no step may see.
         """
         local = record.local
         unsettled = None if local is None else local.get(_UNSETTLED)
@@ -452,7 +440,7 @@ class _Verification:
     def _check(
         self, now_ms: Callable[[], int]
     ) -> Callable[[Record, HeaderValue, tuple[Pair, ...], tuple[Pair, ...]], dict[str, Any]]:
-        # One function with everything bound, for it runs once a record; the rest runs once a statement.
+        # One function with everything bound, because it runs once a record; the rest runs once a statement.
         current, own_cluster = self._file.current, self._own_cluster
         rest, examine, judge = rest_of_signed_bytes(), self._examine, self._judge
         known_in, stamp_of, max_age_ms = self._known, decode_stamp, self._options.max_age_ms

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.record import Record
 
-LOCAL_NAME: Final = "trace"
+_LOCAL_NAME: Final = "trace"
 """The key of a consumed record's context in ``record.local``."""
 
 _PARENT_FIELDS: Final = frozenset({"traceparent", "tracestate"})
@@ -110,7 +110,7 @@ class _TraceStep:
         else:
             return record
         context = _extracted(record.headers, propagator, fields)
-        return record.with_local(LOCAL_NAME, context) if context else record
+        return record.with_local(_LOCAL_NAME, context) if context else record
 
 
 def _extracted(headers: Headers, propagator: TextMapPropagator, fields: Collection[str]) -> TraceContext:

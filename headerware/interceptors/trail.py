@@ -48,7 +48,6 @@ _MAX_TEXT_BYTES: Final = 255
 _MAX_LEFT_OUT: Final = 0xFFFF
 _TIMES: Final = range(-(2**63), 2**63)
 _PLAIN: Final = ":@#+"  # beside letters, digits and "-._~"
-_UNKNOWN: Final = "?"
 
 _BEGINNINGS: Final = (_START + b",", _START + b";")
 _NO_PLACE: Final = [b"?", b"?"]
@@ -65,7 +64,7 @@ MIN_BOUND_BYTES: Final = _MAX_START_BYTES + 2 * MAX_ENTRY_BYTES
 
 _MAX_TOPICS: Final = 1024
 _new_headers: Final = tuple.__new__
-"""Make headers from pairs that are known to be right, without checking them again."""
+"""Make headers from checked pairs, without checking them again."""
 
 
 class Trail(Interceptor, frozen=True, kw_only=True):
@@ -104,12 +103,12 @@ class Trail(Interceptor, frozen=True, kw_only=True):
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """What all entries about one topic have in common."""
+    """The parts that all entries about one topic share."""
 
     entry: bytes
-    """An entry behind its time."""
+    """An entry without its time."""
     completion: bytes | None
-    """What completes the latest entry; None for entries that are read."""
+    """The bytes that complete the latest entry; None for entries that are read."""
 
 
 class _TrailStep:
@@ -168,7 +167,7 @@ class _TrailStep:
         return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
 
     def _continued(self, record: Record, parts: _Parts, found: bytes | None) -> Record:
-        """Continue the trail that is there, or the last one if there are several."""
+        """Continue the trail of the record, or the last one if there are several."""
         headers = record.headers
         others: list[Pair] = [pair for pair in headers if pair[0] != TRAIL_HEADER]
         if len(others) + 1 < len(headers):
@@ -184,7 +183,7 @@ class _TrailStep:
         return record.with_headers(_new_headers(Headers, others))
 
     def _look_for_cluster(self) -> None:
-        """Take the cluster's id once it is known; what was prepared without it is made anew."""
+        """Take the cluster's id once it is known; the parts that were made without it are made anew."""
         self._cluster = self._find_cluster()
         if self._cluster is not None:
             self._forget_parts()
@@ -270,32 +269,24 @@ def read_trail(headers: HeadersLike) -> TrailReading:
 
 
 def decode_trail(value: bytes | None) -> TrailReading:
-    """Decode the value of one ``hw.trail`` header.
-
-    Raises:
-        WireFormatError: it does not follow spec/trail.md.
-    """
+    """Decode the value of one ``hw.trail`` header."""
     start, *entries = _checked(value).split(b",")
     return TrailReading(tuple(map(_decode_entry, entries, range(len(entries)))), _left_out(start))
 
 
 def encode_trail(reading: TrailReading) -> bytes:
-    """Encode a trail as the value of ``hw.trail``; texts are cut if they take more than 255 bytes.
-
-    Raises:
-        WireFormatError: more entries than a trail can hold, or a number out of range.
-    """
+    """Encode a trail as the value of ``hw.trail``; texts are cut if they take more than 255 bytes."""
     if not 0 <= reading.left_out <= _MAX_LEFT_OUT:
         message = f"{TRAIL_HEADER}: the number of entries left out is out of range, 0 to {_MAX_LEFT_OUT}"
         raise WireFormatError(message)
-    value = _encode_start(reading.left_out) + b"".join(map(encode_entry, reading.entries))
+    value = _encode_start(reading.left_out) + b"".join(map(_encode_entry, reading.entries))
     if len(value) > _MAX_TRAIL_BYTES:
         message = f"{TRAIL_HEADER}: {len(value)} bytes, more than the {_MAX_TRAIL_BYTES} of a trail"
         raise WireFormatError(message)
     return value
 
 
-def encode_entry(entry: TrailEntry) -> bytes:
+def _encode_entry(entry: TrailEntry) -> bytes:
     """Encode one entry, the comma before it included."""
     if entry.when_ms not in _TIMES:
         message = f"{TRAIL_HEADER}: a time is out of range, signed 64 bits"
@@ -312,7 +303,7 @@ def _encode_texts(entry: TrailEntry) -> bytes:
 
 
 def _checked(value: bytes | None) -> bytes:
-    """Return a trail if an entry can be added to it, or raise WireFormatError; entries are not decoded."""
+    """Return a trail that an entry can be added to, or raise WireFormatError; do not decode its entries."""
     if (
         value is not None
         and len(value) <= _MAX_TRAIL_BYTES
@@ -324,7 +315,7 @@ def _checked(value: bytes | None) -> bytes:
 
 
 def _is_completable(value: bytes) -> bool:
-    """Return whether the latest entry says that the record was read, but not yet that it was produced."""
+    """Return whether the latest entry was read, but not yet produced."""
     latest = value.rfind(b",")
     return value.find(b";from=", latest) > 0 > value.find(b";into=", latest)
 
@@ -390,7 +381,7 @@ def _encode_place(label: str, cluster: str | None, topic: str | None) -> str:
 
 
 def _encode_part(text: str | None) -> str:
-    return _UNKNOWN if text is None else _quoted(text, _PLAIN)
+    return "?" if text is None else _quoted(text, _PLAIN)
 
 
 def _quoted(text: str, plain: str) -> str:

@@ -44,7 +44,7 @@ def timeline(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) ->
     """Return a trail as steps, oldest first; ``str`` of a step is a line of text.
 
     Args:
-        trail: what :func:`read_trail` returned.
+        trail: the trail, as :func:`read_trail` returned it.
         found_in: the cluster and topic in which the record was found, to show a gap at the end.
     """
     steps: list[TimelineStep] = []
@@ -152,5 +152,5 @@ def _shown(cluster_and_topic: ClusterAndTopic) -> str:
 
 
 def _printable(text: str) -> str:
-    """Escape what a terminal might act on: whoever wrote the record chose these texts."""
+    """Escape what a terminal might act on, because the writers of the record chose these texts."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -33,7 +33,7 @@ _TIMESTAMP_TYPES: Final = {
 }
 _HEADS: Final = ("transforms.", "predicates.")
 _ENV: Final = "${env:"
-_HIDDEN: Final = "[hidden]"
+
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")
 """A reference that a worker of Kafka Connect resolves, such as to a secret in a file."""
 _Part = tuple[Schema | None, Any]
@@ -119,7 +119,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         given = parse_connector(written) if isinstance(written, str) else written
         with Pipeline.from_config(self._lines(), mode=self.mode) as pipeline:
             secret = {key.name for key in pipeline.config() if key.type == "PASSWORD"}
-        return {key: _HIDDEN if key in secret else value for key, value in given.items()}
+        return {key: "[hidden]" if key in secret else value for key, value in given.items()}
 
     def __repr__(self) -> str:
         """Show none of the lines, because there may be passwords in them."""
@@ -223,7 +223,7 @@ class _TransformsStep:
         """Return a key or value for the next interceptor: a struct, or another value with its schema."""
         if self._plain:
             return plain(value)
-        # Compare with what came, not with the given record: a transform may have changed that in place.
+        # Compare with the original, not with the given record: a transform may have changed that in place.
         old_schema, old_value = _with_schema(came)
         if value is old_value and schema is old_schema:
             return came

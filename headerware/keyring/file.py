@@ -19,14 +19,14 @@ _log = logging.getLogger("headerware.keyring")
 
 MAX_BYTES: Final = 4 << 20
 MAX_STALE_MS: Final = 300_000
-"""Longer than it takes to replace a file (two minutes for a mounted secret), and short enough for a
-revocation that came with a mistake in it."""
+"""Longer than the replacement of a file (two minutes for a mounted secret), but short enough that a
+revocation with a mistake in it does not wait long."""
 _EXTRA_LOOK_MS: Final = 100
 _EXTRA_LOOKS: Final = 10
 FORBIDDEN: Final[dict[Permissions, int]] = {"owner": 0o077, "kubernetes": 0o037}
 """The bits of the mode that a file with secrets must not have; Kubernetes may let the group read."""
 _FORBIDDEN_PUBLIC: Final = 0o022
-"""Everyone may read public halves, but whoever can write the file decides which keys are trusted."""
+"""Everyone may read public halves, but the writers of the file decide which keys are trusted."""
 _ADVICE: Final[dict[Permissions, str]] = {"owner": "600", "kubernetes": "440"}
 _ADVICE_PUBLIC: Final = "644"
 
@@ -110,7 +110,7 @@ class KeyringFile:
         """Return the present keyring; it is the same object as long as the file has not changed.
 
         Args:
-            now_ms: the caller's clock, in milliseconds. If it runs backwards the file is looked at, too.
+            now_ms: the caller's clock, in milliseconds. If it runs backwards, the file is looked at, too.
 
         Raises:
             KeyringError: the file has been bad for too long.
@@ -126,10 +126,10 @@ class KeyringFile:
         return self._keyring
 
     def find(self, key_id: str, version: int, now_ms: int) -> Key:
-        """Return one version of a key; before an unknown one is refused, the file is looked at once more.
+        """Return one version of a key; look at the file once more before an unknown one is refused.
 
-        Such looks are bounded, ten at once and ten a second, for a sender can name any number of keys that do
-        not exist.
+        Such looks are bounded, ten at once and ten a second, because a sender can name any number of keys
+        that do not exist.
 
         Args:
             key_id: the key's name.
@@ -243,8 +243,7 @@ def _check_permissions(
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
-    # With the mode and both times of change, so that a file that is opened to others or given to another user
-    # is noticed while it is followed.
+    # With the mode and both times of change, so that a followed file is checked again after chmod or chown.
     return (
         status.st_dev,
         status.st_ino,

@@ -28,11 +28,11 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 FORMAT: Final = "headerware-keyring"
 VERSION: Final = 2
 HMAC_SECRET_MIN_BYTES: Final = 32
-HMAC_SECRET_MAX_BYTES: Final = 1024
-SECRET_MIN_DISTINCT: Final = 8
-"""Of 32 random bytes at least so many differ; a secret with fewer is a placeholder."""
-ED25519_BYTES: Final = 32
-KEY_ID_MAX_BYTES: Final = 255
+_HMAC_SECRET_MAX_BYTES: Final = 1024
+_SECRET_MIN_DISTINCT: Final = 8
+"""At least so many of 32 random bytes differ; a secret with fewer is a placeholder."""
+_ED25519_BYTES: Final = 32
+_KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -48,11 +48,11 @@ def key_id_problem(key_id: str) -> str | None:
         key_id.isprintable()
         and key_id == key_id.strip()
         and is_normalized("NFC", key_id)
-        and 1 <= len(key_id.encode()) <= KEY_ID_MAX_BYTES
+        and 1 <= len(key_id.encode()) <= _KEY_ID_MAX_BYTES
     ):
         return None
     return (
-        f"a key's id is 1 to {KEY_ID_MAX_BYTES} bytes of printable text: no line breaks or control "
+        f"a key's id is 1 to {_KEY_ID_MAX_BYTES} bytes of printable text: no line breaks or control "
         "characters, no space at either end, accents composed (NFC)"
     )
 
@@ -129,10 +129,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     def refusal(self, topic: str, at_ms: int, now_ms: int | None = None) -> str | None:
         """Return why the key may not sign a record, or None if it may.
 
-        The time of signing is the signer's word: whoever has the key can state any moment between
-        ``not_before`` and ``not_after``, even after the key has expired. So a reader also passes its own
-        clock, by which the key must be valid already, and bounds the age of signatures. A lost key must be
-        revoked.
+        The signer states the time of signing: anyone with the key can state any moment between ``not_before``
+        and ``not_after``, even after the key has expired. So a reader also passes its own clock, by which the
+        key must be valid already, and bounds the age of signatures. A lost key must be revoked.
 
         Args:
             topic: the topic that the record is signed for.
@@ -340,10 +339,10 @@ def _wrong_hmac(key: Key) -> str | None:
         return "it has a secret, neither a private nor a public half"
     if key.secret is None:
         return "its secret is missing"
-    if not HMAC_SECRET_MIN_BYTES <= len(key.secret) <= HMAC_SECRET_MAX_BYTES:
-        wanted = f"{HMAC_SECRET_MIN_BYTES} to {HMAC_SECRET_MAX_BYTES} bytes"
+    if not HMAC_SECRET_MIN_BYTES <= len(key.secret) <= _HMAC_SECRET_MAX_BYTES:
+        wanted = f"{HMAC_SECRET_MIN_BYTES} to {_HMAC_SECRET_MAX_BYTES} bytes"
         return f"its secret has {wanted}, not {len(key.secret)}"
-    if len(set(key.secret)) < SECRET_MIN_DISTINCT:
+    if len(set(key.secret)) < _SECRET_MIN_DISTINCT:
         return "its secret is a few bytes over and over, which can be guessed: generate one"
     return None
 
@@ -354,9 +353,9 @@ def _wrong_ed25519(key: Key) -> str | None:
     if key.private is None and key.public is None:
         return "its private and public half are both missing"
     for name, half in (("private", key.private), ("public", key.public)):
-        if half is not None and len(half) != ED25519_BYTES:
-            return f"its {name} half has {ED25519_BYTES} bytes, not {len(half)}"
-    if key.private is not None and len(set(key.private)) < SECRET_MIN_DISTINCT:
+        if half is not None and len(half) != _ED25519_BYTES:
+            return f"its {name} half has {_ED25519_BYTES} bytes, not {len(half)}"
+    if key.private is not None and len(set(key.private)) < _SECRET_MIN_DISTINCT:
         return "its private half is a few bytes over and over, which can be guessed: generate one"
     if key.public is not None and _is_of_small_order(key.public):
         return "its public half is of small order, so that anyone could sign for it"

@@ -23,9 +23,9 @@
                   u32 + n value, 0xFFFFFFFF and nothing for null
 
 Numbers are big-endian. The part up to the topic is the statement; it is the same for all records of a key
-and a topic. So both ends prepare once what begins with it, and the key with it: :func:`signer` and
-:func:`verifier` take the fixed beginning, what they return takes the rest. Time, producer and sequence are
-the stamp.
+and a topic. So both ends prepare the key and the bytes up to there once: :func:`signer` and
+:func:`verifier` take the fixed beginning, and the functions that they return take the rest. Time, producer
+and sequence are the stamp.
 """
 
 from __future__ import annotations
@@ -74,11 +74,7 @@ _stamp = Struct(">q8sQ")
 class Statement(msgspec.Struct, frozen=True):
     """The key that signed a record, and the cluster and topic that it was signed for.
 
-    Args:
-        key_id: the key's name.
-        key_version: its version.
-        cluster: the cluster's id; empty if the signer did not know it.
-        topic: the topic.
+    ``cluster`` is empty if the signer did not know it.
     """
 
     key_id: str
@@ -87,11 +83,7 @@ class Statement(msgspec.Struct, frozen=True):
     topic: str
 
     def encode(self) -> bytes:
-        """Return the statement's bytes.
-
-        Raises:
-            WireFormatError: a text of more than 255 bytes, or a version that is not a u16.
-        """
+        """Return the statement's bytes; texts have at most 255 bytes each, and the version is a u16."""
         if not 0 <= self.key_version <= 0xFFFF:
             raise WireFormatError(f"a key version is a u16, not {self.key_version}")
         belongs_to = _text("cluster id", self.cluster) + _text("topic", self.topic)
@@ -99,11 +91,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def decode_statement(value: bytes) -> tuple[Statement, int]:
-    """Read the statement at the beginning of a value of ``hw.sig``; return it and the index of its end.
-
-    Raises:
-        WireFormatError: another version, text that is not UTF-8, or a value that is cut off.
-    """
+    """Read the statement at the beginning of a value of ``hw.sig``; return it and the index of its end."""
     if value[:1] != bytes((_VERSION,)):
         raise WireFormatError("its first byte is not version 1")
     key_id, at = _read_text(value, 1)
@@ -218,11 +206,7 @@ _CopyState = Callable[[], "_Hash"]
 
 
 def signer(key: Key, beginning: bytes) -> Sign:
-    """Return a function that signs with a key; what can be computed from the beginning is computed here.
-
-    Raises:
-        KeyringError: the key has only its public half.
-    """
+    """Return a function that signs with a key; computations on the beginning alone are done here, once."""
     if key.secret is not None:
         return _hmac_signer(key.secret, beginning)
     if key.private is not None:

@@ -31,17 +31,8 @@ def edit_keyring(
     """Change a keyring file under its lock, and return the new keyring.
 
     Writers wait for each other at a lock file beside it, so that none undoes another's change. The new file
-    replaces the old one in one step, with its owner and mode; a reader sees one or the other.
-
-    Args:
-        path: the file.
-        change: returns the new keyring for the present one, such as
-            :func:`headerware.keyring.with_rotation`.
-        permissions: who may read the file, as in :func:`headerware.keyring.read_keyring`.
-        create: begin with an empty keyring if there is no file.
-
-    Raises:
-        KeyringError: a file that cannot be read or written, or whatever ``change`` raises.
+    replaces the old one in one step, with its owner and mode; a reader sees one or the other. If there is no
+    file and ``create`` is set, ``change`` begins with an empty keyring.
     """
     target = Path(os.fspath(path))
     with _write_errors(target):
@@ -56,14 +47,9 @@ def edit_keyring(
 
 
 def write_public_keyring(path: str | os.PathLike[str], keyring: Keyring) -> None:
-    """Write a keyring of public halves, readable by everyone.
+    """Write a keyring of public halves, readable by everyone; refuse one that holds secrets.
 
-    Args:
-        path: the file; an older public keyring is replaced.
-        keyring: the keyring to write.
-
-    Raises:
-        KeyringError: the keyring holds secrets, the file there does, or it cannot be written.
+    An older public keyring is replaced, but a file with secrets never.
     """
     target = Path(os.fspath(path))
     if keyring.is_secret:

@@ -1,1 +1,1 @@
-"""What Kafka's brokers have no place for, done beside them: accounts of traffic, from headers."""
+"""Work beside Kafka's brokers: accounts of traffic, from headers."""

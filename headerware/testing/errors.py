@@ -1,4 +1,4 @@
-"""What the fixtures raise, beside :class:`~headerware.core.errors.MissingPartError`."""
+"""The error of the fixtures, beside :class:`~headerware.core.errors.MissingPartError`."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from headerware.core.errors import HeaderwareError
 
 
 class BrokerError(HeaderwareError):
-    """A cluster or a Java tool that did not do what was asked of it."""
+    """A failure of a cluster or a Java tool."""

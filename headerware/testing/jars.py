@@ -1,12 +1,12 @@
-"""Where the jars of Apache Kafka come from.
+"""Find the jars of Apache Kafka, or fetch them.
 
-In this order: ``KAFKA_HOME/libs``, the folder in ``HEADERWARE_KAFKA_JARS``, the cache
-(``HEADERWARE_CACHE``, else ``XDG_CACHE_HOME/headerware``, else ``~/.cache/headerware``); and if none has
-them, they are fetched into the cache, by the Ivy inside pyspark (with the settings file in
-``HEADERWARE_IVY_SETTINGS``, if any) or by Maven. Fetching is safe among processes: one holds a lock, and the
-folder gets its name only when it is complete.
+They are looked for in this order: ``KAFKA_HOME/libs``, the folder in ``HEADERWARE_KAFKA_JARS``, the cache
+(``HEADERWARE_CACHE``, else ``XDG_CACHE_HOME/headerware``, else ``~/.cache/headerware``). If none has them,
+they are fetched into the cache by the Ivy inside pyspark (with the settings file in
+``HEADERWARE_IVY_SETTINGS``, if any) or by Maven. Several processes may fetch at once: one holds a lock, and
+the folder gets its name only when it is complete.
 
-``python -m headerware.testing.jars`` says where the broker's are.
+``python -m headerware.testing.jars`` prints the folder of the broker's jars.
 """
 
 from __future__ import annotations
@@ -58,14 +58,7 @@ TOOLS_JARS: Final = JarSet(
 
 
 def find_jars(jars: JarSet) -> Path:
-    """Return a folder that holds the jars, fetching them if need be.
-
-    Args:
-        jars: which set.
-
-    Raises:
-        MissingPartError: they are nowhere; the message lists what was tried.
-    """
+    """Return a folder that holds the jars; fetch them if need be."""
     tried: list[str] = []
     for label, folder in _places(jars):
         if folder is None:

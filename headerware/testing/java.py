@@ -1,6 +1,6 @@
-"""Tell Java how to log.
+"""Configure the logging of Java programs.
 
-``python -m headerware.testing.java`` says whether a Java that is new enough is here.
+``python -m headerware.testing.java`` prints the Java that is found, or says that none is new enough.
 """
 
 from __future__ import annotations
@@ -29,10 +29,7 @@ rootLogger.appenderRef.out.ref=out
 def write_logging_file(folder: Path, *, target: str, level: str) -> str:
     """Write a log4j configuration, and return the Java option that names it.
 
-    Args:
-        folder: where to write it.
-        target: ``SYSTEM_OUT`` or ``SYSTEM_ERR``.
-        level: the root logger's level.
+    ``target`` is ``SYSTEM_OUT`` or ``SYSTEM_ERR``.
     """
     file = folder / "log4j2.properties"
     file.write_text(_LOGGING.format(target=target, level=level), encoding="utf-8")

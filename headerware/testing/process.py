@@ -28,12 +28,9 @@ exec "$@"
 
 
 class WatchedProcess:
-    """Start a program in a session of its own, with its output in a file.
+    """Start a program in a session of its own, with its output in a file that is opened for writing.
 
-    Args:
-        command: the program and its arguments.
-        output: the file that takes standard output and standard error, opened for writing.
-        temporary: a folder that the watchdog removes if this process dies first.
+    If this process dies first, the watchdog removes the ``temporary`` folder.
     """
 
     def __init__(self, command: Sequence[str], output: IO[bytes], *, temporary: Path | None = None) -> None:

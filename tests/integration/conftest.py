@@ -139,6 +139,15 @@ class Cluster:
                 found.append(message)
         return found
 
+    @staticmethod
+    def commit(consumer: Any) -> None:
+        """Commit what was given; an automatic commit may have left nothing to commit."""
+        try:
+            consumer.commit(asynchronous=False)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
+                raise
+
     def committed(self, group: str, topic: str, partition: int = 0) -> tuple[int, str | None]:
         """Ask the broker, as any tool does, for a group's committed offset and its metadata."""
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": group})

@@ -62,7 +62,7 @@ def test_each_record_is_reported_once_and_comes_once(
     for heard in (reports.errors, acknowledgements.errors):
         assert {value[:8]: heard.get(value) for value in sent} == {value[:8]: [None] for value in sent}
         assert len(heard) == len(sent)
-    consumer.commit(asynchronous=False)
+    second_cluster.commit(consumer)
     for partition in (0, 1):
         ends = [m.offset() for m in second_cluster.on_the_wire(topic) if m.partition() == partition]
         assert second_cluster.committed(topic, topic, partition)[0] == len(ends)

@@ -278,7 +278,7 @@ class TestDeadLetters:
         step = Transforms(config=config, on="consume", on_error="dead_letter")
         consumer = cluster.consumer(topic, step, Serialize(value=Connect(options={"schemas.enable": False})))
         assert [value(m) for m in cluster.rest_of(consumer, topic)] == [{"ssn": 1}, {"ssn": 2}]
-        consumer.commit(asynchronous=False)
+        cluster.commit(consumer)
         assert cluster.committed(topic, topic)[0] == 3
 
         (letter,) = cluster.in_java(f"{topic}.dead-letter", 1)

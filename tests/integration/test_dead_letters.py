@@ -62,7 +62,7 @@ class TestLetters:
             )
             consumer = cluster.consumer(topic, sign, group_id=f"{topic}-{names}")
             assert [m.value() for m in cluster.rest_of(consumer, topic)] == [b"good", b"better"]
-            consumer.commit(asynchronous=False)
+            cluster.commit(consumer)
             assert cluster.committed(f"{topic}-{names}", topic)[0] == 3
 
         connect, spring = cluster.in_java(letters, 2)
@@ -129,7 +129,7 @@ class TestTooLarge:
         told: Any = {"on_error": "dead_letter", "dead_letter_topic": letters}
         consumer = cluster.consumer(topic, Picky(**told), Slice(**told))
         assert [m.value() for m in cluster.rest_of(consumer, topic)] == [b"good"]
-        consumer.commit(asynchronous=False)
+        cluster.commit(consumer)
         assert cluster.committed(topic, topic)[0] == len(records) + 1
         return cluster.on_the_wire(letters)
 
@@ -216,7 +216,7 @@ class TestUnavailableTopic:
         second_cluster.broker.create_topic(letters)
         assert self.next_of(consumer) == b"better"
         assert [m.value() for m in second_cluster.on_the_wire(letters)] == [b"evil"], "once"
-        consumer.commit(asynchronous=False)
+        second_cluster.commit(consumer)
         assert second_cluster.committed(topic, topic)[0] == 3
 
     def test_after_a_restart_the_record_is_still_there(self, second_cluster: Cluster, keyring: str) -> None:
@@ -252,12 +252,12 @@ class TestUnavailableTopic:
         assert [m.value() for m in second_cluster.take(consumer, 1)] == [b"between"]
         for _ in range(2):
             self.error_of(consumer)
-            consumer.commit(asynchronous=False)
+            second_cluster.commit(consumer)
             assert second_cluster.committed(topic, topic)[0] == 0, "where the message begins"
         letters = f"{topic}.dead-letter"
         second_cluster.broker.create_topic(letters)
         assert self.next_of(consumer) == b"behind", "and what lies between does not come again"
-        consumer.commit(asynchronous=False)
+        second_cluster.commit(consumer)
         assert second_cluster.committed(topic, topic)[0] == len(later) + 3
         found = second_cluster.rest_of(second_cluster.consumer(letters, Slice()), letters)
         assert [m.value() for m in found] == [large]

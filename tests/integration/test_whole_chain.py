@@ -111,7 +111,7 @@ class TestLargeMessages:
         consumer = cluster.consumer(topic, *chain)
         messages = cluster.rest_of(consumer, topic)
         assert [digest(message.value()) for message in messages] == [digest(value)]
-        consumer.commit(asynchronous=False)
+        cluster.commit(consumer)
         _, end = consumer.get_watermark_offsets(consumer.assignment()[0])
         assert end > 64, "it was sliced"
         assert cluster.committed(topic, topic)[0] == end

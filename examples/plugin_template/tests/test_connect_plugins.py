@@ -1,6 +1,5 @@
 """A transform and a predicate need neither a broker nor Kafka Connect to be tested."""
 
-
 from __future__ import annotations
 
 from typing import Any

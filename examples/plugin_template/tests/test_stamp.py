@@ -1,6 +1,5 @@
 """An interceptor needs no broker to be tested: records in, records out."""
 
-
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor

@@ -77,15 +77,7 @@ class HeaderConverter(Configured, ABC):
 
 
 class DualConverter(Converter, HeaderConverter):
-    """The base class of converters that treat headers as they treat keys and values.
-
-    Args:
-        config: the keys that :meth:`config` describes; ``converter.type`` may be left out.
-        mode: ``strict`` or ``kafka_4_3``.
-
-    Raises:
-        ConnectConfigError: a key is unknown, or has a value that it cannot have.
-    """
+    """The base class of converters that treat headers as they treat keys and values."""
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(TYPE)
 

@@ -18,7 +18,6 @@ from headerware.connect.errors import ConnectConfigError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.records import Part
 
-_HEADER_CONVERTER: Final = "header.converter"
 _GROUP: Final = "headerware.converters"
 _KAFKA: Final = "org.apache.kafka.connect"
 _SIMPLE: Final = f"{_KAFKA}.storage.SimpleHeaderConverter"
@@ -72,7 +71,7 @@ def header_converter_from(
     Raises:
         ConnectConfigError: there is no converter of the name, or it refuses its options.
     """
-    key = _HEADER_CONVERTER
+    key = "header.converter"
     naming = _naming(key, config, worker, mode)
     if naming is None:
         naming = {key: _SIMPLE, **_with_prefix(key, worker or {})}

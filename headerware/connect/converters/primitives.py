@@ -88,12 +88,7 @@ class NumberConverter(DualConverter):
     """The byte format."""
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
-        """Return the bytes of a number.
-
-        Raises:
-            ConnectDataError: the value is of another class, or, in the strict mode, the schema is of another
-                type.
-        """
+        """Return the bytes of a number."""
         if self.mode == STRICT:
             value = self._checked(schema, value)
         if value is None:
@@ -106,11 +101,7 @@ class NumberConverter(DualConverter):
             raise ConnectDataError(f"{self._shown()}, found one that is out of range") from None
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
-        """Return the number of the bytes, with the schema of optional numbers.
-
-        Raises:
-            ConnectDataError: there are more bytes or fewer than the number has.
-        """
+        """Return the number of the bytes, with the schema of optional numbers."""
         if data is None:
             return SchemaAndValue(self.SCHEMA, None)
         if len(data) != self.FORMAT.size:

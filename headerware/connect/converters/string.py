@@ -16,7 +16,7 @@ from headerware.connect.values import java_text
 
 _ENCODING: Final = "converter.encoding"
 _CLEAR: Final = (str, bool, int, float, DecimalNumber)
-"""The classes whose text in Java has all of the value and nothing else."""
+"""The classes whose text in Java is unambiguous: it can be read back."""
 
 
 class StringConverter(DualConverter):

@@ -19,27 +19,12 @@ if TYPE_CHECKING:
 
 
 def to_connect(topic: str, headers: Headers, converter: HeaderConverter) -> ConnectHeaders:
-    """Return headers as Connect has them.
-
-    Args:
-        topic: the record's topic.
-        headers: the headers on the wire.
-        converter: decodes a header when its schema or value is first read; its errors are raised there.
-    """
+    """Return headers as Connect has them; each is decoded when its schema or value is first read."""
     return _WireHeaders(headers, topic, converter)
 
 
 def from_connect(topic: str, headers: ConnectHeaders, converter: HeaderConverter) -> Headers:
-    """Return headers as they are on the wire, and freeze Connect's, because they have left.
-
-    Args:
-        topic: the record's topic.
-        headers: Connect's headers.
-        converter: encodes the headers that did not come from the wire.
-
-    Raises:
-        ConnectError: a header cannot be written.
-    """
+    """Return headers as they are on the wire, and freeze Connect's, because they have left."""
     headers.freeze()
     if isinstance(headers, _WireHeaders) and not headers.is_read:
         return headers.wire
@@ -55,13 +40,7 @@ def from_connect(topic: str, headers: ConnectHeaders, converter: HeaderConverter
 
 
 class WireHeader(ConnectHeader):
-    """A header from the wire, which is decoded when its schema or value is first read.
-
-    Args:
-        key: its name.
-        raw: its bytes on the wire.
-        decode: returns their schema and value.
-    """
+    """A header from the wire, which is decoded when its schema or value is first read."""
 
     __slots__ = ("_decode", "raw")
 

@@ -61,7 +61,7 @@ def _number(value: float, kind: Type) -> Any:
 
 def _check(source: Schema, target: Schema) -> None:
     if source.type is not target.type and not _widens(source.type, target.type):
-        raise SchemaProjectorError(f"a value of type {source.type.value} is none of type {target.type.value}")
+        raise SchemaProjectorError(f"a value of type {source.type.value} is not of type {target.type.value}")
     if source.name != target.name:
         raise SchemaProjectorError(f"the schemas have different names: {source.name} and {target.name}")
     if source.parameters != target.parameters:
@@ -99,5 +99,5 @@ def _field(own: Field, value: Struct, target: Field) -> Any:
 
 def _nested(source: Schema | None, value: Any, target: Schema | None) -> Any:
     if source is None or target is None:
-        raise SchemaProjectorError("an array's or a map's schema says nothing of its values")
+        raise SchemaProjectorError("an array's or a map's schema does not describe its values")
     return project(source, value, target)

@@ -44,7 +44,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
             raise ConnectDataError(f"expected a struct's schema, found {schema}")
         self.schema: Final[Schema] = schema
         self.values: list[Any] = [None] * len(schema.by_name)
-        """The values in the order of the fields; None where a field takes its default."""
+        """The values in the order of the fields; None if a field takes its default."""
 
     @classmethod
     def of(cls, schema: Schema, values: Mapping[str, Any]) -> Self:
@@ -333,7 +333,7 @@ _converters: Final[dict[Type, Callable[[Schema, Any, str], Any]]] = {
 def plain(value: Any) -> Any:
     """Return a value in plain Python: structs as dicts, with defaults, and numbers without a width.
 
-    A :class:`SchemaAndValue` gives its value. Bytes become ``bytes``; points in time stay datetimes.
+    A :class:`SchemaAndValue` becomes its value. Bytes become ``bytes``; points in time stay datetimes.
 
     Raises:
         ConnectDataError: the value is nested too deeply.

@@ -48,13 +48,12 @@ _CHILDREN: Final[dict[int, tuple[int, ...]]] = {
 """The fields of a node that hold further expressions; those of a struct are one message deeper."""
 _ENTRIES, _ENTRY_CHILDREN = 2, (3, 4)
 _INDEXING: Final = frozenset({"_[_]", "_?._", "_[?_]"})
-_MEMBERSHIP: Final = "@in"
 _MAPS: Final = frozenset({"headers", "all_headers"})
 """The variables that are always maps; ``"a" in headers`` reads only one name of them."""
 
 
 def field_references(serialized: bytes, variables: Iterable[str]) -> Tree:
-    """Return what a compiled expression reads of each variable; all of all if its tree is not understood."""
+    """Return what a compiled expression reads of each variable; everything if its tree is not understood."""
     known = frozenset(variables)
     tree: Tree = {}
     try:
@@ -111,7 +110,7 @@ def _membership(expression: bytes) -> list[str] | None:
     if _CALL not in fields:
         return None
     function, arguments = _call_of(fields[_CALL])
-    if function != _MEMBERSHIP:
+    if function != "@in":
         return None
     step, chain = _constant_of(arguments[0]), _chain(arguments[1])
     if step is None or chain is None or len(chain) > 1 or chain[0] not in _MAPS:
@@ -142,12 +141,9 @@ _ITER_VAR, _ITER_RANGE, _ACCU_VAR, _ACCU_INIT, _LOOP_STEP, _RESULT = 1, 2, 3, 4,
 
 
 class _Size(NamedTuple):
-    """The largest possible size of a value.
+    """The largest possible size of a value, in bytes, and of its parts.
 
-    Args:
-        bytes: its size in all.
-        elements: the number of elements of the longest list or map in it.
-        largest: the size of the largest element of a list, or key of a map, in it.
+    ``elements`` is the length of its longest list or map, ``largest`` the size of the largest element or key.
     """
 
     bytes: float = 0
@@ -180,7 +176,7 @@ def _size_of(value: Any) -> _Size:
 
 
 class SizeLimits:
-    """Refuse records of which a compiled expression could build too much."""
+    """Refuse records from which a compiled expression could build values that are too large."""
 
     __slots__ = ("_roots", "_small", "is_bounded")
 
@@ -194,7 +190,7 @@ class SizeLimits:
         )
 
     def refusal(self, given: Any) -> str | None:
-        """Return why the expression may not have these values, or None if it may."""
+        """Return the reason for refusing these values, or None."""
         size = _size_of(given)
         if size.bytes <= self._small or _fits(found := self.of(size)):
             return None

@@ -65,25 +65,15 @@ class AbsentValueError(ConnectDataError):
 
 
 class CompiledExpression:
-    """Evaluate an expression on records.
-
-    Args:
-        text: the expression.
-        result: the type that it has to return.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: the text is no expression, always returns another type, or the library is missing.
-
-    Safe for use by several threads.
-    """
+    """Evaluate an expression on records; safe for use by several threads."""
 
     def __init__(self, text: str, *, result: Result = Result.ANY, path: str = "expression") -> None:
         self._path: Final = path
         try:
             self._program: Final = _environment().compile(text)
         except (RuntimeError, TypeError) as error:
-            raise ConnectConfigError(f"expected an expression: {_first_line(error)}", path=path) from error
+            problem = _NOISE.sub("", str(error)).partition("\n")[0]  # with the line and column
+            raise ConnectConfigError(f"expected an expression: {problem}", path=path) from error
         self.result_type: Final[str] = self._program.return_type().name()
         """The type that it returns, by its name in the language; ``DYN`` if that depends on the record."""
         if result is not Result.ANY and self.result_type not in {result.value, Result.ANY.value}:
@@ -100,15 +90,7 @@ class CompiledExpression:
         self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
 
     def evaluate(self, record: ConnectRecord) -> Any:
-        """Return the expression's value for a record.
-
-        Args:
-            record: the record.
-
-        Raises:
-            AbsentValueError: it reads something that the record does not have, or that is null there.
-            ConnectDataError: it cannot be evaluated on this record, or returns another type than it should.
-        """
+        """Return the value for a record; raise AbsentValueError if a part that is read is absent or null."""
         given = {name: read(record) for name, read in self._reads}
         if not self._limits.is_bounded and (problem := self._limits.refusal(given)):
             raise ConnectDataError(f"{self._path} {problem}")
@@ -118,7 +100,7 @@ class CompiledExpression:
         except RuntimeError as error:
             raise self._failure(error, given) from None
         except (TypeError, MemoryError):
-            raise ConnectDataError(f"{self._path} gives what no record can hold") from None
+            raise ConnectDataError(f"{self._path} returns a value that no record can hold") from None
         if value is True or value is False:
             name = Result.BOOLEAN.value
         elif (name := found.type().name()) == "ERROR":
@@ -152,7 +134,7 @@ _PROBLEMS: Final = (
     ("by zero", "a number is divided by zero"),
     ("modulus", "a number is divided by zero"),
     ("cannot convert", "a value cannot be converted"),
-    ("regular expression", "a regular expression is none"),
+    ("regular expression", "a regular expression is not valid"),
     ("budget", "it takes more steps than are allowed"),
     ("construction from null", "a text is no Unicode"),
 )
@@ -176,11 +158,6 @@ def _missing(tree: Tree, given: dict[str, Any], path: str) -> list[str]:
         elif inner and isinstance(value, dict):
             found += _missing(inner, value, f"{field}.")
     return found
-
-
-def _first_line(error: BaseException) -> str:
-    """Return what is wrong with an expression's text, with the line and column."""
-    return _NOISE.sub("", str(error)).partition("\n")[0]
 
 
 _NOISE: Final = re.compile(r"\A(?:[A-Z_]+: )*(?:ERROR: )?<input>:")
@@ -259,4 +236,4 @@ _READERS: Final[dict[str, Callable[[Tree | None], Callable[[Any], Any]]]] = {
     "headers": _headers,
     "all_headers": _all_headers,
 }
-"""For each variable, makes the function that reads it of a record, given what the expression reads of it."""
+"""By variable: make the function that reads it from a record, given the parts that the expression reads."""

@@ -167,7 +167,7 @@ def _float(value: float, _depth: int) -> float:
 def _decimal(value: Decimal, _depth: int) -> int | float:
     if not value.is_finite():
         raise ConnectDataError("expressions take finite decimals only")
-    # The exponent first: an integer of very many digits would take long to make.
+    # Look at the exponent first: an integer of very many digits takes long to make.
     if value.adjusted() < _INT64_DIGITS and value == value.to_integral_value():
         whole = int(value)
         if -_INT64_BOUND <= whole < _INT64_BOUND:

@@ -34,16 +34,7 @@ _PAIR: Final = 2
 
 
 def items(values: Iterable[str], mode: Mode, path: str) -> list[str]:
-    """Return the items of a list, without their escapes.
-
-    Args:
-        values: the items as configured.
-        mode: strict knows escapes.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: a backslash escapes nothing, or an item is empty in the strict mode.
-    """
+    """Return the items of a list, without the escapes that the strict mode knows."""
     if mode != STRICT:
         return list(values)
     made = [unescaped(value, path) for value in values]
@@ -53,16 +44,7 @@ def items(values: Iterable[str], mode: Mode, path: str) -> list[str]:
 
 
 def pairs(values: Iterable[str], mode: Mode, path: str) -> list[tuple[str, str]]:
-    """Return the two sides of every ``a:b``, still with their escapes.
-
-    Args:
-        values: the pairs as configured.
-        mode: strict knows escapes, and refuses an empty side, and one in quotes.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: an item is not a pair, or a side is in quotes.
-    """
+    """Return the two sides of every ``a:b``, still with their escapes."""
     made = []
     for value in values:
         if mode == STRICT:
@@ -90,15 +72,7 @@ def split_escaped(text: str, separator: str) -> list[str]:
 
 
 def unescaped(text: str, path: str) -> str:
-    """Return a text without its escapes.
-
-    Args:
-        text: the text.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: a backslash escapes nothing, or is at the end.
-    """
+    """Return a text without its escapes."""
     if _BACKSLASH not in text:
         return text
 

@@ -24,17 +24,12 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 ABSENT: Final = object()
-"""The result for a dict without the field, where None would be a value."""
+"""The result for a dict without the field, because None would be a value."""
 _PURPOSE: Final = "the nested field"
 
 
 class FieldPath:
-    """The path to a field; it never changes, and is compared by its steps.
-
-    Args:
-        steps: the names of the structs on the path, then the field's own.
-        text: the path as configured, for errors.
-    """
+    """The path to a field; it never changes, and is compared by its steps, the last of which is the field."""
 
     __slots__ = ("steps", "text")
 
@@ -54,11 +49,7 @@ class FieldPath:
         return f"FieldPath({self.text!r})"
 
     def find(self, schema: Schema) -> Field | None:
-        """Return the field of a schema, or None if there is none.
-
-        Raises:
-            ConnectDataError: a step of the path is not a struct.
-        """
+        """Return the field of a schema, or None if there is none."""
         self._check_steps()
         field = None
         for step in self.steps:
@@ -69,20 +60,11 @@ class FieldPath:
         return field
 
     def field(self, schema: Schema) -> Field:
-        """Return the field of a schema.
+        """Return the field of a schema; the error for a missing one names the fields that there are."""
+        return self.fields_along(schema)[-1]
 
-        Raises:
-            ConnectDataError: there is none, or a step of the path is not a struct; the error names the
-                fields that there are.
-        """
-        return self.way(schema)[-1]
-
-    def way(self, schema: Schema) -> list[Field]:
-        """Return the fields of all steps, the path's own last.
-
-        Raises:
-            ConnectDataError: as :meth:`field` does.
-        """
+    def fields_along(self, schema: Schema) -> list[Field]:
+        """Return the fields of all steps, the path's own last."""
         whole, way = schema, []
         for step in self.steps:
             if schema.type is not Type.STRUCT:
@@ -97,27 +79,18 @@ class FieldPath:
         return way
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema of the field, made optional if a struct on the path may be null.
-
-        Raises:
-            ConnectDataError: as :meth:`field` does.
-        """
-        *parents, field = self.way(schema)
+        """Return the schema of the field, made optional if a struct on the path may be null."""
+        *parents, field = self.fields_along(schema)
         if field.schema.optional or not any(_may_lack(parent.schema) for parent in parents):
             return field.schema
         return altered(field.schema, optional=True)
 
     def getter(self, schema: Schema, *, with_default: bool = True) -> Callable[[Struct], Any]:
-        """Return a function that reads the field of structs of a schema; null if a struct on the path is.
+        """Return a function that reads a field of structs of a schema; null if a struct on the path is null.
 
-        Args:
-            schema: the structs' schema.
-            with_default: whether a null field is its default; a null struct on the path always is.
-
-        Raises:
-            ConnectDataError: as :meth:`field` does.
+        ``with_default`` replaces a null field by its default. A null struct on the path is always replaced.
         """
-        way = self.way(schema)
+        way = self.fields_along(schema)
         last = way[-1].index
         default = way[-1].schema.default if with_default else None
 
@@ -140,11 +113,7 @@ class FieldPath:
         return nested
 
     def from_struct(self, struct: Struct, *, with_default: bool = True) -> Any:
-        """Return the value of a struct whose schema is not known beforehand; null if there is none.
-
-        Raises:
-            ConnectDataError: a step of the path is not a struct.
-        """
+        """Return the value of a struct whose schema is not known beforehand; null if there is none."""
         self._check_steps()
         for step in self.steps[:-1]:
             field = struct.schema.by_name.get(step)
@@ -158,15 +127,7 @@ class FieldPath:
         return struct[last] if with_default else struct.get_without_default(last)
 
     def from_dict(self, value: Mapping[str, Any], absent: Any = None) -> Any:
-        """Return the value of a dict, or of dicts in it; null if a dict on the path is.
-
-        Args:
-            value: the dict.
-            absent: what to return if there is no such field.
-
-        Raises:
-            ConnectDataError: a step of the path is not a dict.
-        """
+        """Return the value of a dict, or of dicts in it; null if a dict on the path is null."""
         self._check_steps()
         for step in self.steps[:-1]:
             found = value.get(step, absent)
@@ -180,9 +141,9 @@ class FieldPath:
             raise ArgumentError("the path to a field is empty")
 
     def refuse_dotted(self, value: Mapping[str, Any]) -> None:
-        """Raise ConnectDataError if a dict lacks the field, or it is null, but the whole path is a name.
+        """Raise ConnectDataError if a dict lacks the field, but has the whole path as a name.
 
-        The error says how to write a name with dots.
+        A field that is null counts as lacking. The error says how to write a name with dots.
         """
         if len(self.steps) == 1 or ".".join(self.steps) not in value:
             return
@@ -203,30 +164,14 @@ def _may_lack(schema: Schema) -> bool:
 
 
 def missing_field(schema: Schema, name: str, path: str, hint: str = "") -> ConnectDataError:
-    """Return the error for a field that a schema does not have.
-
-    Args:
-        schema: the schema.
-        name: the field.
-        path: the whole path, as configured.
-        hint: what to do about it.
-    """
+    """Return the error for a field that a schema does not have; ``path`` is the whole path as configured."""
     on_way = f" (in {path!r})" if path != name else ""
     known = ", ".join(schema.by_name) or "no fields"
     return ConnectDataError(f"{schema} has no field {name!r}{on_way}; it has: {known}{hint}")
 
 
 def parse_path(text: str, mode: Mode, path: str) -> FieldPath:
-    """Read the path to a field.
-
-    Args:
-        text: the path; in ``kafka_4_3`` it is one name.
-        mode: strict knows dots and escapes.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: a name on the path is empty or in quotes, or a backslash escapes nothing.
-    """
+    """Read the path to a field; dots and escapes have a meaning in the strict mode only."""
     if mode != STRICT:
         return FieldPath((text,), text)
     written = split_escaped(text, ".")
@@ -240,13 +185,7 @@ def parse_path(text: str, mode: Mode, path: str) -> FieldPath:
 def parse_versioned_path(text: str, version: str, path: str) -> FieldPath:
     """Read the path to a field as ``field.syntax.version`` says (KIP-821).
 
-    Args:
-        text: the path.
-        version: ``V1`` for a name, ``V2`` for a path with backticks around names that hold dots.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: a backtick is not closed.
+    ``V1`` is one name, ``V2`` a path with backticks around names that hold dots.
     """
     if version.upper() == "V1":
         return FieldPath((text,), text)
@@ -293,12 +232,7 @@ _MARKS: Final = {"?": True, "!": False}
 
 
 class NewField(NamedTuple):
-    """The name of a field to create.
-
-    Args:
-        name: its name.
-        optional: whether it may be null; None without a mark.
-    """
+    """The name of a field to create, and whether it may be null; ``optional`` is None without a mark."""
 
     name: str
     optional: bool | None
@@ -311,16 +245,10 @@ class NewField(NamedTuple):
 
 
 def new_field(text: str, mode: Mode, path: str) -> NewField:
-    r"""Read the name of a field to create.
+    r"""Read the name of a field to create, with or without a mark behind it.
 
-    Args:
-        text: the name, with or without a mark behind it. In the strict mode ``\!``, ``\?`` and ``\.`` are
-            characters of the name; a plain dot is refused, for in a path it leads into a struct.
-        mode: strict knows escapes and refuses an empty name.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: the name is empty, or has a dot or a backslash that is not escaped.
+    In the strict mode ``\!``, ``\?`` and ``\.`` are characters of the name. A plain dot is refused there,
+    because in a path it leads into a struct.
     """
     if mode != STRICT:
         return NewField(text[:-1], _MARKS[text[-1]]) if text.endswith(("?", "!")) else NewField(text, None)
@@ -338,11 +266,7 @@ def new_field(text: str, mode: Mode, path: str) -> NewField:
 
 
 def split_mark(text: str, path: str) -> tuple[str, bool | None]:
-    """Return a name or path, still with escapes, and whether its mark makes it optional; None without one.
-
-    Raises:
-        ConnectConfigError: the mark stands before the name, as in the draft of KIP-66.
-    """
+    """Return a name or path, still with escapes, and whether its mark makes it optional; None without one."""
     if len(text) > 1 and text.startswith(("!", "?")):
         mark, rest = text[0], text[1:]
         raise ConnectConfigError(

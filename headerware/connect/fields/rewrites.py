@@ -1,7 +1,7 @@
 """Change fields of structs and dicts, nested ones too, and leave the rest as it is.
 
 The paths of the fields become a tree once. For a schema the tree is compiled to a function over indices, and
-to a new schema if something in it changes. Of a dict, only what lies on the paths is copied.
+to a new schema if something in it changes. Only the dicts on the paths are copied.
 """
 
 from __future__ import annotations
@@ -27,17 +27,11 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 E = TypeVar("E")
-"""What to do to a field."""
+"""The edit of a field."""
 
 
 class Change(NamedTuple):
-    """What a field becomes.
-
-    Args:
-        name: its new name.
-        schema: its new schema.
-        apply: returns the new value of an old one, null included; None keeps the value.
-    """
+    """A field's new name and schema; ``apply`` returns its new value, for null too, and None keeps values."""
 
     name: str
     schema: Schema
@@ -58,15 +52,7 @@ class Node(Generic[E]):
 
 
 class Edits(Generic[E]):
-    """What to do to some fields, as a tree of their paths.
-
-    Args:
-        edits: the paths of the fields, and what to do to each.
-        key: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: a field is named twice, or both it and a field in it.
-    """
+    """What to do to some fields, as a tree of their paths; a field and a field in it exclude each other."""
 
     def __init__(self, edits: Iterable[tuple[FieldPath, E]], key: str) -> None:
         given = tuple(edits)
@@ -102,12 +88,7 @@ class Edits(Generic[E]):
 
 
 class Rewrite(NamedTuple):
-    """What to do to the structs of one schema.
-
-    Args:
-        schema: the schema of the new structs; the same object if it does not change.
-        apply: returns the new struct of an old one.
-    """
+    """What to do to the structs of one schema; ``schema`` is the same object if it does not change."""
 
     schema: Schema
     apply: Callable[[Struct], Struct]
@@ -121,21 +102,13 @@ def rewrite(
     mode: Mode,
     with_default: bool = True,
 ) -> Rewrite:
-    """Compile edits for the structs of a schema.
+    """Compile edits for the structs of a schema; a field for which ``change`` returns None is dropped.
 
-    Args:
-        schema: the schema.
-        edits: what to do to its fields.
-        change: returns what a field becomes; None drops it.
-        mode: strict refuses a path to no field, ``kafka_4_3`` ignores it; see also :func:`assembled`.
-        with_default: whether nulls become their field's default.
-
-    Raises:
-        ConnectDataError: there is no such field, or a step of a path is not a struct.
+    The strict mode refuses a path to no field, ``kafka_4_3`` ignores it; see also :func:`assembled`.
     """
     if mode == STRICT:
         for path in edits.paths:
-            path.way(schema)
+            path.fields_along(schema)
 
     def level(schema: Schema, node: Node[E]) -> Rewrite:
         def changed(field: Field) -> Change | None:
@@ -160,17 +133,10 @@ def assembled(
     mode: Mode,
     with_default: bool = True,
 ) -> Rewrite:
-    """Compile the changes of a struct's fields.
+    """Compile the changes of a struct's fields; a field whose change is None is dropped.
 
-    Args:
-        schema: the struct's schema.
-        changes: its fields, and what each becomes; None drops it.
-        mode: if the schema changes, strict keeps its default and whether it is optional; ``kafka_4_3`` loses
-            both, as Kafka's transforms do.
-        with_default: whether nulls become their field's default.
-
-    Raises:
-        SchemaBuilderError: two fields would have one name.
+    If the schema changes, the strict mode keeps its default and whether it is optional. ``kafka_4_3`` loses
+    both, as Kafka's transforms do.
     """
     kept = [(field, made) for field, made in changes if made is not None]
     updated = _updated(schema, kept, mode)
@@ -226,18 +192,7 @@ def unless_null(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def rewrite_dict(
     value: Mapping[str, Any], node: Node[E], change: Callable[[Any, E], Any], path: str = ""
 ) -> dict[str, Any]:
-    """Return a copy of a dict with some of its fields changed; a field that is not there is not added.
-
-    Args:
-        value: the dict.
-        node: the root of :class:`Edits`.
-        change: returns the new value of an old one.
-        path: where in the whole value this dict is, for errors.
-
-    Raises:
-        ConnectDataError: a step of a path is neither null nor a dict; or a name is missing, and another one
-            may have been meant for it, see :func:`check_keys` and :meth:`FieldPath.refuse_dotted`.
-    """
+    """Return a copy of a dict with some of its fields changed; a field that is not there is not added."""
     made = dict(value)
     for dotted, nested in node.nested.items():
         if dotted in made and dotted not in node.children:
@@ -273,9 +228,9 @@ def check_absent(value: Mapping[Any, Any], path: FieldPath) -> None:
 
 
 def check_keys(value: Mapping[Any, Any], name: str) -> None:
-    """Raise ConnectDataError if a dict without a name has one that may have been meant for it.
+    """Raise ConnectDataError if a dict lacks a name, but has a similar one that may have been meant.
 
-    That is a name that is not text, or the same text in other characters of Unicode.
+    Similar names are names that are not text, and the same text in other characters of Unicode.
     """
     for key in value:
         if not isinstance(key, str):
@@ -297,16 +252,7 @@ def kafka_rewrite(
 ) -> Rewrite:
     """Compile what Kafka's Cast and TimestampConverter do to a struct's fields.
 
-    Whether the struct may be null, and its default, stay.
-
-    Args:
-        schema: the struct's schema.
-        change: returns what each field becomes.
-        with_default: whether nulls become their field's default.
-        of_default: returns the new default of the struct itself; None changes it as any other value.
-
-    Raises:
-        ConnectDataError: the schema is not a struct's, or the default cannot be changed.
+    Whether the struct may be null, and its default, stay; ``of_default`` changes the default if it is given.
     """
     fields = schema.fields
     changes = [change(field) for field in fields]

@@ -1,4 +1,4 @@
-"""What rewriting structs takes: check them, compare and alter their schemas, copy their values by index."""
+"""Check structs, compare and alter their schemas, and copy their values by index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 Copy = Callable[[list[Any]], list[Any]]
-"""Returns a new list of values of an old one."""
+"""Returns a new list of values made from an old one."""
 _MAX_PAIRS: Final = 64
 
 
@@ -105,14 +105,9 @@ def copier(
     with_default: bool,
     unchecked: Container[int] = (),
 ) -> Copy:
-    """Return a function that copies a struct's values.
+    """Return a function that copies the values of ``sources``, in this order, to the schemas ``targets``.
 
-    Args:
-        sources: the fields to copy, in the order of the result.
-        targets: the schemas that the values are for, in the same order.
-        mode: see :func:`may_be_null`.
-        with_default: whether a null becomes its field's default.
-        unchecked: the indices at which a null is not checked, since another value replaces it.
+    Nulls at the indices ``unchecked`` are not checked, since another value replaces them.
     """
     pick = _picker([field.index for field in sources])
     watched: list[tuple[int, Any, bool, str]] = []

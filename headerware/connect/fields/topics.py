@@ -1,7 +1,7 @@
 r"""Names of topics, and texts with the topic in them: ``${topic}`` (KIP-66, in the strict mode).
 
-A backslash before it makes it plain text: ``\${topic}``. Any other ``${...}`` is refused, for somebody meant
-it to be filled in.
+A backslash before it makes it plain text: ``\${topic}``. Any other ``${...}`` is refused, because it was
+probably meant to be filled in.
 """
 
 from __future__ import annotations
@@ -29,16 +29,7 @@ T = TypeVar("T")
 
 
 class TopicTemplate:
-    """A text with or without ``${topic}`` in it.
-
-    Args:
-        text: the text as configured.
-        mode: only strict knows the placeholder.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: the text has another placeholder.
-    """
+    """A text with or without ``${topic}`` in it, which only the strict mode knows."""
 
     __slots__ = ("_parts", "constant")
 
@@ -48,11 +39,7 @@ class TopicTemplate:
         """The text, if it has no placeholder."""
 
     def of(self, topic: str | None) -> str:
-        """Return the text for a topic.
-
-        Raises:
-            ConnectDataError: the text needs a topic, and the record has none.
-        """
+        """Return the text for a topic; a record without a topic is refused only if the text needs it."""
         if self.constant is not None:
             return self.constant
         if topic is None:
@@ -99,26 +86,14 @@ def _is_legal(name: str) -> bool:
 
 
 def legal_topic(name: str) -> str:
-    """Return a topic's name that a record's contents chose.
-
-    Raises:
-        ConnectDataError: no topic can have it, or it is that of an internal topic of Kafka.
-    """
+    """Return a topic's name that a record's contents chose, unless it is illegal or internal to Kafka."""
     if not _is_legal(name):
         raise ConnectDataError(f"{_RULE}; the record gives something else")
     return name
 
 
 def legal_topic_option(name: str, path: str) -> str:
-    """Return a topic's name from the configuration.
-
-    Args:
-        name: the name.
-        path: the configuration's key, for errors.
-
-    Raises:
-        ConnectConfigError: no topic can have it, or it is that of an internal topic of Kafka.
-    """
+    """Return a topic's name from the configuration, unless it is illegal or internal to Kafka."""
     if not _is_legal(name):
         raise ConnectConfigError(f"{_RULE}; found {name!r}", path=path)
     return name

@@ -76,12 +76,7 @@ def weekday_on_or_before(day: int, weekday: int) -> int:
 
 
 class Moment:
-    """A point in time of any year, with the attributes and methods of a ``datetime`` that are needed here.
-
-    Args:
-        local_ms: the local time, in milliseconds since the epoch.
-        zone: the zone as ``Z`` writes it, its short name and its long name.
-    """
+    """A point in time of any year, with the attributes and methods of a ``datetime`` that are needed here."""
 
     __slots__ = (
         "astronomical_year",

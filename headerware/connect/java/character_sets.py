@@ -155,7 +155,7 @@ _BINARY: Final[dict[str, tuple[str, ...]]] = {
 }
 """Java's binary properties that are categories, by their names in upper case."""
 _OF_JAVA: Final = frozenset({"javaDigit", "javaLetter", "javaLowerCase", "javaTitleCase", "javaUpperCase"})
-"""Properties after methods of Java's Character that are binary properties by their ends."""
+"""Properties named after methods of Java's Character; without the prefix they are binary properties."""
 _CASED: Final = frozenset({"Lu", "Ll", "Lt"})
 
 

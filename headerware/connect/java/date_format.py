@@ -3,7 +3,7 @@
 ``kafka_4_3`` reads and writes as Java does: leniently, the Julian calendar up to 1582 included. ``strict``
 keeps to the Gregorian calendar, as ISO 8601 and Python's ``datetime`` do. It reads only what it would write:
 the whole text, every field in range, offsets from UTC of any size. It refuses patterns that would write
-something else than they seem to. A pattern that does not say one point in time writes, but does not read: a
+something else than they seem to. A pattern that does not determine a point in time can write, but not read: a
 day needs its month, a month its year, and minutes need their hour.
 """
 
@@ -25,15 +25,7 @@ from headerware.connect.modes import STRICT, Mode
 
 
 class DateFormat:
-    """Read and write points in time by a pattern; immutable, and safe for use by several threads.
-
-    Args:
-        pattern: the pattern, see :mod:`headerware.connect.java.date_patterns`.
-        mode: strict, or lenient as Java is.
-
-    Raises:
-        ArgumentError: it is not a pattern; or, in the strict mode, it surely means something else.
-    """
+    """Read and write points in time by a pattern; immutable, and safe for use by several threads."""
 
     __slots__ = ("_exact", "_lenient", "_unreadable", "_write", "mode", "pattern")
 
@@ -50,15 +42,7 @@ class DateFormat:
         self._lenient = lenient_reader(pieces, datetime.now(UTC)) if mode != STRICT else None
 
     def format(self, value: datetime | Instant, zone: NamedZone | None = None) -> str:
-        """Write a point in time.
-
-        Args:
-            value: the point in time.
-            zone: the zone to write in; None for UTC.
-
-        Raises:
-            ConnectDataError: in the strict mode, the year is not within 1 and 9999.
-        """
+        """Write a point in time, by default in UTC. The strict mode refuses years outside of 1 to 9999."""
         if value.__class__ is not datetime or value.tzinfo is not UTC:
             value = from_epoch_ms(to_epoch_ms(value))
         if isinstance(value, datetime) and zone is None and (self.mode == STRICT or value >= GREGORIAN):
@@ -69,20 +53,12 @@ class DateFormat:
         return self._write(Moment(epoch_ms) if zone is None else Moment(*zone.local(epoch_ms)))
 
     def parse(self, text: str) -> datetime | Instant:
-        """Read a point in time.
-
-        Raises:
-            ConnectDataError: the text does not fit the pattern.
-        """
         return self.parse_zoned(text)[0]
 
     def parse_zoned(self, text: str) -> tuple[datetime | Instant, NamedZone | None]:
         """Read a point in time, and the zone whose name stands in the text.
 
         Java's formatter goes on to write in that zone; this one does not keep it for the next text.
-
-        Raises:
-            ConnectDataError: the text does not fit the pattern.
         """
         exact = self._exact(text) if self._exact is not None else None
         if self._lenient is None:
@@ -117,13 +93,13 @@ _AMBIGUOUS: Final[tuple[_Rule, ...]] = (
     ("Kh", "a", "the hours K and h go with a, for AM and PM; the hours of the whole day are H"),
     ("d", "MLE", "d is the day in the month, and there is no month, which is M; m is the minute"),
 )
-"""None of these letters may be there without one of the others; and the reason."""
+"""Letters that each need one of the others, and the reason."""
 _EXCLUSIVE: Final[tuple[_Rule, ...]] = (
     ("Y", "yMLdD", "Y is the year that a week counts for; the year of a date is y"),
     ("D", "MLd", "D is the day in the year; the day in the month is d"),
     ("a", "Hk", "a, for AM and PM, goes with the hours K and h"),
 )
-"""The letter may not be there with one of the others; and the reason."""
+"""A letter that excludes the others, and the reason."""
 
 
 def _refuse_ambiguous(pieces: list[Piece]) -> None:
@@ -166,15 +142,15 @@ def _broken(rules: tuple[_Rule, ...], letters: frozenset[str]) -> list[str]:
 
 
 def _unreadable(pieces: Sequence[Piece]) -> str | None:
-    """Return why no text can be read by a pattern; None if texts can be read."""
+    """Return the reason why a pattern cannot read any text; None if it can read."""
     used = [piece.letter for piece in pieces if piece.letter]
     letters = frozenset(used)
     if len(used) != len(letters) or letters >= {"M", "L"} or len(letters & set("HkKh")) > 1:
-        return "a field stands there twice"
+        return "a field occurs twice"
     if not letters - set("GEuazZX"):
         return "it has no date and no time"
     if len(letters & _ZONES) > 1:
-        return "a zone stands there twice"
+        return "a zone occurs twice"
     if any(piece.letter == "y" and piece.width == 2 for piece in pieces):
         return "a year of two digits does not say its century"
     for piece, following in pairwise(pieces):
@@ -218,13 +194,15 @@ def _strict_reader(pieces: Sequence[Piece]) -> Callable[[str], datetime | None]:
 
 def _builder(fields: Sequence[Piece]) -> Callable[[Sequence[str]], datetime | None]:
     """Return a function that makes a local time of the texts of the fields."""
-    places = {piece.letter: at for at, piece in enumerate(fields) if piece.letter not in _ZONES}
-    plain = all(not _is_name(piece) for piece in fields) and frozenset(places) in _PLAIN
+    positions = {piece.letter: at for at, piece in enumerate(fields) if piece.letter not in _ZONES}
+    plain = all(not _is_name(piece) for piece in fields) and frozenset(positions) in _PLAIN
     if plain:
-        order = [places[letter] for letter in _IN_ORDER if letter in places]
+        order = [positions[letter] for letter in _IN_ORDER if letter in positions]
         return lambda groups: _plain(*[int(groups[at]) for at in order])
     converters = [
-        (piece.letter, places[piece.letter], _converter(piece)) for piece in fields if piece.letter in places
+        (piece.letter, positions[piece.letter], _converter(piece))
+        for piece in fields
+        if piece.letter in positions
     ]
     return lambda groups: _built({letter: convert(groups[at]) for letter, at, convert in converters})
 

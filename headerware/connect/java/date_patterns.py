@@ -106,7 +106,7 @@ MONTHS: Final = (
 )
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MOST_DIGITS: Final = 309
-"""Java pads numbers to no more digits."""
+"""Java pads numbers to at most this many digits."""
 _LONG: Final = 4
 _NAMED_MONTH: Final = 3
 _SUNDAY: Final = 1

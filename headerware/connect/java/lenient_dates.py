@@ -67,9 +67,7 @@ _Step = Callable[[_Reading, _Span], int | None]
 def lenient_reader(pieces: Sequence[Piece], created: datetime) -> Callable[[str], LenientMoment | None]:
     """Compile a pattern to a function that reads a text; it returns None for one that does not fit.
 
-    Args:
-        pieces: the pattern.
-        created: now; years of two digits lie within the 80 years before it and the 20 years after it.
+    Years of two digits lie within the 80 years before ``created`` and the 20 years after it.
     """
     century_start = _century_start(created)
     steps = [_compiled(piece, following) for piece, following in zip_longest(pieces, pieces[1:])]

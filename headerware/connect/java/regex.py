@@ -64,16 +64,7 @@ Replacement = Callable[[Any], str]
 
 
 class JavaPattern:
-    """A pattern that takes bounded time, whatever the text; safe for use by several threads.
-
-    Args:
-        exact: the pattern, compiled by ``re``.
-        reader: the reader that has read it.
-        path: its key in the configuration, for errors.
-
-    Raises:
-        ConnectConfigError: there is no text for which the time would be bounded.
-    """
+    """A pattern that takes bounded time, whatever the text; safe for use by several threads."""
 
     __slots__ = ("_linear", "_longest", "_path", "_quick", "_without", "exact")
 
@@ -99,11 +90,7 @@ class JavaPattern:
         return self.exact.groupindex
 
     def search(self, text: str) -> Match | None:
-        """Return the first match in a text.
-
-        Raises:
-            ConnectDataError: the text is too long for this pattern; all methods raise it.
-        """
+        """Return the first match in a text; this and all other methods refuse a text that is too long."""
         return self._for(text).search(text)  # type: ignore[no-any-return]
 
     def fullmatch(self, text: str) -> Match | None:
@@ -212,15 +199,7 @@ def _unbounded() -> str:
 
 @lru_cache(256)
 def java_pattern(text: str, *, path: str = "") -> JavaPattern:
-    """Compile a regular expression in Java's syntax.
-
-    Args:
-        text: the expression.
-        path: its key in the configuration, for the error.
-
-    Raises:
-        ConnectConfigError: Java cannot read it, Python cannot do it, or it takes time without bound.
-    """
+    """Compile a regular expression in Java's syntax; refuse one that takes time without bound."""
     reader = PatternReader(text)
     try:
         return JavaPattern(re.compile(reader.written()), reader, path)
@@ -254,16 +233,7 @@ PATTERN_WITH_TEXT: Final = Check("non-empty string, valid regex", _refuse_empty_
 
 
 def replacement(pattern: Groups, text: str) -> Replacement:
-    r"""Compile a replacement in the syntax of Java's ``Matcher.replaceFirst`` to a function of the match.
-
-    Args:
-        pattern: the pattern whose groups it may use.
-        text: the replacement, with ``$1``, ``${name}``, and a backslash before a literal character.
-
-    Raises:
-        GroupNumberError: the pattern has no such group.
-        ArgumentError: it cannot be read.
-    """
+    """Compile a replacement in the syntax of Java's ``Matcher.replaceFirst`` to a function of the match."""
     parts = _Parts(pattern, text).read()
     if all(isinstance(part, str) for part in parts):
         whole = "".join(map(str, parts))

@@ -72,7 +72,7 @@ _NOTHING: Final = frozenset(
         *(_UNIX_LINE_START, _UNIX_LINE_END, r"(?:(?!\b))", r"(?:\b)", "(?:)"),
     }
 )
-"""Units that match a place between characters."""
+"""Units that match a position between characters."""
 _CODE: Final = re.compile(r"\\U([0-9a-f]{8})")
 
 
@@ -83,9 +83,9 @@ class PatternSyntaxError(ValueError):
 def for_re2(written: str) -> tuple[str, frozenset[str]]:
     """Translate a pattern for ``re`` to RE2.
 
-    Return the pattern, and what texts must not have because the pattern would mean something else on them:
-    ``line_ends``, ``line_end_at_end``, ``beyond_ascii``. RE2 refuses a pattern with lookaround, references
-    or possessive counts.
+    Return the pattern, and the properties of texts for which it would mean something else: ``line_ends``,
+    ``line_end_at_end``, ``beyond_ascii``. RE2 refuses a pattern with lookaround, references or possessive
+    counts.
     """
     without: set[str] = set()
     for ours, theirs, unless in _SAME_IN_RE2:
@@ -102,7 +102,7 @@ class PatternReader:
         self._tokens: Final = _unquoted(text)
         self._at = 0
         self._flags: frozenset[str] = frozenset()
-        """The flags that are on where the reader stands, such as ``i``."""
+        """The flags at the current position, such as ``i``."""
         self._groups = 0
         self._closed: set[int] = set()
         self._names: dict[str, int] = {}
@@ -111,11 +111,11 @@ class PatternReader:
         self.degree: int = 0
         """How many parts repeat as often as the text allows; the ways grow with its length to this power."""
         self.choices: int = 1
-        """How many ways there are beside that, whatever the text."""
+        """A factor of the number of ways that does not depend on the text."""
         self.is_nested: bool = False
         """Whether a part that matches in several ways is repeated: then the ways grow exponentially."""
         self.repeats_nothing: bool = False
-        """Whether a part is repeated that may match nothing, where RE2 goes on and Java does not."""
+        """Whether a part that may match nothing is repeated: there RE2 goes on, and Java does not."""
 
     def written(self) -> str:
         """Return the whole pattern for ``re``, or raise PatternSyntaxError."""
@@ -349,7 +349,7 @@ class PatternReader:
         return r"(?:\b)"
 
     def _line_end(self) -> str:
-        # Java tries the two ends of "\r\n" apart, but not where it repeats.
+        # Java tries the two ends of "\r\n" apart, but not in a repetition.
         opening = "(?>" if self._peek() in _QUANTIFIERS else "(?:"
         return rf"{opening}\r\n|{VERTICAL.pattern()})"
 

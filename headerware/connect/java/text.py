@@ -20,7 +20,7 @@ from headerware.connect.data.times import DAY_MS, Instant, to_epoch_ms
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.calendar import EPOCH_DAY, date_of
 
-# Its own context: the thread's one may write exponents in lower case.
+# A context of its own: the thread's context may write exponents in lower case.
 _WRITING: Final = Context(capitals=1)
 _WEEKDAYS: Final = ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -56,8 +56,8 @@ def float32_text(value: float) -> str:
 
 
 def _shortest32(size: float) -> str:
-    # Any six digits are a number of its own in 32 bits, so that fewer ones show as zeros, but not among the
-    # smallest numbers, which have fewer bits.
+    # Numbers of up to six digits all differ in 32 bits, so a shorter text shows as zeros at the end.
+    # The smallest numbers are an exception, because they have fewer bits.
     for digits in range(5 if size >= 2.0**-126 else 1, 8):
         text = f"{size:.{digits}e}"
         if rounded_to_float32(float(text)) == size:

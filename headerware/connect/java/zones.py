@@ -1,4 +1,4 @@
-"""Time zones in texts: offsets, and English names; of an ambiguous name Java takes its first zone."""
+"""Time zones in texts: offsets, and English names; of several zones with one name, Java takes the first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOUR: Final = timedelta(hours=1)
 _HOURS: Final = 24
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS: Final = (datetime(1900, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
-"""Java has no local mean time before it."""
+"""Java has no local mean time before 1900."""
 _LAST_MS: Final = (datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
@@ -27,7 +27,7 @@ class NamedZone(NamedTuple):
     names: tuple[str, str, str, str]
     """Long and short in standard time, long and short in summer time."""
     saving: timedelta | None = None
-    """What the name adds to standard time; None if the zone itself decides."""
+    """The time that the name adds to standard time; None if the zone itself decides."""
 
     def to_utc(self, local_ms: int) -> int:
         """Return the milliseconds since the epoch of a local time."""
@@ -106,7 +106,6 @@ _ZONES: Final = _rows(
     "Australia/Perth|Australian Western Standard Time|AWST|Australian Western Daylight Time|AWDT|",
 )
 _NAMES: Final = re.compile("|".join(map(re.escape, _ZONES)), re.IGNORECASE | re.ASCII)
-_GMT: Final = "gmt"
 
 
 def read_zone(text: str, start: int, at: int) -> tuple[int | NamedZone, int] | None:
@@ -118,7 +117,7 @@ def read_zone(text: str, start: int, at: int) -> tuple[int | NamedZone, int] | N
     sign = _sign(text, at)
     if sign:
         return _read_offset(text, at + 1, sign, digits=2, colon=False)
-    if text[at] in "Gg" and text[start : start + 3].lower() == _GMT:
+    if text[at] in "Gg" and text[start : start + 3].lower() == "gmt":
         sign = _sign(text, start + 3)
         if not sign:
             return 0, start + 3

@@ -1,4 +1,4 @@
-"""Conditions on the value of a field or a header, as configuration writes them.
+"""Conditions on the value of a field or a header, from configuration.
 
 A value is compared by its own type: text with text, numbers as exact numbers, floating-point numbers at their
 own precision, booleans with ``true`` and ``false``, points in time with ISO 8601. If the configured text
@@ -39,12 +39,7 @@ _TRUE_OR_FALSE: Final = Check("[true, false]", _refuse_other)
 
 
 def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
-    """Return the keys of a condition.
-
-    Args:
-        prefix: the prefix of their names, such as ``field``.
-        what: the word for the value in their descriptions.
-    """
+    """Return the keys of a condition; ``what`` is the word for the value in their descriptions."""
     docs = {
         "value": f"What the {what} must be.",
         "value.pattern": f"A regular expression that must be found in the {what}, a text.",
@@ -77,13 +72,7 @@ def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
 
 
 class Condition:
-    """Test whether a value is as configured; only bounds may be combined.
-
-    Args:
-        options: the values of :func:`condition_keys`.
-        prefix: the prefix of the keys.
-        what: the word for the value in errors.
-    """
+    """Test whether a value is as configured; only bounds may be combined."""
 
     def __init__(self, options: Mapping[str, Any], prefix: str, what: str) -> None:
         names = (*_TESTS, _EXISTS, *_BOUNDS)

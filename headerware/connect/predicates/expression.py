@@ -25,12 +25,12 @@ class Expression(Predicate):
     """Hold for records for which an expression is true.
 
     The expression sees ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``value``, ``headers``
-    and ``all_headers``, see :mod:`headerware.connect.expressions.compiled`. Where it reads what a record
-    lacks, ``missing.or.null.behavior`` says whether the predicate holds (include) or not (exclude);
-    ``has(value.amount)`` and ``value.?amount.orValue(0)`` say it in the expression itself. A field that is
-    null is there for ``has``: where it may be null, write
-    ``has(value.total) && value.total != null && value.total > 100``. Times are text:
-    ``timestamp(value.t)`` makes one of it that can be compared.
+    and ``all_headers``, see :mod:`headerware.connect.expressions.compiled`. If it reads something that a
+    record lacks, ``missing.or.null.behavior`` says whether the predicate holds (include) or not (exclude);
+    ``has(value.amount)`` and ``value.?amount.orValue(0)`` say it in the expression itself. ``has`` is true
+    for a field that is null; if a field may be null, write
+    ``has(value.total) && value.total != null && value.total > 100``. Times are text;
+    ``timestamp(value.t)`` can be compared.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(

@@ -33,11 +33,11 @@ FIELD_KEYS: Final = (
         type="STRING",
         default=None,
         importance="HIGH",
-        doc="The field, as a.b; the whole key or value where it is not given.",
+        doc="The field, as a.b; the whole key or value if it is not given.",
     ),
     *condition_keys("field", "field"),
 )
-"""The keys that say which field must be what."""
+"""The keys that choose a field and its condition."""
 
 
 _GETTERS: Final = 64
@@ -51,11 +51,7 @@ def _null(_struct: Struct) -> None:
 class FieldReader:
     """Read a field of a key or value, which may be nested; null if it is missing.
 
-    Args:
-        path: the field, as ``a.b``; the whole key or value if it is empty.
-        key: the configuration's key, for errors.
-
-    Safe for use by several threads.
+    An empty path reads the whole key or value. Safe for use by several threads.
     """
 
     __slots__ = ("_getters", "_path")
@@ -105,11 +101,11 @@ class FieldCondition:
 
 
 class FieldMatches(Predicate):
-    """Hold for records of which a field of the key or the value is as configured.
+    """Hold for records whose key or value has a field as configured.
 
     ``field.value``, ``field.values``, ``field.value.pattern``, ``field.exists``, or the bounds
     ``field.value.above``, ``.below``, ``.min`` and ``.max`` say what it must be; ``missing.or.null.behavior``
-    whether the predicate holds (include) or not (exclude) where the field is missing.
+    whether the predicate holds (include) or not (exclude) if the field is missing.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(*FIELD_KEYS)

@@ -27,11 +27,11 @@ HEADER_KEYS: Final = (
         type="STRING",
         importance="HIGH",
         check=NOT_EMPTY_TEXT,
-        doc="The header; the last one where there are several of the name.",
+        doc="The header; the last one if there are several of the name.",
     ),
     *condition_keys("header", "header"),
 )
-"""The keys that say which header must be what."""
+"""The keys that choose a header and its condition."""
 
 
 class HeaderCondition:
@@ -48,11 +48,11 @@ class HeaderCondition:
 
 
 class HeaderMatches(Predicate):
-    """Hold for records of which a header is as configured.
+    """Hold for records that have a header as configured.
 
     ``header.value``, ``header.values``, ``header.value.pattern``, ``header.exists``, or the bounds
     ``header.value.above``, ``.below``, ``.min`` and ``.max`` say what it must be;
-    ``missing.or.null.behavior`` whether the predicate holds (include) or not (exclude) where there is none.
+    ``missing.or.null.behavior`` whether the predicate holds (include) or not (exclude) if there is none.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(*HEADER_KEYS)

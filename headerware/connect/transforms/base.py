@@ -21,6 +21,7 @@ from headerware.connect.config import Configured
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.fields.structs import SameSchemas, another_schema, require_struct
+from headerware.connect.fields.topics import TopicTemplate, by_topic, literal
 from headerware.connect.modes import STRICT
 from headerware.core.bounded_cache import BoundedCache
 
@@ -158,7 +159,7 @@ class PartTransform(Transform):
 
     def planned(self, schema: Schema) -> Plan:
         """Return the plan for a schema, made when the schema is first met."""
-        # Found by identity first, and by content where a stream makes its schemas anew. Equal schemas share a
+        # Found by identity first, and by content if a stream makes new schema objects. Equal schemas share a
         # plan, so that what comes out has one schema, which the next transform finds by identity.
         try:
             return self._plans[id(schema)][1]
@@ -167,6 +168,30 @@ class PartTransform(Transform):
         plan = self._by_schema[schema]
         self._plans[id(schema)] = (schema, plan)
         return plan
+
+
+class SchemaNamingTransform(PartTransform):
+    """The base of transforms that name a schema; for a name with ``${topic}``, each topic has a transform."""
+
+    _by_topic: BoundedCache[str | None, PartTransform] | None = None
+
+    def _constant_name(self, name: str | None) -> str | None:
+        """Return the name; None if there is none, or if it depends on the topic."""
+        if name is None:
+            return None
+        template = TopicTemplate(name, self.mode, "schema.name")
+        if template.constant is None:
+            self._by_topic = by_topic(template, self._named)
+        return template.constant
+
+    def _named(self, name: str) -> PartTransform:
+        return type(self)({**self.options, "schema.name": literal(name)}, mode=self.mode)
+
+    def apply(self, record: Any) -> Any:
+        """Return the record with its key or value transformed."""
+        if self._by_topic is None:
+            return super().apply(record)
+        return self._by_topic[record.topic].apply(record)
 
 
 class StructTransform(PartTransform):

@@ -180,14 +180,12 @@ class _StrictMode:
         return _with_null(builder, schema, cast), cast
 
     def of_dict(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a dict with its fields cast."""
         return rewrite_dict(fields, self._edits.root, self._cast_item)
 
     def _cast_item(self, value: Any, target: Type) -> Any:
         return self._schemaless[target](value)
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct."""
         return rewrite(schema, self._edits, self._change, mode=STRICT, with_default=self._with_default)
 
     def _change(self, field: Field, target: Type) -> Change:
@@ -238,7 +236,6 @@ class _KafkaMode:
         return made
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct."""
         return kafka_rewrite(
             schema,
             self._change,
@@ -304,7 +301,7 @@ def _kafka_spec(values: Sequence[str]) -> tuple[Type | None, dict[str, Type]]:
 
 def _not_alone() -> ConnectConfigError:
     return ConnectConfigError(
-        "a type that stands without a field casts the whole value, and stands alone", path=_SPEC
+        "a type without a field casts the whole value, and must be the only item", path=_SPEC
     )
 
 
@@ -398,7 +395,7 @@ _KAFKA: Final[dict[Type, _Convert]] = {
 # The strict mode's casts
 
 _LOGICAL_NAMES: Final = frozenset({DATE, TIME, TIMESTAMP, DECIMAL})
-"""Names that say nothing of what a value is cast to."""
+"""Names that the result of a cast does not keep."""
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _MOST_DIGITS: Final = 19
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -455,7 +452,7 @@ def _whole(value: Any, target: str) -> int:
 
 def _whole_decimal(value: DecimalNumber, target: str) -> int:
     sign, digits, exponent = value.as_tuple()
-    # Looked at before it is made an integer, which may have any number of digits.
+    # Checked before it becomes an integer, which could have any number of digits.
     if not isinstance(exponent, int) or value.adjusted() >= _MOST_DIGITS:
         raise _lossy(target, "a larger number, or none")
     if not value:

@@ -1,4 +1,4 @@
-"""The transforms that configuration can name; plug-ins' come by the group ``headerware.transforms``."""
+"""The transforms that configuration can name; plug-ins are in the group ``headerware.transforms``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ transform_type: Final[Catalogue[Transform]] = Catalogue(
         **{name: f"{_HERE}.{module}:{name}" for name, module in OWN_TRANSFORMS.items()},
     },
     GROUP,
-    # The KIP has it, Kafka never had.
+    # KIP-145 describes it, but Kafka never shipped it.
     not_in_kafka=frozenset({f"{_KAFKA}.HeaderTo"}),
     other="headerware.connect.predicates.catalogue:predicate_type",
 )

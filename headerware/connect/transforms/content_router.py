@@ -54,7 +54,7 @@ class ContentRouter(Transform):
                 "topic.field": "The field of the value, as a.b, that chooses the topic.",
                 "topic.key.field": "The field of the key, as a.b, that chooses the topic.",
                 "topic.header": "The header that chooses the topic; the last one of its name.",
-                "topic.expression": "The expression that chooses the topic; null where it chooses none.",
+                "topic.expression": "The expression that chooses the topic; null if it chooses none.",
             }.items()
         ),
         ConfigKey(
@@ -67,14 +67,14 @@ class ContentRouter(Transform):
             name=_FALLBACK,
             type="STRING",
             default=None,
-            doc="The topic where what was read is missing or null.",
+            doc="The topic if the value that was read is missing or null.",
         ),
         ConfigKey(
             name=MISSING,
             type="STRING",
             default="fail",
             check=one_of("fail", "keep"),
-            doc="What becomes of a record that chooses no topic, where there is no fallback.",
+            doc="What to do with a record that chooses no topic if there is no fallback.",
         ),
     )
 
@@ -152,7 +152,7 @@ def _of_expression(text: str, key: str) -> Callable[[Any], Any]:
     expression = CompiledExpression(text, path=key)
     if expression.result_type not in _NAMING:
         raise ConnectConfigError(
-            f"expected an expression that gives a text, this one gives {expression.result_type}", path=key
+            f"expected an expression that returns text, this one returns {expression.result_type}", path=key
         )
     return expression.evaluate
 
@@ -164,4 +164,4 @@ _SOURCES: Final[dict[str, Callable[[str, str], Callable[[Any], Any]]]] = {
     "topic.header": _of_header,
     "topic.expression": _of_expression,
 }
-"""Makes what reads the topic's name, by its key."""
+"""By key: make the function that reads the topic's name."""

@@ -1,4 +1,4 @@
-"""ExtractField: put one field of a struct or dict in the place of the whole (KIP-66, KIP-821).
+"""ExtractField: replace a struct or dict by one of its fields (KIP-66, KIP-821).
 
 transforms=id
 transforms.id.type=org.apache.kafka.connect.transforms.ExtractField$Key

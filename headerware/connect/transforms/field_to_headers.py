@@ -41,7 +41,7 @@ class _Read(NamedTuple):
 
 
 class FieldToHeaders(PartTransform):
-    """Add headers with the values of fields: one for each element of an array, else one.
+    """Add headers with the values of fields: one for each element of an array, one for any other value.
 
     ``fields`` are paths such as ``a.b``. A field that is missing or null is refused, or skipped with
     ``skip.missing.or.null=true``. Moved fields leave the value. A tombstone stays as it is.

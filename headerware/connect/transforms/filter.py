@@ -13,7 +13,7 @@ from headerware.connect.transforms.base import Transform
 
 
 class Filter(Transform):
-    """Drop the record; a predicate says which ones, and in the strict mode a pipeline wants one."""
+    """Drop every record; in the strict mode, a pipeline requires a predicate that chooses the records."""
 
     def apply(self, record: Any) -> None:
         """Return None."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FilterByField(PartTransform):
-    """Keep records of which a field is as configured, or drop them (``filter.type=exclude``).
+    """Keep records with a field as configured, or drop them (``filter.type=exclude``).
 
     The keys that say what the field must be are those of the predicate ``FieldMatches``. A record that lacks
     the field is refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``), whatever

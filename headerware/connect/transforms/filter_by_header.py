@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FilterByHeader(Transform):
-    """Keep records of which a header is as configured, or drop them (``filter.type=exclude``).
+    """Keep records with a header as configured, or drop them (``filter.type=exclude``).
 
     The keys that say what the header must be are those of the predicate ``HeaderMatches``. A record that
     lacks the header is refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``),

@@ -38,7 +38,7 @@ _WITHOUT_SCHEMA_TYPE: Final = (BigInteger, Instant)
 _ONLY_STRICT: Final = (Decimal, datetime, BigInteger, Instant)
 _PURPOSE: Final = "flattening"
 _MAX_NAMES_CHARS: Final = 16 << 20
-"""Of all flat names together: a long name around many fields is repeated in each of theirs."""
+"""The limit of all flat names together: a long name around many fields is repeated in the name of each."""
 
 
 class Flatten(PartTransform):
@@ -160,11 +160,7 @@ class _Names:
         self._left = _MAX_NAMES_CHARS
 
     def add(self, name: str | None) -> None:
-        """Count a name.
-
-        Raises:
-            ConnectDataError: with it the names are longer than the limit.
-        """
+        """Count a name; refuse it if the names become longer than the limit."""
         self._left -= len(name or "")
         if self._left < 0:
             raise ConnectDataError(
@@ -173,7 +169,7 @@ class _Names:
 
 
 class _Parent(NamedTuple):
-    """A struct on the way: its flat name, its place, and what it says of the fields in it."""
+    """A struct on the path to a field: its flat name, its position, and what it says of the fields in it."""
 
     name: str
     way: tuple[int, ...]
@@ -182,7 +178,7 @@ class _Parent(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """A field of the flat struct, and where it was."""
+    """A field of the flat struct, and its former position."""
 
     name: str
     schema: Schema
@@ -222,7 +218,7 @@ class _Leaves:
 
 
 def _read(leaf: _Leaf, mode: Mode) -> Callable[[Struct], Any]:
-    """Return a function that reads a leaf; null where a struct on the way is, which Kafka does not check."""
+    """Return a function that reads a leaf; null if a struct above it is null, which Kafka does not check."""
     *parents, last = leaf.way
     default, name = leaf.default, leaf.name
     required = not may_be_null(leaf.schema, mode)

@@ -53,7 +53,7 @@ class Hash(PartTransform):
             type="LIST",
             default=[],
             importance="HIGH",
-            doc="The fields to hash, as a.b; the whole key or value where it is not given.",
+            doc="The fields to hash, as a.b; the whole key or value if it is not given.",
         ),
         ConfigKey(
             name="function",
@@ -85,7 +85,7 @@ class Hash(PartTransform):
         self._edits: Final = Edits([(path, path.text) for path in paths], "field.name")
         self._skips: Final[bool] = self.options["skip.missing.or.null"]
         self._digest: Final = _digest(self.options)
-        # Nobody who looks at the options is to see them.
+        # Hide them from those who look at the options.
         for name in ("secret", "salt"):
             if self.options[name] is not None:
                 self.options[name] = _HIDDEN
@@ -131,7 +131,7 @@ class Hash(PartTransform):
             raise ConnectDataError(f"expected a struct for the fields to hash, found {schema.type.value}")
         edits = self._edits.present_in(schema) if self._skips else self._edits
         work = rewrite(schema, edits, self._changed, mode=STRICT)
-        # What lies in a null is not reached by the work.
+        # `work` does not reach fields in a struct that is null.
         nested = [] if self._skips else [path for path in edits.paths if len(path.steps) > 1]
         getters = [(path.getter(schema), path.text) for path in nested]
 
@@ -197,7 +197,7 @@ def _utf8(value: str, where: str) -> bytes:
 
 
 def _text_schema(schema: Schema, where: str) -> Schema:
-    """Return the schema of a field's digest; a name, such as that of a UUID, would not be true of it."""
+    """Return the schema of a field's digest, without the field's logical name, such as that of a UUID."""
     if schema.type not in _TYPES or (schema.name is not None and schema.type is not Type.STRING):
         raise ConnectDataError(f"expected text, bytes or an integer to hash for {where}, found {schema}")
     if schema.type is Type.STRING and schema.name is None and schema.default is None:

@@ -26,12 +26,12 @@ from headerware.connect.transforms.base import PartTransform, Plan
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
 _Take = Callable[[Struct], ConnectHeader]
-"""Gives a header of a struct's field."""
+"""Returns a header made from a struct's field."""
 _PURPOSE: Final = "fields that become headers"
 
 
 class HeaderFrom(PartTransform):
-    """Add a header for each of some fields, behind those that are there.
+    """Add a header for each of some fields, behind the existing headers.
 
     The field of a dict becomes a header without a schema. In the strict mode ``a.b`` is the field b in a, a
     field that a schema lacks is refused, and for one that a dict lacks there is no header; in ``kafka_4_3``

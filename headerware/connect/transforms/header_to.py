@@ -49,7 +49,7 @@ _MISSING: Final = ConfigKey(
     type="STRING",
     default="skip",
     check=one_of("fail", "skip"),
-    doc="What to do where there is no header of a name: skip adds no field.",
+    doc="What to do if there is no header of a name: skip adds no field.",
 )
 _EXISTING: Final = ConfigKey(
     name="existing",
@@ -216,16 +216,12 @@ def _with_fields(schema: Schema, added: dict[str, Schema]) -> Schema:
     for name, own in added.items():
         if name not in schema.by_name:
             builder.field(name, own)
-    # A default of the whole would lack the fields; no null gets here that it could stand for.
+    # A default of the whole value would lack the fields. It is not needed: null values do not get here.
     return altered(builder.build(), optional=schema.optional)
 
 
 def _described(header: ConnectHeader) -> tuple[Schema, Any]:
-    """Return the schema of a header's value, and the value.
-
-    Raises:
-        ConnectDataError: it has none, and none can be told from the value.
-    """
+    """Return the schema of a header's value, and the value."""
     schema = header.schema if header.schema is not None else infer_schema(header.value)
     if schema is None:
         raise ConnectDataError(
@@ -236,11 +232,7 @@ def _described(header: ConnectHeader) -> tuple[Schema, Any]:
 
 
 def _listed(headers: list[ConnectHeader]) -> tuple[Schema, list[Any]]:
-    """Return the values of headers of one name as an array.
-
-    Raises:
-        ConnectDataError: they have no schema, or not the same one.
-    """
+    """Return the values of headers of one name as an array; their schemas must be the same."""
     schemas = [schema for schema, _ in map(_described, headers)]
     element = max(schemas, key=lambda schema: schema.optional)
     if any(altered(schema, optional=element.optional) != element for schema in schemas):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class HeadersToField(PartTransform):
-    """Add fields with all values of headers, in order; an empty array where a record has none.
+    """Add fields with all values of headers, in order; an empty array if a record has none.
 
     In a value with a schema the elements are of one ``type``, string unless it says another; a header of
     another type is refused. A field that the value has already is refused. A tombstone keeps its headers.

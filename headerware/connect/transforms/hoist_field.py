@@ -14,20 +14,18 @@ from headerware.connect.data.schema import SchemaBuilder, validate_value
 from headerware.connect.data.struct import Struct
 from headerware.connect.fields.paths import NewField, new_field
 from headerware.connect.fields.structs import may_be_null, null_in_required
-from headerware.connect.fields.topics import TopicTemplate, by_topic, literal
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.base import Plan, SchemaNamingTransform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.data.schema import Schema
     from headerware.connect.modes import Mode
-    from headerware.core.bounded_cache import BoundedCache
 
 
-class HoistField(PartTransform):
-    """Wrap what is there, null too, as a field.
+class HoistField(SchemaNamingTransform):
+    """Wrap the key or value, null too, as a field.
 
     In the strict mode ``name!`` makes the field required and ``name?`` optional, and ``schema.name``, which
     may hold ``${topic}``, names the struct.
@@ -48,23 +46,7 @@ class HoistField(PartTransform):
         super().__init__(config, mode=mode)
         text = self.options["field"]
         self._field: Final = new_field(text, mode, "field") if mode == STRICT else NewField(text, None)
-        name = self.options.get("schema.name")
-        self._schema_name: str | None = name
-        self._by_topic: BoundedCache[str | None, HoistField] | None = None
-        if name is not None:
-            template = TopicTemplate(name, mode, "schema.name")
-            self._schema_name = template.constant
-            if template.constant is None:
-                self._by_topic = by_topic(template, self._named)
-
-    def _named(self, name: str) -> HoistField:
-        return type(self)({**self.options, "schema.name": literal(name)}, mode=self.mode)
-
-    def apply(self, record: Any) -> Any:
-        """Return the record with its key or value wrapped."""
-        if self._by_topic is None:
-            return super().apply(record)
-        return self._by_topic[record.topic].apply(record)
+        self._schema_name: Final = self._constant_name(self.options.get("schema.name"))
 
     def null(self, record: Any, schema: Schema | None) -> Any:
         """Return a record with a struct or dict whose field is null.
@@ -103,7 +85,7 @@ class HoistField(PartTransform):
 
         def apply(value: Any, _: Any) -> Struct:
             if value.__class__ is Struct and same(value.schema, schema):
-                # Its values were looked at when they were put in; only what was never put in may be wrong.
+                # Values were checked when they were set; only fields that were never set may be wrong.
                 if None in value.values:
                     value.validate()
             elif value is not None:

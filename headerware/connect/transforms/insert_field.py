@@ -132,7 +132,7 @@ class InsertField(StructTransform):
         name, text = self.options["static.field"], self.options["static.value"]
         if name is None:
             if text is not None and self.mode == STRICT:
-                raise ConnectConfigError("a text without static.field goes nowhere", path="static.value")
+                raise ConnectConfigError("a text needs static.field", path="static.value")
             return []
         if text is None:
             raise ConnectConfigError("expected the text of static.field, found none", path="static.value")

@@ -20,7 +20,7 @@ from headerware.connect.values import parse_string
 
 
 class InsertHeader(Transform):
-    """Add a header behind those that are there; a record that has one of this name has two then.
+    """Add a header behind the existing ones, even if the record has one of this name.
 
     The literal becomes what its text looks like: ``42`` is a number, ``null`` a null, ``[1,2]`` an array. In
     the strict mode it stays text unless its value is written back as the same text.

@@ -3,7 +3,7 @@
     string, boolean       themselves, optional
     integer               int32 or int64, optional; larger ones are not taken
     other number          float64, optional
-    object                an optional struct, named by its place: ``payload``, ``payload.customer``
+    object                an optional struct, named by its path: ``payload``, ``payload.customer``
     array                 an optional array of what its elements have in common; an empty one has no schema
     null                  no schema, or optional bytes
 
@@ -46,11 +46,7 @@ class NotExpandableError(ValueError):
 
 
 def parsed(text: str) -> Any:
-    """Return the object or array of a JSON text.
-
-    Raises:
-        NotExpandableError: it is neither, or an object has a name twice.
-    """
+    """Return the object or array of a JSON text."""
     if not text.startswith(("{", "[")):
         raise NotExpandableError("expected a JSON object or array")
     try:
@@ -60,16 +56,7 @@ def parsed(text: str) -> Any:
 
 
 def expanded(text: str, name: str, *, keeps_nulls: bool) -> SchemaAndValue:
-    """Return the value of a JSON text, with a schema.
-
-    Args:
-        text: the text of an object or array.
-        name: what its struct is called.
-        keeps_nulls: whether nulls become optional bytes; else they are left out.
-
-    Raises:
-        NotExpandableError: it is not JSON, or is JSON that no schema describes.
-    """
+    """Return the value of a JSON text, with a schema; nulls become optional bytes or are left out."""
     node = parsed(text)
     try:
         schema = _Schemas(OPTIONAL_BYTES_SCHEMA if keeps_nulls else None).of(name, node, _DEPTH)

@@ -53,7 +53,7 @@ _SCHEMAS: Final[dict[type, Schema]] = {
     Float32: OPTIONAL_FLOAT32_SCHEMA,
     float: OPTIONAL_FLOAT64_SCHEMA,
 }
-"""The schemas of keys that have none, where the value has one."""
+"""The schemas of keys that have none, for values that have one."""
 
 
 class _Copied(NamedTuple):
@@ -91,7 +91,7 @@ class KeyToValue(Transform):
             type="LIST",
             default=[],
             importance="HIGH",
-            doc="Their names in the value; the same names where it is not given.",
+            doc="Their names in the value; the same names if it is not given.",
         ),
         ConfigKey(
             name="replace.existing",
@@ -197,7 +197,7 @@ class KeyToValue(Transform):
             if self._skips:
                 return None, _itself
             raise missing_field(key_schema, path.steps[-1], path.text)
-        optional = self._skips or any(step.schema.optional for step in path.way(key_schema))
+        optional = self._skips or any(step.schema.optional for step in path.fields_along(key_schema))
         own = altered(field.schema, optional=True) if optional and not field.schema.optional else field.schema
         return own, path.getter(key_schema)
 

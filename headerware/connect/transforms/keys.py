@@ -19,7 +19,7 @@ REPLACE_NULL_WITH_DEFAULT: Final = ConfigKey(
     default=True,
     doc="Whether a null in a field that has a default becomes that default.",
 )
-"""KIP-1040."""
+"""The key of KIP-1040."""
 FILTER_TYPE: Final = ConfigKey(
     name="filter.type",
     type="STRING",
@@ -28,7 +28,7 @@ FILTER_TYPE: Final = ConfigKey(
     check=one_of("include", "exclude"),
     doc="Whether the records that match are kept, or dropped.",
 )
-"""The key that says what a match is for, as in Confluent's Filter."""
+"""The key that says whether to keep or to drop matching records, as in Confluent's Filter."""
 PRIMITIVES: Final = {kind.value: kind for kind in Type if kind.is_primitive}
 """The types of single values, by their names."""
 OPERATION: Final = ConfigKey(
@@ -36,18 +36,13 @@ OPERATION: Final = ConfigKey(
     type="STRING",
     importance="HIGH",
     check=one_of("copy", "move"),
-    doc="Whether what is read stays where it was.",
+    doc="Whether to keep or to remove what was read.",
 )
 """The key that says whether to copy or to move, as in HeaderFrom."""
 
 
 class KeysByMode(ConfigDef):
-    """The keys of one class, of which some differ in the strict mode.
-
-    Args:
-        keys: the keys.
-        strict: those that replace the keys of the same names.
-    """
+    """The keys of one class; those in ``strict`` replace keys of the same names in the strict mode."""
 
     def __init__(self, *keys: ConfigKey, strict: Sequence[ConfigKey]) -> None:
         super().__init__(*keys)

@@ -59,7 +59,7 @@ def _fields(*, required: bool) -> ConfigKey:
 
 
 class MaskField(StructTransform):
-    """Replace fields by a value that says nothing: zero, an empty text, or a replacement.
+    """Replace fields by a blank value, such as zero or an empty text, or by a replacement.
 
     In the strict mode ``a.b`` is the field b in a; ``clobber.fields`` gives fields replacements of their own,
     and ``randomize.fields`` makes others random, of the same type and shape: texts keep their length and
@@ -105,7 +105,7 @@ class MaskField(StructTransform):
         self._of_dict: Final = self._mode.of_dict
 
     def apply(self, record: Any) -> Any:
-        """Return the record with the fields masked; its schema stays, even where its struct has another."""
+        """Return the record with the fields masked; its schema stays, even if its struct has another."""
         made = super().apply(record)
         if self.mode != STRICT:
             made.key_schema, made.value_schema = record.key_schema, record.value_schema
@@ -141,7 +141,7 @@ class MaskField(StructTransform):
 
 
 class _StrictMode:
-    """_Mask fields by their paths, each by a mask of its own."""
+    """Mask fields by their paths, each by a mask of its own."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._with_default: Final[bool] = options[REPLACE_NULL_WITH_DEFAULT.name]
@@ -167,7 +167,7 @@ def _change(field: Field, mask: _Mask) -> Change:
 def _masks(options: Mapping[str, Any]) -> Iterator[tuple[FieldPath, _Mask]]:
     replacement = options["replacement"]
     if replacement is not None and not options["fields"]:
-        raise ConnectConfigError("a replacement without fields goes nowhere", path="replacement")
+        raise ConnectConfigError("a replacement needs fields", path="replacement")
     mask = _BlankMask() if replacement is None else _TextMask(replacement)
     for text in options["fields"]:
         yield parse_path(text, STRICT, "fields"), mask
@@ -179,7 +179,7 @@ def _masks(options: Mapping[str, Any]) -> Iterator[tuple[FieldPath, _Mask]]:
 
 
 class _KafkaMode:
-    """_Mask fields by their names, by the classes of their values and not by their schemas, as Kafka does."""
+    """Mask fields by their names, by the classes of their values and not by their schemas, as Kafka does."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._names: Final[list[str]] = options["fields"]
@@ -254,7 +254,7 @@ _BLANK: Final[dict[type, Callable[[], Any]]] = {
     tuple: list,
     dict: dict,
 }
-"""By class, the empty value; lists and dicts are made anew, for they may be changed later."""
+"""By class, the empty value; lists and dicts are new objects, because they may be changed later."""
 _CONTAINERS: Final[dict[type, Callable[[], Any]]] = {list: list, tuple: list, dict: dict}
 """The containers, which may be of subclasses such as an OrderedDict."""
 _OF_TYPE: Final[dict[Type, type]] = {

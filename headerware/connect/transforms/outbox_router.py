@@ -86,7 +86,7 @@ class OutboxRouter(Transform):
         _column_key(
             "table.field.event.timestamp",
             None,
-            "The column with the record's timestamp; that of the change where it is not given.",
+            "The column with the record's timestamp; that of the change if it is not given.",
         ),
         _column_key("table.field.event.payload", "payload", "The column with the record's value."),
         _column_key(
@@ -345,7 +345,7 @@ _UNITS: Final[dict[str, Callable[[Any], int]]] = {
     "io.debezium.time.NanoTimestamp": lambda value: int(value) // 1_000_000,
     TIMESTAMP: to_epoch_ms,
 }
-"""The functions to milliseconds, by the names of the schemas that say the unit."""
+"""The conversions to milliseconds, by the names of the schemas that state the unit."""
 
 
 class _StructRows:

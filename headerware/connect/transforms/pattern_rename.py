@@ -23,11 +23,10 @@ _LITERAL = "LITERAL"
 
 
 class PatternRename(Rename):
-    """Rename the fields in whose names a regular expression is found, all its places in each.
+    """Rename the fields in whose names a regular expression is found; all matches are replaced.
 
-    The expression and the replacement are Java's: ``$1`` and ``${name}`` are groups. As in the pack that this
-    is known from, letters match in either case; ``field.pattern.flags=`` makes them differ. Two fields that
-    would have one name are refused.
+    The expression and the replacement are Java's: ``$1`` and ``${name}`` are groups. Letters match in either
+    case, unless ``field.pattern.flags`` is empty. Two fields that would have one name are refused.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(

@@ -33,8 +33,8 @@ class RegexRouter(Transform):
     """Rename the topic of each record whose topic's whole name the pattern matches.
 
     In the strict mode the whole name is replaced; Kafka replaces the first match in it, which may be shorter
-    where the pattern has alternatives. The strict mode also refuses a bad replacement when it is made, not
-    at the first record, and a new name that no topic can have.
+    if the pattern has alternatives. The strict mode also refuses a bad replacement when it is made, not at
+    the first record, and a new name that no topic can have.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
@@ -57,11 +57,11 @@ class RegexRouter(Transform):
         super().__init__(config, mode=mode)
         self._pattern: Final = java_pattern(self.options["regex"], path="regex")
         self._replaced: Final = _replacement(self._pattern, self.options["replacement"], mode)
-        # By the topic: its new name, or None where the pattern does not match.
+        # By the topic: its new name, or None if the pattern does not match.
         self._names: Final[BoundedCache[str | None, str | None]] = BoundedCache(_MAX_NAMES, self._renamed)
 
     def apply(self, record: Any) -> Any:
-        """Return the record with its new topic, or the very same where the pattern does not match.
+        """Return the record with its new topic, or the same record if the pattern does not match.
 
         Raises:
             ConnectDataError: in the strict mode, there is no topic, or no topic can have the new name.
@@ -81,7 +81,7 @@ class RegexRouter(Transform):
     def _new_name(self, topic: str, match: Match) -> str:
         if self.mode == STRICT:
             return new_topic(self._replaced(match), topic)
-        # Kafka looks again, and takes the first match that there is, be it a part of the name.
+        # Kafka searches again, and replaces the first match, even if it is only a part of the name.
         found = self._pattern.search(topic) or match
         return topic[: found.start()] + self._replaced(found) + topic[found.end() :]
 

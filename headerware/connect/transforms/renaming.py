@@ -1,4 +1,4 @@
-"""Rename the fields of structs and dicts, those of nested ones too where that is asked for."""
+"""Rename the fields of structs and dicts, of nested ones too if that is configured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NESTED: Final = ConfigKey(
 
 
 class Rename(PartTransform):
-    """Rename fields; what extends this says how."""
+    """The base of transforms that rename fields."""
 
     part: ClassVar[Part | None] = None
 
@@ -47,20 +47,10 @@ class Rename(PartTransform):
         """Return the function from an old name to a new one."""
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Return the value with its fields renamed.
-
-        Raises:
-            ConnectDataError: the value is not a dict, or two fields would have one name.
-        """
         del record
         return self._renamed_dict(require_map(value, "renaming fields"), _DEPTH)
 
     def plan(self, schema: Schema) -> Plan:
-        """Return the plan for the values of a schema.
-
-        Raises:
-            ConnectDataError: the schema is not a struct's, or two fields would have one name.
-        """
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for renaming fields, found {schema.type.value}")
         made, convert = self._struct(schema)

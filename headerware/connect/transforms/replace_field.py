@@ -54,7 +54,7 @@ def _renames(check: Check | None) -> ConfigKey:
 
 
 class ReplaceField(StructTransform):
-    """Drop the fields in ``exclude``, keep those in ``include`` alone where there are some, rename others.
+    """Drop the fields in ``exclude``, keep only those in ``include`` if there are any, and rename fields.
 
     In the strict mode ``a.b`` is the field b in a, which is renamed where it is (``a.b:c``); ``c!`` makes it
     required, ``c?`` optional; a field that a schema does not have is refused, for its name may be misspelt.
@@ -122,18 +122,7 @@ class _Node:
 
 
 class _StrictMode:
-    """Drop, keep and rename fields by their paths.
-
-    Args:
-        exclude: the paths of the fields to drop.
-        include: the paths of those to keep; all if there are none.
-        renames: paths and new names.
-        with_default: whether nulls become their field's default.
-
-    Raises:
-        ConnectConfigError: a field is both kept and dropped, dropped and renamed, or renamed twice; two
-            fields get one name.
-    """
+    """Drop, keep and rename fields by their paths; an empty ``include`` keeps all."""
 
     def __init__(
         self,
@@ -154,7 +143,7 @@ class _StrictMode:
             self._rename(old, new)
 
     def _include(self, text: str) -> None:
-        *parents, node = self._way(text, "include")
+        *parents, node = self._nodes_along(text, "include")
         if node.children or any(parent.included for parent in parents):
             raise ConnectConfigError(f"{text!r} overlaps with another field to keep", path="include")
         node.included = True
@@ -162,7 +151,7 @@ class _StrictMode:
             parent.selects = True
 
     def _exclude(self, text: str) -> None:
-        *parents, node = self._way(text, "exclude")
+        *parents, node = self._nodes_along(text, "exclude")
         if node.children or node.included or any(parent.excluded for parent in parents):
             raise ConnectConfigError(
                 f"{text!r} overlaps with another field to drop, or one to keep", path="exclude"
@@ -170,7 +159,7 @@ class _StrictMode:
         node.excluded = True
 
     def _rename(self, old: str, new: str) -> None:
-        *parents, node = self._way(old, "renames")
+        *parents, node = self._nodes_along(old, "renames")
         field = new_field(new, STRICT, "renames")
         if node.renamed is not None:
             raise ConnectConfigError(f"{old!r} is renamed twice", path="renames")
@@ -180,34 +169,22 @@ class _StrictMode:
             raise ConnectConfigError(f"two fields are renamed to {field.name!r}", path="renames")
         node.renamed = field
 
-    def _way(self, text: str, path: str) -> list[_Node]:
-        place = parse_path(text, STRICT, path)
-        self._paths.append(place)
+    def _nodes_along(self, text: str, path: str) -> list[_Node]:
+        field_path = parse_path(text, STRICT, path)
+        self._paths.append(field_path)
         way = [self._root]
-        for at, step in enumerate(place.steps):
-            if at < len(place.steps) - 1:
-                way[-1].nested[".".join(place.steps[at:])] = FieldPath(place.steps[at:], text)
+        for at, step in enumerate(field_path.steps):
+            if at < len(field_path.steps) - 1:
+                way[-1].nested[".".join(field_path.steps[at:])] = FieldPath(field_path.steps[at:], text)
             way.append(way[-1].children.setdefault(step, _Node(text)))
         return way
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return a dict of the fields that are left.
-
-        Raises:
-            ConnectDataError: two fields would get one name, a required one is null, or a step of a path
-                is not a dict.
-        """
         return _dict_of(value, self._root, "")
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct.
-
-        Raises:
-            ConnectDataError: there is no such field, or a step of the path is not a struct.
-            SchemaBuilderError: two fields would get one name.
-        """
-        for place in self._paths:
-            place.way(schema)
+        for field_path in self._paths:
+            field_path.fields_along(schema)
         return self._level(schema, self._root)
 
     def _level(self, schema: Schema, node: _Node) -> Rewrite:
@@ -230,7 +207,7 @@ class _StrictMode:
 
 
 def _kept(parents: Sequence[_Node], node: _Node) -> bool:
-    """Return whether a field that is named is not left out because others are to be kept."""
+    """Return whether a named field is kept if its parents keep only some of their fields."""
     way = [*parents, node]
     for at, parent in enumerate(parents):
         if parent.included:
@@ -264,9 +241,9 @@ def _dict_of(value: Mapping[Any, Any], parent: _Node, path: str) -> dict[Any, An
     for name in parent.children:
         if name not in value:
             check_keys(value, name)
-    for dotted, place in parent.nested.items():
+    for dotted, field_path in parent.nested.items():
         if dotted in value and dotted not in parent.children:
-            place.refuse_dotted(value)
+            field_path.refuse_dotted(value)
     return made
 
 
@@ -293,12 +270,6 @@ class _KafkaMode:
 
     Kafka finds the old name of a field by looking up the new one, even for a field that was not renamed but
     has that name: then it takes the value of the other field, or fails if there is none.
-
-    Args:
-        exclude: the fields to drop.
-        include: the fields to keep; all if there are none.
-        renames: old and new names; the last one of an old name counts.
-        with_default: whether nulls become their field's default.
     """
 
     def __init__(
@@ -319,11 +290,7 @@ class _KafkaMode:
         return name not in self._exclude and (not self._include or name in self._include)
 
     def of_dict(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return a dict of the fields that are left; the last one of two fields with one name counts.
-
-        Raises:
-            ValueClassError: a name is not text.
-        """
+        """Return a dict of the fields that are left; the last one of two fields with one name counts."""
         made: dict[Any, Any] = {}
         for name, item in value.items():
             if name is not None and not isinstance(name, str):
@@ -333,12 +300,6 @@ class _KafkaMode:
         return made
 
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct.
-
-        Raises:
-            SchemaBuilderError: two fields would get one name.
-            ConnectDataError: the old name of a field is none of the schema's.
-        """
         builder = SchemaBuilder.like(schema)
         for field in schema.fields:
             if self._keeps(field.name):

@@ -1,4 +1,4 @@
-"""SetField: set a field to what an expression gives.
+"""SetField: set a field to an expression's value.
 
 transforms=total
 transforms.total.type=SetField$Value
@@ -49,7 +49,7 @@ def _refuse_kind(value: str | None) -> str | None:
 
 
 class SetField(PartTransform):
-    """Add a field, or replace the one of its name, with what an expression gives for the record.
+    """Add a field, or replace the one of its name, with the value of an expression over the record.
 
     In a value with a schema the field's type is ``field.type``, or the expression's type if that is known
     beforehand. It may be null unless its name ends with ``!``. A tombstone stays one.
@@ -64,7 +64,7 @@ class SetField(PartTransform):
             type="STRING",
             importance="HIGH",
             check=NOT_EMPTY_TEXT,
-            doc="The expression that gives its value.",
+            doc="The expression that computes its value.",
         ),
         ConfigKey(
             name="field.type",
@@ -132,10 +132,10 @@ def _schema(kind: str) -> Schema:
 def _fitting(schema: Schema, value: Any) -> Any:
     """Return the result of an expression as a field's value, or raise ConnectDataError."""
     if isinstance(value, datetime) and value.microsecond % 1000:
-        raise ConnectDataError("the expression gives a point in time that is finer than a millisecond")
+        raise ConnectDataError("the expression returns a point in time that is finer than a millisecond")
     if schema.type in _FLOATS and type(value) is int and int(float(value)) != value:
-        raise ConnectDataError("the expression gives an integer that a floating-point number cannot hold")
-    return conformed(schema, value, "what the expression gives")
+        raise ConnectDataError("the expression returns an integer that a floating-point number cannot hold")
+    return conformed(schema, value, "the expression's value")
 
 
 _FLOATS: Final = frozenset({Type.FLOAT32, Type.FLOAT64})

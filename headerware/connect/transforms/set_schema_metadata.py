@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import ConfigDef, ConfigKey
 from headerware.connect.data.schema import LOGICAL_CLASSES, Schema, Type
 from headerware.connect.data.struct import Struct
-from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldPlaceError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError, FieldIndexError
 from headerware.connect.fields.structs import altered, another_schema, copier, require_struct
-from headerware.connect.fields.topics import TopicTemplate, by_topic, literal
 from headerware.connect.modes import STRICT
-from headerware.connect.transforms.base import PartTransform, Plan
+from headerware.connect.transforms.base import Plan, SchemaNamingTransform
 from headerware.connect.transforms.keys import REPLACE_NULL_WITH_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.connect.modes import Mode
-    from headerware.core.bounded_cache import BoundedCache
 
 
-class SetSchemaMetadata(PartTransform):
+class SetSchemaMetadata(SchemaNamingTransform):
     """Set the name or the version of a schema, or both.
 
     In the strict mode ``${topic}`` in the name is the record's topic, and schemas of any type can be named,
@@ -49,27 +47,12 @@ class SetSchemaMetadata(PartTransform):
         if name is None and version is None:
             raise ConnectConfigError("expected schema.name or schema.version, found neither")
         self._version: Final = version
-        self._name: str | None = None
-        self._by_topic: BoundedCache[str | None, SetSchemaMetadata] | None = None
-        if name is not None:
-            template = TopicTemplate(name, mode, "schema.name")
-            self._name = template.constant
-            if template.constant is None:
-                self._by_topic = by_topic(template, self._named)
+        self._name: Final = self._constant_name(name)
         if mode == STRICT and self._name == "":
             raise ConnectConfigError("expected a name, found an empty text", path="schema.name")
 
-    def _named(self, name: str) -> SetSchemaMetadata:
-        return type(self)({**self.options, "schema.name": literal(name)}, mode=self.mode)
-
-    def apply(self, record: Any) -> Any:
-        """Return the record with another schema for its key or value."""
-        if self._by_topic is None:
-            return super().apply(record)
-        return self._by_topic[record.topic].apply(record)
-
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return a record whose null has another schema, or the record itself where it has none."""
+        """Return a record whose null has another schema, or the record itself if the null has no schema."""
         return record if schema is None else record.with_part(self.part, self.planned(schema).schema, None)
 
     def schemaless(self, value: Any, record: Any) -> Any:
@@ -111,7 +94,7 @@ class SetSchemaMetadata(PartTransform):
 
         def apply(value: Any, _: Any) -> Any:
             if value.__class__ is not Struct:
-                return self._of_no_struct(value)
+                return require_struct(value, "its schema") if strict else value
             if not same(value.schema, schema):
                 if strict:
                     raise another_schema(schema)
@@ -120,9 +103,6 @@ class SetSchemaMetadata(PartTransform):
 
         return Plan(updated, apply)
 
-    def _of_no_struct(self, value: Any) -> Any:
-        return require_struct(value, "its schema") if self.mode == STRICT else value
-
     def _of_another(self, struct: Struct, updated: Schema) -> Struct:
         made = Struct(updated)
         with_default = self.options[REPLACE_NULL_WITH_DEFAULT.name]
@@ -130,7 +110,7 @@ class SetSchemaMetadata(PartTransform):
             for field in updated.fields:
                 made.put(field, struct.get(field) if with_default else struct.get_without_default(field.name))
         except IndexError as error:
-            raise FieldPlaceError("the struct has fewer fields than its record says") from error
+            raise FieldIndexError("the struct has fewer fields than its record says") from error
         return made
 
 

@@ -7,7 +7,7 @@ transforms.time.target.type=Timestamp
 transforms.time.format=yyyy-MM-dd HH:mm:ss
 
 The forms are text, Unix time, and Connect's Date, Time and Timestamp. Between two forms a value is a
-``datetime`` in UTC, or an ``Instant`` where that cannot hold it, to the millisecond.
+``datetime`` in UTC, or an ``Instant`` if that cannot hold it, to the millisecond.
 """
 
 from __future__ import annotations
@@ -187,11 +187,11 @@ class _Converters(ABC):
 
     @abstractmethod
     def of_dict(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a dict with its field converted."""
+        pass
 
     @abstractmethod
     def of_schema(self, schema: Schema) -> Rewrite:
-        """Return the new schema of a struct, and the function for the struct."""
+        pass
 
     def _converter(self, source: str) -> _Convert:
         """Return the function that converts from one form; null stays null."""
@@ -246,7 +246,7 @@ class _KafkaMode(_Converters):
 
     def _converter(self, source: str) -> _Convert:
         if source == self._target == _STRING:
-            # What Java's formatter reads of a zone, it goes on to write in.
+            # Java's formatter goes on to write in the zone that it has read.
             return lambda value: None if value is None else self._dates().format(*self._zoned(value))
         return super()._converter(source)
 
@@ -311,7 +311,7 @@ class _StrictMode(_Converters):
 
     def _dates(self) -> DateFormat:
         if self._format is None:
-            raise ConnectDataError("expected the key 'format', which says how to read text; there is none")
+            raise ConnectDataError("expected the key 'format', which says how to read text; found none")
         return self._format
 
     def _from_unix(self, value: Any) -> datetime | Instant:

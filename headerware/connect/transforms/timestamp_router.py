@@ -89,7 +89,7 @@ class TimestampRouter(Transform):
         Raises:
             ConnectDataError: it has no timestamp; or in the strict mode no topic, or no topic can have
                 the new name.
-            ArgumentError: the pattern is none, in ``kafka_4_3``.
+            ArgumentError: in ``kafka_4_3``, the pattern is not valid.
         """
         if record.timestamp is None:
             raise ConnectDataError("expected a record with a timestamp to name its topic by, found none")

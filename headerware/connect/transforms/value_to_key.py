@@ -63,7 +63,7 @@ class ValueToKey(PartTransform):
             type="BOOLEAN",
             default=True,
             strict_only=True,
-            doc="Whether the key is a struct or dict even where it has one field only.",
+            doc="Whether the key is a struct or dict even if it has one field only.",
         ),
     )
 

@@ -1,8 +1,8 @@
 """Convert values to other types (KIP-145's ``Values.convertTo...``), in two modes.
 
-``kafka_4_3`` converts as Java does: integers wrap, fractions are dropped, floats saturate. ``strict`` makes
-the same number, and raises an error if it lost something on the way; a float may be rounded to the nearest
-one of its width, but not to infinity, nor to zero.
+``kafka_4_3`` converts as Java does: integers wrap, fractions are dropped, floats saturate. ``strict`` keeps
+the number, and raises an error if something would be lost; a float may be rounded to the nearest one of its
+width, but not to infinity, nor to zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Sized = TypeVar("_Sized", Int8, Int16, Int32)
 _EXACT_FLOAT64: Final = 1 << 53
 _EXACT_FLOAT32: Final = 1 << 24
 _MAX_DIGITS: Final = 10_000
-"""The most digits that zeros are added up to; a small text can say a number that fills the memory."""
+"""Zeros are added up to this many digits; a small text can stand for a number that fills the memory."""
 _1970_BC_MS: Final = (day_of(1 - 1970, 1, 1, julian=True) - EPOCH_DAY) * DAY_MS
 
 
@@ -71,10 +71,11 @@ def convert_to_byte(schema: Schema | None, value: Any, *, mode: Mode = "strict")
     Args:
         schema: the schema of the value; None for a schemaless one. A point in time needs one.
         value: the value; null stays null.
-        mode: ``strict`` refuses fractions and numbers that do not fit; ``kafka_4_3`` drops what does not.
+        mode: ``strict`` refuses fractions and numbers that do not fit; ``kafka_4_3`` drops the fraction and
+        the highest bits.
 
     Raises:
-        ConnectDataError: the value does not say such a number.
+        ConnectDataError: the value is not such a number.
     """
     return None if value is None else _sized(Int8, schema, value, mode)
 
@@ -104,7 +105,7 @@ def convert_to_float(schema: Schema | None, value: Any, *, mode: Mode = "strict"
             or too small for it.
 
     Raises:
-        ConnectDataError: the value does not say such a number.
+        ConnectDataError: the value is not such a number.
     """
     if value is None or isinstance(value, Float32):
         return value
@@ -149,7 +150,7 @@ def _narrowed_int64(number: float | DecimalNumber) -> int:
 
 
 def _number(schema: Schema | None, value: Any, mode: Mode) -> float | DecimalNumber:
-    """Return the number that a value says; a decimal for a text, and the number of a logical type."""
+    """Return a value's number: a decimal for a text, and the encoded number for a logical type."""
     if isinstance(value, DecimalNumber) and not value.is_finite():
         raise ConnectDataError("expected a finite decimal number, found infinity or no number")
     if is_number(value):
@@ -160,7 +161,7 @@ def _number(schema: Schema | None, value: Any, mode: Mode) -> float | DecimalNum
             raise ConnectDataError("expected a number in ASCII digits, found a text with other characters")
         read = decimal_or_none(value)
         if read is None:
-            raise ConnectDataError("expected a number, found a text that is none")
+            raise ConnectDataError("expected a number, found a text that is not one")
         return read
     if schema is not None and is_time(value) and schema.name in TIME_TYPES:
         return TIME_TYPES[schema.name].from_logical(schema, value)
@@ -181,7 +182,7 @@ def _loss(number: float | DecimalNumber, bits: int) -> ConnectDataError:
 
 
 def _check_rounding(number: float | DecimalNumber, made: float, exact_to: int) -> None:
-    """Refuse a float that says something else than the number: infinity, zero, or another integer."""
+    """Refuse a float that differs too much from the number: infinity, zero, or another integer."""
     if isinstance(number, int) and abs(number) > exact_to and (math.isinf(made) or int(made) != number):
         raise ConnectDataError("expected an integer that the float can hold exactly, found a larger one")
     if math.isinf(made) and not (isinstance(number, float) and math.isinf(number)):
@@ -206,8 +207,8 @@ def convert_to_decimal(
         mode: ``strict`` returns exactly the number, with zeros added or removed, or else refuses it.
 
     Raises:
-        ConnectDataError: the value does not say a decimal; in ``strict``, not one with this scale; in
-            ``kafka_4_3``, it is null.
+        ConnectDataError: the value is not a decimal or, in ``strict``, needs another scale; in ``kafka_4_3``,
+            it is null.
         NumberTextError: in ``kafka_4_3``, the value is not a number, infinity, a text that is not a number,
             or no bytes.
     """
@@ -235,7 +236,7 @@ def _exact_decimal(schema: Schema | None, value: Any, scale: int) -> DecimalNumb
     if isinstance(number, float):
         if not math.isfinite(number):
             raise ConnectDataError("expected a decimal, found infinity or no number")
-        # As it is written, which is the decimal that is meant: 0.1, not the float's 55 digits.
+        # From the text of the float: 0.1, not its 55 exact digits.
         number = DecimalNumber(number_text(number))
     return _rescaled(DecimalNumber(number), scale)
 
@@ -370,7 +371,7 @@ def _time_type(
 
 
 def _time_of_day_ms(epoch_ms: int) -> int:
-    """Return the time of day; before our era, one that no day has.
+    """Return the time of day; for years BC, a time that no day has.
 
     Kafka sets the year, month and day of the calendar, but not the era, and 1970 BC is not the first day.
     """

@@ -27,7 +27,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 def infer_schema(value: Any) -> Schema | None:
-    """Return the schema that the class of a value says.
+    """Return the schema of a value, inferred from its class.
 
     Args:
         value: the value. All items of a list or a dict count, but only by their types: as in Connect, arrays

@@ -11,8 +11,8 @@
     "text"                    within arrays and maps; a backslash stands before a quote or a backslash
 
 All elements have one type, as have the keys and the values of a map. Integers go with floats or decimals that
-hold them exactly; nulls make the type optional. A text that does not agree, or that says no type, such as
-``[]``, stays text.
+hold them exactly; nulls make the type optional. A text whose items have no common type, or that has no items,
+such as ``[]``, stays text.
 
 ``kafka_4_3`` reads what Apache Kafka 4.3 reads. The text is split into tokens at ``: , { } [ ] "``, unless a
 backslash stands before one. Blanks around tokens, and blank tokens even within quotes, are dropped; so is
@@ -24,10 +24,10 @@ what follows a number, an array or a map.
     [value, ...]              no element schema if the types of the elements disagree
     {key: value ...}          the commas may be missing
 
-One thing that a dict cannot hold, the keys ``true`` and ``1`` side by side, stays text.
+A map with both of the keys ``true`` and ``1`` stays text, because a dict cannot hold them.
 
-In both modes the first character tells nearly everything, because most texts are just text; and one regular
-expression splits the arrays and maps that contain no others, which most do not.
+In both modes the first character decides most cases, because most texts are plain text. One regular
+expression splits the arrays and maps that contain no others.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _MAX_DEPTH: Final = 100
 """How deep arrays and maps may be nested in a text; a text that goes deeper stays text."""
 _KEPT: Final = 256
 """The schemas that are kept; a stream has few, and a flood of them must not fill the memory."""
-# What SchemaAndValue(...) calls, without a call in between.
+# SchemaAndValue(...) calls this; to call it directly is faster.
 _new: Final = tuple.__new__
 
 
@@ -119,12 +119,7 @@ def decimal_of(scale: int) -> Schema:
 
 
 class _FlatText:
-    """Split the texts of arrays and maps of words, numbers and strings in quotes.
-
-    Args:
-        quoted: a pattern of what may stand in quotes.
-        bare: a pattern of what may stand without quotes.
-    """
+    """Split the texts of arrays and maps of words, numbers and strings in quotes."""
 
     __slots__ = ("_array", "_items", "_map")
 
@@ -234,7 +229,7 @@ class _Map(NamedTuple):
 
 
 class _RefusedError(Exception):
-    """The text is not an array or map of which everything is understood."""
+    """The text is not an array or map that can be read completely."""
 
 
 def _refuse() -> NoReturn:
@@ -253,11 +248,7 @@ def _strict_nested_or_text(text: str) -> SchemaAndValue:
 
 
 def parse_nested(text: str) -> list[Any] | dict[Any, Any]:
-    """Read an array or map as ``strict`` does, even if its items have no type in common.
-
-    Raises:
-        ConnectDataError: the text is not an array or map.
-    """
+    """Read an array or map as ``strict`` does, even if its items have no type in common."""
     try:
         node = _strict_node(text)
         try:
@@ -287,7 +278,7 @@ def _strict_flat(text: str) -> SchemaAndValue | None:
 
 
 def _single(found: list[SchemaAndValue | None]) -> Schema | None:
-    """Return the schema that all values have; None if there is not just one."""
+    """Return the schema that all values share; None if they have several or none."""
     schemas = {None if item is None else item[0] for item in found}
     return schemas.pop() if len(schemas) == 1 else None
 
@@ -507,7 +498,7 @@ def _kafka_scalar(token: str) -> _Found:
 
 
 def _usual_scalar(token: str) -> _Found:
-    """Read the dates, times, integers and fractions that everybody reads alike; return None for all else."""
+    """Read dates, times, integers and fractions in their usual forms; return None for any other token."""
     if len(token) < 19 and token.isascii() and token.isdecimal():
         return _narrowest_integer(int(token))
     if _FRACTION.fullmatch(token) is not None:
@@ -577,7 +568,7 @@ def _narrowest_integer(number: int) -> SchemaAndValue:
 def _kafka_flat(text: str) -> _Found:
     """Read an array or map of words, numbers and strings; return None for any other text.
 
-    What is unusual, such as backslashes and points in time without quotes, is read token by token.
+    Unusual texts, such as those with backslashes or points in time without quotes, are read token by token.
     """
     items = _KAFKA_FLAT.items(text)
     if items is None:
@@ -632,11 +623,7 @@ class _KafkaReader:
         self._index = 0
 
     def value(self, depth: int) -> _Found:
-        """Read a value within ``depth`` arrays and maps; return None for null, and if nothing is left.
-
-        Raises:
-            ConnectDataError: there is no value within an array or map.
-        """
+        """Read a value within ``depth`` arrays and maps; return None for null, and if nothing is left."""
         start = self._index
         following = self._peek()
         if following is None:
@@ -808,11 +795,7 @@ _NARROWING: Final[dict[Type, Callable[[Any], Any]]] = {
 
 
 def _aligned(schema: Schema, value: Any) -> Any:
-    """Return a value in the width of the schema that Kafka takes for it and its neighbours.
-
-    Raises:
-        ConnectDataError: it has none there: it is null, or a point in time among numbers.
-    """
+    """Return a value in the width of the schema that Kafka takes for it and its neighbours."""
     if value is None:
         raise ConnectDataError("expected a value, found null among those that are not")
     number = _NARROWING.get(schema.type)

@@ -99,8 +99,8 @@ class Identity(msgspec.Struct, frozen=True):
         """Make an identity from the content of a record, the same wherever it is made.
 
         Args:
-            scope: what sets these records apart from others that may have the same parts.
-            parts: what identifies the record within the scope, in order.
+            scope: sets these records apart from others that may have the same parts.
+            parts: the facts that identify the record within the scope, in order.
         """
         return cls(scope_of(scope), digest=content_digest(parts))
 
@@ -126,11 +126,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def layout_of(value: bytes | None) -> bytes:
-    """Return the layout that a header's value encodes, after a check of its version and length.
-
-    Raises:
-        WireFormatError: it is no identity of version 1.
-    """
+    """Return the layout that a header's value encodes, after a check of its version and length."""
     layout = decode_text(value, ID_HEADER)
     if _LENGTHS.get(layout[:2]) != len(layout):
         raise WireFormatError(_why_not(layout))
@@ -151,11 +147,8 @@ def identity_of(record: Record) -> bytes:
     """Return the identity of a record with ``hw.id``: its layout, and for a dead letter also its origin.
 
     A dead letter is the record as it came, followed by headers with the reason. It must not count as a copy
-    of the record that was refused, neither in the dead-letter topic nor when it is put back. So a digest of
-    its topic and origin is part of its identity.
-
-    Raises:
-        InterceptorError: a header that is there more than once, or cannot be read.
+    of the refused record, neither in the dead-letter topic nor when it is put back. So its identity also has
+    a digest of its topic and origin.
     """
     headers = record.headers
     indexes = [index for index, pair in enumerate(headers) if pair[0] == ID_HEADER]

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
 
 _LOCAL: Final = "dedup"
-"""Where a record carries an :class:`Identity` that it was given before it came to the chain."""
+"""The name in ``record.local`` of an :class:`Identity` that the application chose."""
 _UNSETTLED: Final = "hw.unsettled-id"
-"""Where a record carries its identity until all steps have accepted it."""
+"""The name in ``record.local`` of the identity, until all steps have accepted the record."""
 _MAX_TOPICS: Final = 1024
 _DAY_MS: Final = 86_400_000
 _new_headers: Final = tuple.__new__
-"""Make headers from pairs that are known to be right, without checking them again."""
+"""Make headers from checked pairs, without checking them again."""
 
 
 class Dedup(Interceptor, frozen=True, kw_only=True):
@@ -122,11 +122,7 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
 class DedupStep:
     """The hooks of one session; sending is safe for several threads, consuming has one caller.
 
-    Args:
-        options: the interceptor.
-        context: the session's.
-        producer: the session's producer id, 16 bytes; None draws one at random.
-        sequence: the number of the session's first record.
+    ``producer`` is the session's producer id, 16 bytes; None draws one at random.
     """
 
     __slots__ = (
@@ -165,11 +161,7 @@ class DedupStep:
         _open_steps.add(self)
 
     def on_send(self, record: Record) -> Record:
-        """Add the record's identity.
-
-        Raises:
-            InterceptorError: a header or key is missing that the identity is made from.
-        """
+        """Add the record's identity."""
         if record.local is not None and _LOCAL in record.local:
             value = _given(record.local[_LOCAL])
         elif self._id_from or self._options.id_from_key:
@@ -208,17 +200,15 @@ class _Unsettled(msgspec.Struct, frozen=True, gc=False):
     reader: _Reader
     identity: bytes
     record: Record
-    """As it came to this step, for its position."""
+    """The record as it came to this step, for its position."""
 
 
 class _Reader:
     """Take identities off consumed records, and drop copies; for one caller at a time.
 
-    Args:
-        is_duplicate: remembers a record by its identity, and returns whether it has come before from another
-            position.
-        store: takes whole batches at once; None if batches are no cheaper.
-        at_once: whether records are remembered as they come, not when all steps have accepted them.
+    ``is_duplicate`` remembers a record by its identity, and returns whether it has come before from another
+    position. ``store`` takes whole batches; None if batches are no cheaper. ``at_once`` says that records are
+    remembered as they come, not when all steps have accepted them.
     """
 
     __slots__ = ("_at_once", "_duplicates", "_is_duplicate", "_store", "_without_id")
@@ -236,11 +226,7 @@ class _Reader:
         self._duplicates = self._without_id = 0
 
     def on_consume(self, record: Record) -> HookResult:
-        """Take the identity off, and keep it for :meth:`settle`.
-
-        Raises:
-            InterceptorError: more than one ``hw.id``, or one that cannot be read.
-        """
+        """Take the identity off, and keep it for :meth:`settle`."""
         headers = record.headers
         kept = [pair for pair in headers if pair[0] != ID_HEADER]
         found = len(headers) - len(kept)
@@ -311,7 +297,7 @@ class _Reader:
 
 
 def _settled(record: Record) -> Record:
-    # Empty rather than None, for the session gives a record without any the state of its predecessor.
+    # Empty rather than None: the session would replace None by the state of the record before the hook.
     rest = {name: state for name, state in (record.local or {}).items() if name != _UNSETTLED}
     return Record(
         record.topic,

@@ -33,12 +33,10 @@ class MemoryWindows:
     """Remember identities in memory: a bounded number of each source, and in all.
 
     A source is a producer, or the scope of digests. Each has a window of its own, so that none pushes out
-    another's; the one that was not heard of for longest goes first, as a whole. A copy of a record that has
-    left its window passes. Not safe for use by several threads at once.
+    another's. If there are too many in all, the window of the source that was silent for longest goes as a
+    whole. A copy of a record that has left its window passes. Not safe for use by several threads at once.
 
-    Args:
-        window: how many identities of one source are remembered at least; it is at most twice as many.
-        max_identities: how many are remembered in all.
+    A window holds at least ``window`` identities, and at most twice as many.
     """
 
     __slots__ = ("_generations", "_held", "_latest", "_max_identities", "_sources", "_window")
@@ -61,7 +59,7 @@ class MemoryWindows:
         recent, earlier = self._generations if source == self._latest else self._switch_to(source)
         mark = identity[MARK_AT:]
         offset = record.offset
-        # A position is kept as its hash: if two have the same one, a copy passes, and nothing is lost.
+        # A position is kept as its hash: if two have the same hash, a copy passes, and nothing is lost.
         position = hash((record.topic, record.partition, offset))
         seen = recent.get(mark)
         if seen is None:
@@ -105,11 +103,11 @@ _log: Final = logging.getLogger("headerware.interceptors.dedup")
 _SCHEMA_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x68776474  # "hwdt"
 _WAIT_S: Final = 5.0
-"""How long to wait for other writers; each holds the file for milliseconds."""
+"""The time to wait for other writers; each holds the file for milliseconds."""
 _BUSY_TIMEOUT_S: Final = 0.02
-"""How long SQLite waits by itself: it tries ever less often, and would starve among busy writers."""
+"""The time that SQLite waits by itself: it tries ever less often, and would starve among busy writers."""
 _PAUSE_MS: Final = 1_000
-"""How long a store that has failed is not asked, so that not every record waits for it."""
+"""The time for which a failed store is not asked again, so that not every record waits for it."""
 _PRUNE_EVERY: Final = 64
 _POSITION_BYTES: Final = 8
 _KEY_BYTES: Final = 16
@@ -123,8 +121,8 @@ _REMEMBER: Final = "INSERT OR IGNORE INTO seen (identity, place, seen_ms) VALUES
 _RECALL: Final = """
 SELECT CASE WHEN typeof(place) = 'blob' AND length(place) = ? THEN place END FROM seen WHERE identity = ?
 """
-# Only the oldest rows are ever deleted, so that the newest number says how many rows there are. If clocks
-# disagree it says too many, and a little more is forgotten.
+# Only the oldest rows are ever deleted, so the newest number bounds the number of rows. If clocks disagree,
+# it is too high, and a few more identities are forgotten.
 _PRUNE: Final = """
 DELETE FROM seen WHERE number IN (SELECT number FROM seen ORDER BY number LIMIT ?)
 AND (seen_ms < ? OR number <= (SELECT max(number) FROM seen) - ?)
@@ -134,20 +132,12 @@ AND (seen_ms < ? OR number <= (SELECT max(number) FROM seen) - ?)
 class SqliteWindow:
     """Remember identities in a SQLite file, which the processes of a machine share and a restart keeps.
 
-    A record is remembered, and that is committed, before it is delivered. A process that is killed in between
-    reads it again from the same position, which is no copy; so no kill loses a record. While the file cannot
-    be read or written, records are delivered and counted. Not safe for use by several threads at once, and
-    not to be carried over a fork.
+    A record is remembered and committed before it is delivered. A process that is killed in between reads it
+    again from the same position, which is no copy; so no kill loses a record. While the file cannot be read
+    or written, records are delivered and counted. Not safe for use by several threads at once, and not to be
+    carried over a fork.
 
-    Args:
-        path: the file, which is made if there is none.
-        group: the consumer group; each remembers on its own.
-        retain_ms: how long an identity is remembered, in milliseconds.
-        max_identities: how many are remembered, for all groups together.
-        now_ms: the clock, in milliseconds since the epoch.
-
-    Raises:
-        ConfigError: the file cannot be made, opened or written, or is of another kind.
+    Each consumer ``group`` remembers on its own, but ``max_identities`` counts those of all groups together.
     """
 
     __slots__ = (
@@ -183,7 +173,7 @@ class SqliteWindow:
         return self.are_duplicates([(identity, record)])[0]
 
     def are_duplicates(self, wanted: Sequence[tuple[bytes, Record]]) -> list[bool]:
-        """Do the same for several identities and records, in order, in one transaction."""
+        """Remember several records, in order and in one transaction; return a result for each."""
         now = self._now_ms()
         if not wanted or now < self._resume_ms <= now + _PAUSE_MS:
             return [False] * len(wanted)
@@ -223,7 +213,7 @@ class SqliteWindow:
         return found
 
     def _require_own_schema(self) -> None:
-        """Refuse tables that somebody has changed since they were last checked."""
+        """Refuse tables that were changed by others since the last check."""
         version = _schema_version(self._connection)
         if version == self._schema_version:
             return
@@ -232,7 +222,7 @@ class SqliteWindow:
         self._schema_version = version
 
     def _prune(self, now: int) -> None:
-        """Forget the oldest: at most twice as many as have come, so that no single call takes long."""
+        """Forget the oldest identities, at most twice as many as have come, so that no call takes long."""
         if self._unpruned >= _PRUNE_EVERY:
             bounds = (2 * self._unpruned, now - self._retain_ms, self._max_identities)
             self._connection.execute(_PRUNE, bounds)
@@ -262,7 +252,7 @@ def _open(path: str) -> sqlite3.Connection:
         try:
             return _connect(path)
         except sqlite3.Error as error:
-            # SQLite does not wait where several processes make the same file.
+            # SQLite does not wait if several processes make the same file.
             if _is_busy(error) and time.monotonic() < deadline:
                 time.sleep(0.01)
                 continue
@@ -272,7 +262,7 @@ def _open(path: str) -> sqlite3.Connection:
 
 
 def _begin(connection: sqlite3.Connection) -> None:
-    """Take the write lock, so that what is looked up is still true when it is written."""
+    """Take the write lock, so that rows do not change between reading and writing."""
     deadline = time.monotonic() + _WAIT_S
     while True:
         try:
@@ -292,7 +282,7 @@ def _connect(path: str) -> sqlite3.Connection:
     # The session has one caller at a time, but that need not be the thread that opened it.
     connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")  # the file may be anybody's
+        connection.execute("PRAGMA trusted_schema = OFF")  # others may have written the file
         _begin(connection)
         _check_kind(connection, path)
         connection.execute("COMMIT")

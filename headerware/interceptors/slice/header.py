@@ -58,11 +58,11 @@ class SliceHeader(msgspec.Struct, frozen=True):
 
     @property
     def whole_in_words(self) -> str:
-        """What the header states of the whole message, in words; the same in all its slices."""
+        """The header's statement about the whole message, in words; the same in all its slices."""
         return f"{self.count} slices, {self.total_bytes} bytes in slices of {self.slice_bytes}"
 
     def problem(self) -> str | None:
-        """Return what cannot be true of these numbers, or None."""
+        """Return why these numbers cannot be true, or None."""
         if self.total_bytes < 1 or self.slice_bytes < 1:
             return f"slices of {self.slice_bytes} bytes for {self.total_bytes} in all; neither may be 0"
         if not 1 <= self.count <= MAX_SLICES:
@@ -114,7 +114,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
 
     @classmethod
     def unpack(cls, value: bytes | None) -> SliceHeader:
-        """Read a header's value without comparing its numbers: a wrong one still says which message it is of.
+        """Read a header's value without comparing its numbers, because a wrong one still names its message.
 
         Raises:
             WireFormatError: not base64, or another length or version.

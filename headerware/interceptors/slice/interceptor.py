@@ -86,8 +86,17 @@ class Slice(Interceptor, frozen=True, kw_only=True):
         Raises:
             ConfigError: ``max_bytes`` is larger than what the client takes.
         """
-        splitter = Splitter(self, _limit(self.max_bytes, context), context)
-        return SliceStep(splitter, Reassembler(self, context))
+        max_bytes = _limit(self.max_bytes, context)
+        splitter = Splitter(context, max_bytes=max_bytes, max_message_bytes=self.max_message_bytes)
+        reassembler = Reassembler(
+            context.now_ms,
+            max_message_bytes=self.max_message_bytes,
+            max_pending_bytes=self.max_pending_bytes,
+            max_pending_messages=self.max_pending_messages,
+            expire_ms=self.expire_ms,
+            max_gap=self.max_gap,
+        )
+        return SliceStep(splitter, reassembler)
 
 
 class SliceStep:
@@ -128,13 +137,7 @@ class SliceStep:
 
 
 class Splitter:
-    """Split what does not fit into one record; safe for several threads at once.
-
-    Args:
-        options: the interceptor.
-        max_bytes: the largest record on the wire.
-        context: the session's; it picks partitions, and knows what the steps to the right add.
-    """
+    """Split records that are too large for the wire; safe for several threads at once."""
 
     __slots__ = (
         "_context",
@@ -146,9 +149,9 @@ class Splitter:
         "_slices",
     )
 
-    def __init__(self, options: Slice, max_bytes: int, context: Context) -> None:
+    def __init__(self, context: Context, *, max_bytes: int, max_message_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._max_message_bytes = options.max_message_bytes
+        self._max_message_bytes = max_message_bytes
         self._context = context
         self._lock = Lock()
         self._sliced = 0
@@ -158,12 +161,7 @@ class Splitter:
         self._fits_bytes = (max_bytes // 2 - _FRAME_BYTES) // _UTF8_MAX_BYTES
 
     def on_send(self, record: Record) -> Record | FanOut:
-        """Return the record itself if it fits, or else its slices.
-
-        Raises:
-            InterceptorError: the value is larger than ``max_message_bytes``, or key and headers leave no
-                room for a value.
-        """
+        """Return the record itself if it fits, or else its slices."""
         try:
             headers = record.headers
             size = len(record.value) + 10 * len(headers)

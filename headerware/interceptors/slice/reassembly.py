@@ -5,13 +5,13 @@ signer or without a signature belong to another message, so that a foreign slice
 nor takes it along when it is refused.
 
 A slice is checked before anything of it is kept. If it is wrong, its message is given up as a whole, and
-slices of it that still come are thrown away and counted (``late``). A message that is given up for lack of
-time, room or neighbours surfaces through ``poll`` as a ReassemblyError at its first slice, and the safe
-offset stays before that slice until then. Two kinds are only counted: messages whose first slice was never
-seen (``orphans``, after a start in mid-message), and stray repeats of a message that was delivered
-(``duplicates``, from a producer that sends again).
+slices of it that still come are discarded and counted (``late``). A message may also be given up because
+slices do not come in time or within ``max_gap`` offsets, or for lack of room. Then ``poll`` returns a
+ReassemblyError at its first slice, and the safe offset stays before that slice until then. Two kinds are
+only counted: messages whose first slice was never seen (``orphans``, after a start in mid-message), and
+repeats of a message that was delivered (``duplicates``, from a producer that sends again).
 
-Nothing is allocated from what a header states: memory grows with the bytes that came.
+Memory grows with the bytes that came, never with the numbers that a header states.
 """
 
 from __future__ import annotations
@@ -40,17 +40,14 @@ from headerware.core.services import (
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from headerware.core.context import Context
-    from headerware.interceptors.slice.interceptor import Slice
+    from collections.abc import Callable, Iterable
 
 MAX_CLOSED: Final = 10_000
 """How many messages are remembered as delivered or given up."""
 MAX_SPANS: Final = 10_000
 """How many delivered messages of a partition are remembered by where they began and ended."""
 
-# Upper bounds of what the parts of a pending message take in memory, beside their bytes.
+# Upper bounds of the memory that the parts of a pending message take beside their bytes.
 _MESSAGE_BYTES: Final = 1_500
 _EARLY_BYTES: Final = 200
 _HEADER_BYTES: Final = 200
@@ -65,32 +62,36 @@ _MessageKey = tuple[str, int | None, bytes, tuple[str, bytes] | None]
 
 
 class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes):
-    """Collect slices until their messages are whole.
+    """Collect slices until their messages are whole."""
 
-    Args:
-        options: the interceptor's, of which its limits count.
-        context: the session's, of which only the clock is read.
-    """
-
-    def __init__(self, options: Slice, context: Context) -> None:
-        self._options = options
-        self._now_ms = context.now_ms
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        *,
+        max_message_bytes: int,
+        max_pending_bytes: int,
+        max_pending_messages: int,
+        expire_ms: int,
+        max_gap: int,
+    ) -> None:
+        self._now_ms = now_ms
+        self._max_message_bytes = max_message_bytes
+        self._max_pending_bytes = max_pending_bytes
+        self._max_pending_messages = max_pending_messages
+        self._expire_ms = expire_ms
+        self._max_gap = max_gap
         self._pending: OrderedDict[_MessageKey, _PendingMessage] = OrderedDict()
         self._pending_bytes = 0
         self._partitions: dict[_TopicPartition, _PartitionOffsets] = {}
         self._closed: OrderedDict[_MessageKey, bool] = OrderedDict()
-        """The latest messages that are over, and whether they were delivered."""
+        """The latest messages that were delivered (True) or given up (False)."""
         self._failures: list[tuple[int | None, ReassemblyError]] = []
         """The errors that wait for ``poll``, each with the smallest offset of its message."""
         self._expiry_due: float = inf
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
 
     def on_consume(self, record: Record) -> Record | list[Record]:
-        """Return a record that is no slice; for a slice nothing, or the message if it is the last one.
-
-        Raises:
-            ReassemblyError: a slice that contradicts itself or its message, or for which there is no room.
-        """
+        """Return a record that is no slice; for a slice, return nothing or the message that it completes."""
         for name, _ in record.headers:
             if name == SLICE_HEADER:
                 return self._take(record)
@@ -99,11 +100,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         return record
 
     def poll(self, now_ms: int) -> list[ReassemblyError]:
-        """Give up what has waited too long; return the errors of all that was given up since the last call.
-
-        Args:
-            now_ms: the time in milliseconds since the epoch.
-        """
+        """Give up messages that have waited too long; return all errors since the last poll."""
         if now_ms >= self._expiry_due:
             self._expire(now_ms)
         failures, self._failures = self._failures, []
@@ -121,7 +118,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         return int(safe)
 
     def safe_offsets(self) -> dict[tuple[str, int], int]:
-        """Return by partition where the oldest message begins that is pending, or given up but not polled."""
+        """Return the start of each partition's oldest message that is pending, or given up but not polled."""
         safe = {
             topic_partition: offsets.smallest_start
             for topic_partition, offsets in self._partitions.items()
@@ -142,20 +139,20 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         return cast("dict[tuple[str, int], list[int]]", waiting)
 
     def reached(self, topic: str, partition: int, offset: int) -> None:
-        """Take note of how far a partition has come, and give up the messages that were left behind."""
+        """Note how far a partition has come, and give up the messages that were left behind."""
         offsets = self._partitions.get((topic, partition))
         if offsets is None or offset <= offsets.gap_at:
             return
         for message in offsets.left_behind(offset):
-            reason = f"none came for more than {self._options.max_gap} offsets (max_gap)"
+            reason = f"none came for more than {self._max_gap} offsets (max_gap)"
             self._give_up(message, "expired", reason)
 
     def seek(self, topic: str, partition: int, offset: int) -> int:
-        """Return the offset at which to begin, and forget what will be read again or has been skipped.
+        """Return the offset to begin at, and forget messages that will be read again or were skipped.
 
-        Inside of a message that was delivered in this session, that is its first slice. A message that
-        began before is kept, for its first slices will not come again, unless more than ``max_gap``
-        offsets are skipped.
+        If the offset lies inside a message that was delivered in this session, that is the message's first
+        slice. A message that began before is kept, for its first slices will not come again, unless more than
+        ``max_gap`` offsets are skipped.
         """
         self._reopen({(topic, partition)})
         offsets = self._partitions.get((topic, partition))
@@ -221,10 +218,10 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         """Return what is wrong with a slice, by itself or beside those that came before, or None."""
         if problem := header.problem():
             return f"hw.slice states {problem}"
-        if header.total_bytes > self._options.max_message_bytes:
+        if header.total_bytes > self._max_message_bytes:
             return (
                 f"hw.slice states {header.total_bytes} bytes in all; "
-                f"max_message_bytes is {self._options.max_message_bytes}"
+                f"max_message_bytes is {self._max_message_bytes}"
             )
         found = 0 if record.value is None else len(record.value)
         if found != header.payload_bytes:
@@ -237,7 +234,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         return None
 
     def _refused(self, key: _MessageKey, problem: str) -> ReassemblyError:
-        """Drop a message because of one of its slices; the session adds the position of that slice."""
+        """Drop a message because of one of its slices; the session adds that slice's position."""
         message = self._pending.get(key)
         dropped = 0
         if message is not None:
@@ -250,16 +247,15 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
 
     def _make_room(self, message: _PendingMessage, need: int) -> None:
         """Evict the oldest pending messages, but not the one that needs the room."""
-        options = self._options
         while (
-            self._pending_bytes + need > options.max_pending_bytes
-            or len(self._pending) > options.max_pending_messages
+            self._pending_bytes + need > self._max_pending_bytes
+            or len(self._pending) > self._max_pending_messages
         ):
             oldest = next((other for other in self._pending.values() if other is not message), None)
             if oldest is None:
-                problem = f"its message does not fit into max_pending_bytes ({options.max_pending_bytes})"
+                problem = f"its message does not fit into max_pending_bytes ({self._max_pending_bytes})"
                 raise self._refused(message.key, problem)
-            if len(self._failures) >= options.max_pending_messages:
+            if len(self._failures) >= self._max_pending_messages:
                 problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
                 raise self._refused(message.key, problem)
             reason = "evicted, for newer ones had no room in max_pending_bytes or max_pending_messages"
@@ -269,7 +265,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         before, now = message.held_bytes, self._now_ms()
         message.add(index, record, now)
         self._pending_bytes += message.held_bytes - before
-        self._expiry_due = min(self._expiry_due, now + self._options.expire_ms)
+        self._expiry_due = min(self._expiry_due, now + self._expire_ms)
         if record.offset is not None and record.partition is not None:
             self._offsets_of(message).add(message)
 
@@ -287,14 +283,14 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             self.reached(record.topic, record.partition, record.offset)
 
     def _expire(self, now_ms: int) -> None:
-        expire_ms = self._options.expire_ms
+        expire_ms = self._expire_ms
         for message in [other for other in self._pending.values() if other.arrived_ms + expire_ms <= now_ms]:
             self._give_up(message, "expired", f"none came for {expire_ms} ms (expire_ms)")
         arrived = min((other.arrived_ms for other in self._pending.values()), default=inf)
         self._expiry_due = arrived + expire_ms
 
     def _give_up(self, message: _PendingMessage, count: str, reason: str) -> None:
-        """Drop a pending message, and queue its error for ``poll``, unless nobody misses it."""
+        """Drop a pending message, and queue its error for ``poll``, unless it is a repeat or an orphan."""
         self._forget(message)
         first = message.first
         if self._closed.get(message.key):
@@ -341,12 +337,12 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         topic_partition = message.key[:2]
         offsets = self._partitions.get(topic_partition)
         if offsets is None:
-            offsets = self._partitions[topic_partition] = _PartitionOffsets(self._options.max_gap)
+            offsets = self._partitions[topic_partition] = _PartitionOffsets(self._max_gap)
         return offsets
 
 
 class _PendingMessage:
-    """One message of which slices are missing; its header is that of the slice which came first."""
+    """An incomplete message; its header is that of the slice which came first."""
 
     __slots__ = (
         "_buffer",
@@ -446,7 +442,7 @@ class _PendingMessage:
 
 
 class _PartitionOffsets:
-    """The pending messages of one partition, and where those that were delivered begin and end."""
+    """The pending messages of one partition, and the bounds of delivered ones."""
 
     __slots__ = ("_max_gap", "_smallest_start", "_spans", "gap_at", "pending")
 
@@ -468,7 +464,7 @@ class _PartitionOffsets:
         return self._smallest_start
 
     def add(self, message: _PendingMessage) -> None:
-        """Take note of a pending message, or of another slice of it."""
+        """Note a pending message, or another slice of it."""
         assert message.start is not None  # noqa: S101 - only messages with offsets come here
         assert message.last_offset is not None  # noqa: S101 - as above
         self.pending[message.key] = message
@@ -490,7 +486,7 @@ class _PartitionOffsets:
         return [other for other, limit in limits if limit < offset]
 
     def unneeded(self, begin: int) -> list[_PendingMessage]:
-        """Return the messages that a start at an offset reads again in full, or has left far behind."""
+        """Return the messages that a start at an offset reads again in full, or leaves far behind."""
         gap = self._max_gap
         return [
             other
@@ -499,7 +495,7 @@ class _PartitionOffsets:
         ]
 
     def add_delivered(self, start: int, end: int) -> None:
-        """Remember where a message began and ended, for the latest 10,000."""
+        """Remember the bounds of a message, for the latest 10,000."""
         at = bisect_left(self._spans, (end,))
         if at < len(self._spans) and self._spans[at][0] == end:
             self._spans[at] = end, min(start, self._spans[at][1])
@@ -509,7 +505,7 @@ class _PartitionOffsets:
             del self._spans[: MAX_SPANS // 10]
 
     def start_of_delivered(self, offset: int) -> int:
-        """Return where the delivered messages begin that an offset lies in, or the offset itself."""
+        """Return the start of the delivered messages around an offset, or the offset itself."""
         at = bisect_left(self._spans, (offset,))
         return min([offset, *(start for _, start in self._spans[at:])])
 

@@ -84,8 +84,8 @@ def charge(usage: Iterable[Usage], prices: Prices) -> Bill:
     A topic that has incoming rows and no outgoing ones at all counts as one whose reads are unknown.
 
     Args:
-        usage: the rows, in any order; they are gone through once, and memory grows with the names and hours
-            in them, not with their number.
+        usage: the rows, in any order. They are read once; memory grows with the names and hours in them, not
+            with their number.
         prices: the prices.
     """
     sums = _Sums(prices)

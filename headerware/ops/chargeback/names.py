@@ -15,22 +15,20 @@ MAX_OWNER_BYTES: Final = 1024
 """How many bytes of an owner's header are read."""
 
 TIMELESS: Final = "1,at=0"
-"""How an opening begins that has an entry: as a trail does whose first entry has no time."""
+"""The beginning of an opening that has an entry: that of a trail whose first entry has no time."""
 OPENING: Final = (
     r"^1(?:;left=[0-9]{1,5})?"
     r"(?:,at=-?[0-9]{1,19}(;by=[^;,]{0,255}|(?!;by=))(?![^;,])|(?![\s\S]))"
 )
-"""What a trail begins with, up to the end of its first service (spec/trail.md); for Python and Java."""
+"""The beginning of a trail, up to the end of its first service (spec/trail.md); for Python and Java."""
 _opening: Final = re.compile(OPENING.encode())
 _BATCH_MARKS: Final = "/#"
 
 
 class Producer(NamedTuple):
-    """The service that began a record's trail.
+    """The service that began a record's trail; ``name`` is None if the trail does not say.
 
-    Attributes:
-        name: the service, or None if the trail does not say.
-        malformed: whether there is a trail that cannot be read.
+    ``malformed`` says that there is a trail that cannot be read.
     """
 
     name: str | None
@@ -38,18 +36,17 @@ class Producer(NamedTuple):
 
 
 def owner_name(value: bytes | None) -> str | None:
-    """Return the owner that a header names, as text that can be shown anywhere; None if it names none.
+    """Return the owner that a header names, or None.
 
-    Args:
-        value: the header's value. What is no UTF-8 is replaced, what does not print is escaped.
+    Bytes that are no UTF-8 are replaced, and characters that do not print are escaped.
     """
     return _name((value or b"")[:MAX_OWNER_BYTES].decode("utf-8", "replace"))
 
 
 def trail_opening(value: bytes) -> bytes:
-    """Cut a trail down to what names its producer, without its time: equal for all that a service sends.
+    """Return the part of a trail that names its producer, without the time, so that it is the same each time.
 
-    The result is a trail of one entry, or empty where the value is no trail.
+    It is a trail of one entry, or empty if the value is no trail.
     """
     found = _opening.match(value)
     return b"" if found is None else TIMELESS.encode() + (found[1] or b"")
@@ -58,9 +55,7 @@ def trail_opening(value: bytes) -> bytes:
 def producer_name(opening: bytes | None) -> Producer:
     """Return the service that a trail begins with; entries of a job (``service/job#batch``) name theirs too.
 
-    Args:
-        opening: the result of :func:`trail_opening`; None if there is no trail. What stands behind the
-            first entry's service is not looked at.
+    ``opening`` is the result of :func:`trail_opening`. Nothing behind the first entry's service is read.
     """
     if opening is None:
         return Producer(None)

@@ -1,26 +1,26 @@
 """Read prices from TOML: rates of incoming and outgoing traffic, owners for what has none, and budgets.
 
     currency = "EUR"
-    decimals = 2                         # what amounts are rounded to
+    decimals = 2                         # of rounded amounts
 
-    [incoming]                           # what is produced into Kafka
+    [incoming]                           # records produced into Kafka
     per_gib = 0.09                       # a GiB is 2**30 bytes
     per_million_records = 0.20
 
-    [outgoing]                           # what is read from it
+    [outgoing]                           # records read from it
     per_gib = 0.05
 
-    [[topics]]                           # the first that matches; what it leaves out is as above
+    [[topics]]                           # the first that matches; rates that it leaves out are as above
     pattern = "payments.*"
     incoming = { per_gib = 0.30 }
 
     [owners]                             # for records without hw.owner, by topic
     "payments.*" = "payments"
 
-    [groups]                             # who pays for what a consumer group reads, else the record's owner
+    [groups]                             # payers for the reads of consumer groups, else the record's owner
     "billing-*" = "billing"
 
-    [budgets]                            # what an owner means to spend in the time of one report
+    [budgets]                            # the planned costs of an owner in the time of one report
     payments = 120
 
 Numbers are decimal from the file to the page: no binary fraction comes between.

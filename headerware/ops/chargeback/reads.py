@@ -1,8 +1,8 @@
-"""Reads by committed offsets: what groups passed over between two moments, and what of it can be told.
+"""Reads by committed offsets: the records that groups read between two moments, as far as that is known.
 
-Offsets are compared moment by moment. Where a group's offset moved forward from one to the next, it read
-the records between; they count for the hour in which that stretch began. Of what the job's records do not
-cover, of groups that were not there a moment before, and of groups that went back, reads are unknown.
+Offsets are compared moment by moment. If a group's offset moved forward from one to the next, the group read
+the records between; they count for the hour in which that stretch began. Reads are unknown for records that
+the job does not cover, for groups that had no offset a moment before, and for groups that went back.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import msgspec
 from headerware.core.errors import ConfigError
 from headerware.ops.chargeback.usage import Usage
 
-Place = tuple[str, str, int]
+_GroupPartition = tuple[str, str, int]
 """A group, a topic and a partition."""
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """What a consumer group had committed at a moment.
+    """The committed offset of a consumer group at a moment.
 
     Args:
         group: the group.
         topic: the topic.
         partition: the partition.
         offset: the next offset that the group will read.
-        at: the moment, with its time zone; the same for all offsets that were asked for together.
+        at: the moment, with its time zone; the same for all offsets that were read together.
     """
 
     group: str
@@ -56,16 +56,7 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 class ReadRange(msgspec.Struct, frozen=True):
-    """Offsets that a group read, and whose records are in the frame.
-
-    Args:
-        group: the group.
-        topic: the topic.
-        partition: the partition.
-        begin: the first offset.
-        end: the offset behind the last.
-        hour: the hour, in UTC, that the reads count for.
-    """
+    """Offsets that a group read in an hour (UTC), with their records in the frame; ``end`` is exclusive."""
 
     group: str
     topic: str
@@ -76,11 +67,10 @@ class ReadRange(msgspec.Struct, frozen=True):
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """The reads that committed offsets tell of.
+    """The reads between two moments.
 
-    Args:
-        ranges: what was read, for the records in it to be counted.
-        known: rows that need no counting: unknown reads, and topics that no group read.
+    The records in ``ranges`` are to be counted. ``known`` needs no counting: unknown reads, and topics that
+    no group read.
     """
 
     ranges: tuple[ReadRange, ...] = ()
@@ -88,14 +78,10 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> Reads:
-    """Return what groups read between the moments at which their offsets were taken.
+    """Return the ranges that groups read between the moments at which their offsets were taken.
 
-    Args:
-        offsets: the offsets, of two moments or more; of fewer, nothing can be told.
-        covered: which records there are to count; topics that nobody read are taken from it.
-
-    Raises:
-        ConfigError: a moment without a time zone.
+    Fewer than two moments tell nothing, and each needs a time zone. Topics that nobody read come from
+    ``covered``.
     """
     moments = _by_moment(offsets)
     if len(moments) < 2:
@@ -104,31 +90,31 @@ def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> R
     ranges: list[ReadRange] = []
     unknown: dict[tuple[str, str, datetime], int | None] = {}
     for (since, earlier), (_, later) in pairwise(sorted(moments.items())):
-        for place, end in later.items():
-            found, missing = _between(place, earlier.get(place), end, bounds.get(place[1:]), since)
+        for reader, end in later.items():
+            found, missing = _between(reader, earlier.get(reader), end, bounds.get(reader[1:]), since)
             ranges.extend(found)
             if missing != 0:
-                _add(unknown, (place[0], place[1], _hour(since)), missing)
-    told = {each.topic for each in ranges} | {topic for _, topic, _ in unknown}
-    idle = sorted({topic for topic, _ in bounds} - told)
+                _add(unknown, (reader[0], reader[1], _hour(since)), missing)
+    read = {each.topic for each in ranges} | {topic for _, topic, _ in unknown}
+    idle = sorted({topic for topic, _ in bounds} - read)
     rows = [_unknown(*key, records) for key, records in sorted(unknown.items())]
     return Reads(tuple(ranges), (*rows, *map(_unread, idle)))
 
 
 def _between(
-    place: Place, begin: int | None, end: int, bounds: Covered | None, since: datetime
+    reader: _GroupPartition, begin: int | None, end: int, bounds: Covered | None, since: datetime
 ) -> tuple[list[ReadRange], int | None]:
-    """Return what can be counted of a range of offsets, and how many offsets cannot; None if unknown."""
+    """Return the range to count, and how many offsets cannot be counted; None if that is unknown."""
     if begin is None or end < begin:
         return [], None
     low, high = (begin, begin) if bounds is None else (max(begin, bounds.begin), min(end, bounds.end))
     if low >= high:
         return [], end - begin
-    return [ReadRange(*place, low, high, _hour(since))], end - begin - (high - low)
+    return [ReadRange(*reader, low, high, _hour(since))], end - begin - (high - low)
 
 
-def _by_moment(offsets: Iterable[GroupOffset]) -> dict[datetime, dict[Place, int]]:
-    moments: defaultdict[datetime, dict[Place, int]] = defaultdict(dict)
+def _by_moment(offsets: Iterable[GroupOffset]) -> dict[datetime, dict[_GroupPartition, int]]:
+    moments: defaultdict[datetime, dict[_GroupPartition, int]] = defaultdict(dict)
     for each in offsets:
         if each.at.tzinfo is None:
             raise ConfigError("expected moments with a time zone, found one without", path="offsets.at")

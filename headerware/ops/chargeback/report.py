@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TITLE: Final = "Kafka chargeback"
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-"""The page loads nothing and runs nothing, whatever is in a name."""
+"""The page loads nothing and runs nothing, whatever names contain."""
 
 
 def write_report(
@@ -189,20 +189,16 @@ _Below = Callable[[Row], Html | None]
 """Returns what is shown below the bar of a row, such as its budget."""
 
 
-def _nothing_below(row: Row) -> Html | None:  # noqa: ARG001 - it takes what others look at
-    """Put nothing below a bar."""
+def _nothing_below(row: Row) -> Html | None:  # noqa: ARG001 - the signature of _Below
     return None
 
 
 class _Layout(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a table by rank.
 
-    Args:
-        caption: what the table is.
-        noun: what a name is: ``owner``, ``topic``.
-        unread: names whose reads are not known, or only in part; None is every name.
-        incoming: whether there is a column of what came in.
-        below: returns what is shown below the bar of a row.
+    ``noun`` is what a name is called: ``owner``, ``topic``. ``unread`` are names whose reads are not known,
+    or only in part; None is every name. ``incoming`` says that there is a column of what came in. ``below``
+    returns what is shown below the bar of a row.
     """
 
     caption: str
@@ -275,7 +271,7 @@ def _ranked_row(row: Row, layout: _Layout, longest: int) -> Html:
     elif row.name is None:
         name, kind = f"unattributed: no {layout.noun} is named", "nobody"
     else:
-        name = printable(row.name)  # groups are named by anyone, too
+        name = printable(row.name)  # anyone can name groups, too
     bar = _traffic_bar(row.traffic, longest) if row.count == 1 else None
     head = element("th", element("span", name, class_="name"), bar, layout.below(row), scope="row")
     unread = layout.unread is None or row.name in layout.unread

@@ -1,4 +1,4 @@
-"""Prepare what the page shows: the rows of a table by rank, and traffic over time as bars."""
+"""Prepare the tables by rank and the chart: rows, and traffic over time as bars."""
 
 from __future__ import annotations
 
@@ -17,18 +17,9 @@ SHOWN: Final = 20
 LISTED: Final = 500
 """How many of the others are listed: anyone can make names, and the page must stay small enough to open."""
 
-_NOTHING: Final = Traffic()
-
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One row.
-
-    Args:
-        name: a name, or None for what is unattributed.
-        traffic: what moved.
-        amount: what it costs, rounded.
-        count: how many names the row stands for.
-    """
+    """One row for ``count`` names; ``name`` is None for the unattributed, and ``amount`` is rounded."""
 
     name: str | None
     traffic: Traffic
@@ -39,9 +30,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     """A table's rows; the amounts of ``shown`` add up to the total, those of ``others`` to its last row.
 
-    Args:
-        shown: the largest, the unattributed among them, and behind them one row for all others.
-        others: what that row stands for.
+    ``shown`` has the largest, the unattributed among them, then one row for all others.
     """
 
     shown: tuple[Row, ...] = ()
@@ -99,13 +88,7 @@ MAX_BARS: Final = 200
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """One bar.
-
-    Args:
-        label: when, as text.
-        traffic: what moved.
-        amount: what it costs, rounded.
-    """
+    """One bar; its amount is rounded."""
 
     label: str
     traffic: Traffic
@@ -115,11 +98,8 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
     """All bars, oldest first; with ``earlier`` and ``timeless`` their amounts add up to the total.
 
-    Args:
-        unit: what a bar is: ``hour``, ``day``, ``month`` or ``year``.
-        bars: the bars, those without any traffic between others included.
-        earlier: what lies before the first bar because there are too many.
-        timeless: what has no time.
+    ``unit`` is ``hour``, ``day``, ``month`` or ``year``. Bars without traffic between others are included.
+    ``earlier`` lies before the first bar because there are too many; ``timeless`` has no time.
     """
 
     unit: str
@@ -162,7 +142,7 @@ _UNITS: Final[tuple[tuple[str, str, _Following | None], ...]] = (
     ("hour", "%Y-%m-%d %H:00", lambda moment: moment + timedelta(hours=1)),
     ("day", "%Y-%m-%d", lambda moment: moment + timedelta(days=1)),
     ("month", "%Y-%m", _next_month),
-    ("year", "%Y", None),  # timestamps are anyone's to write: years without traffic are no bars
+    ("year", "%Y", None),  # anyone can write timestamps, so years without traffic get no bars
 )
 
 
@@ -175,7 +155,7 @@ def _fitting(first: datetime, last: datetime) -> tuple[str, str, _Following | No
 def _empty(
     first: datetime, last: datetime, form: str, following: _Following | None
 ) -> dict[str, list[Traffic]]:
-    """Return all bars from the first to the last, those without traffic too."""
+    """Return all bars from the first to the last, also those without traffic."""
     labels: dict[str, list[Traffic]] = {}
     moment = first
     while following is not None and moment.strftime(form) <= last.strftime(form):

@@ -1,8 +1,8 @@
 """Round amounts so that they add up to the rounded sum, by largest remainder.
 
-Each amount is cut to the decimals that are shown; what the cuts left over goes, a unit each, to those that
-lost most, the first of equals first. So every table of a report adds up to the same total, and no row is off
-by a whole unit.
+Each amount is cut to the decimals that are shown. The remainder goes, a unit each, to the amounts that lost
+most, the first of equals first. So every table of a report adds up to the same total, and no row is off by a
+whole unit.
 """
 
 from __future__ import annotations

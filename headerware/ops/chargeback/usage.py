@@ -1,4 +1,4 @@
-"""One row of usage: who moved how much, where and when, and how that is known."""
+"""One row of usage: owner, producer, topic, hour and amount of traffic, and the source of the figures."""
 
 from __future__ import annotations
 

@@ -6,22 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from headerware.cli import main
 from headerware.cli.free_ids import next_id
 from headerware.cli.registry import _changed
 from headerware.core.errors import RegistryError
 from headerware.registry import Entry, Register, Registry, problems
 from headerware.registry.stores import open_store
+from tests.unit.cli.conftest import run_registry as run
 
 DAY = "2027-01-01"
 ORDERS = ("block", "allocate", "0.1.0.0/16", "--owner", "orders", "--by", "platform", "--description", "O.")
 TENANT = ("register", "tenant", "--owner", "orders", "--encoding", "utf-8", "--description", "T.")
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["registry", *arguments])
 
 
 def done(*arguments: str) -> str:

@@ -6,12 +6,11 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from headerware.cli import main
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Block, Entry, Registry, with_built_in
 from headerware.registry.stores import create_store, open_store
+from tests.unit.cli.conftest import run_registry as run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,10 +44,6 @@ retired = 2027-02-01
 """
 TENANT = TEXT.partition("[[entry]]\n")[2].partition("[[entry]]")[0]
 NEW = TENANT.replace("0.1.0.1", "0.1.0.3").replace("tenant", "region")
-
-
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["registry", *arguments], input=stdin)
 
 
 def check_json(*arguments: str, stdin: str | None = None) -> Any:
@@ -263,7 +258,11 @@ class TestExport:
         assert found["registrar"] == "platform"
         assert found["entries"][0]["name"] == "hw.trail"
         assert found["entries"][-1]["retired"] == "2027-02-01"
-        assert json.loads(run("export", "--json").stdout) == {"ok": True, "result": found, "error": None}
+        assert json.loads(run("export", "--json").stdout) == {
+            "ok": True,
+            "result": found,
+            "error": None,
+        }
 
     def test_in_csv_has_a_line_for_each_entry(self) -> None:
         create_store("registry.db", parts()).close()

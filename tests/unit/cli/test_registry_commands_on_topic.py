@@ -5,16 +5,15 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
-from headerware.cli import main
 from headerware.cli.registry import _changed
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Registry, Retire
 from headerware.registry.stores.topic import TopicStore
 from headerware.testing import EmbeddedCluster
 from headerware.topic_table.topic import UnreachableError
+from tests.unit.cli.conftest import run_registry as run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
 DEADLINE_S = 20.0
 DEFAULTS: Any = TopicStore.__init__.__kwdefaults__
 TENANT = ("register", "tenant", "--owner", "orders", "--encoding", "utf-8", "--description", "T.")
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["registry", *arguments])
 
 
 def done(*arguments: str) -> str:

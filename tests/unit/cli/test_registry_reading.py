@@ -6,13 +6,14 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from headerware.cli import main
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Block, Entry, built_in, with_built_in
 from headerware.registry.stores import create_store
 from headerware.registry.values import NO_ID
+from tests.unit.cli.conftest import run_registry as run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,10 +40,6 @@ REGISTRY = with_built_in(
     ],
     registrar="platform",
 )
-
-
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["registry", *arguments], input=stdin)
 
 
 def read(*arguments: str, stdin: str | None = None) -> str:

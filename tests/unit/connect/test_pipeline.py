@@ -46,7 +46,6 @@ LINES = {
     "predicates.isOrder.type": f"{PACKAGE}.predicates.TopicNameMatches",
     "predicates.isOrder.pattern": "order.*",
 }
-MODES: tuple[Mode, ...] = ("strict", "kafka_4_3")
 
 
 def without(*keys: str) -> dict[str, str]:
@@ -88,7 +87,6 @@ class Renamed(Transform):
 
 
 class TestOwnClasses:
-    @pytest.mark.parametrize("mode", MODES)
     def test_are_named_by_themselves(self, mode: Mode) -> None:
         lines = {
             "transforms": "a",
@@ -114,7 +112,6 @@ class TestOwnClasses:
 
 
 class TestApply:
-    @pytest.mark.parametrize("mode", MODES)
     def test_goes_through_the_stages_by_their_predicates(self, mode: Mode) -> None:
         with Pipeline.from_config(LINES, mode=mode) as pipeline:
             order = pipeline.apply(SourceRecord(topic="orders"))
@@ -234,7 +231,6 @@ class TestClose:
 
 
 class TestConfiguration:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("config", "path"),
         [

@@ -10,15 +10,13 @@ import pytest
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import SignatureError
-from headerware.core.headers import Headers
 from headerware.core.hooks import Stage
 from headerware.core.record import Record
 from headerware.core.session import Session
 from headerware.interceptors.dedup import Dedup
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
-
-RECORD = Record("orders", b'{"id":1}', b"k-1", Headers([("tenant", b"blue")]), partition=3, offset=1042)
+from tests.unit.interceptors.conftest import RECORD, sent
 
 
 def anew(record: Record, topic: str | None = None) -> Record:
@@ -61,14 +59,6 @@ class Elsewhere:
 
 
 EACH = pytest.mark.parametrize("made", [One, Several, Lazily, InBatches, Elsewhere])
-
-
-def sent(keys: str, *left: Any, record: Record = RECORD) -> list[Record]:
-    with Chain([*left, Sign(keyring=keys, key_id="k")]).open(Context(side="producer")) as session:
-        return [
-            made.replace(partition=3, offset=1042 + index)
-            for index, made in enumerate(session.send([record.replace(offset=None)]))
-        ]
 
 
 def reading(*steps: Any) -> Session:

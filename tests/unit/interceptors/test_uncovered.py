@@ -21,8 +21,8 @@ from headerware.interceptors.slice import Slice
 from headerware.interceptors.trace import Trace
 from headerware.interceptors.transforms import Transforms
 from headerware.serdes import Avro, CloudEvent, CloudEvents, Json, Polyglot, Text
+from tests.unit.interceptors.conftest import RECORD, sent
 
-RECORD = Record("orders", b'{"id":1}', b"k-1", Headers([("tenant", b"blue")]), partition=3, offset=1042)
 ADDED = ("x", b"1")
 
 
@@ -72,15 +72,6 @@ class Late(Interceptor, frozen=True, kw_only=True):
 def _nothing_seen() -> None:
     Spy.seen.clear()
     Late.waiting.clear()
-
-
-def sent(keys: str, *left: Any, record: Record = RECORD) -> list[Record]:
-    chain = Chain([*left, Sign(keyring=keys, key_id="k")])
-    with chain.open(Context(side="producer")) as session:
-        return [
-            made.replace(partition=3, offset=1042 + index)
-            for index, made in enumerate(session.send([record.replace(offset=None)]))
-        ]
 
 
 def appended(record: Record, *pairs: tuple[str, bytes | None]) -> Record:

@@ -1,1 +1,1 @@
-"""JSON in Connect's form: a payload, in an envelope with its schema where schemas are enabled."""
+"""JSON in Connect's form: a payload, in an envelope with its schema if schemas are enabled."""

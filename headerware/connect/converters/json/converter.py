@@ -84,7 +84,7 @@ _JSON_CONFIG: Final = ConfigDef(
         type="BOOLEAN",
         default=True,
         importance="LOW",
-        doc="Whether the default takes the place of null where there is one.",
+        doc="Whether null is replaced by the default, if there is one.",
     ),
 )
 _MAX_TEXT_BYTES: Final = 65_536
@@ -105,14 +105,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _ReadPlan(NamedTuple):
-    """How to read values.
-
-    Args:
-        schema: their schema.
-        read: the function for it; None for values without a schema.
-        names: the number of names in the objects of the schema's JSON.
-        widest: the number of fields of the schema's widest struct.
-    """
+    """How to read values of a schema; ``names`` counts the names in the objects of the schema's JSON."""
 
     schema: Schema | None
     read: Read | None
@@ -128,13 +121,7 @@ class _ReadPlan(NamedTuple):
 
 
 class _WritePlan(NamedTuple):
-    """How to write values.
-
-    Args:
-        schema: their schema; kept alive here, because the plan is found by its identity.
-        opening: what stands before the payload.
-        write: writes the payload.
-    """
+    """How to write values of a schema, which is kept alive here: plans are found by its identity."""
 
     schema: Schema
     opening: str
@@ -296,7 +283,7 @@ class JsonConverter(DualConverter):
 
 
 def _check_options(options: Mapping[str, Any], mode: Mode) -> None:
-    """Refuse nulls, which only the ``kafka_4_3`` mode lets through till here, and a negative size."""
+    """Refuse nulls, which only the ``kafka_4_3`` mode lets through, and a negative size."""
     for name in (_SCHEMAS_ENABLE, _SCHEMAS_CACHE_SIZE, _REPLACE_NULL):
         if options[name] is None:
             raise NullValueError(f"expected a value for {name}, found null")

@@ -1,4 +1,4 @@
-"""From bytes to JSON: None, bool, int, float or Decimal, str, list and dict.
+"""Parse JSON to None, bool, int, float or Decimal, str, list and dict.
 
 A parser reads numbers with a point or an exponent as floats in ``fast`` and as Decimals in ``exact``, for
 where their digits matter. ``schemaless`` returns a value without a schema. Nothing here depends on the
@@ -23,6 +23,7 @@ import msgspec
 
 from headerware.connect.data.numbers import BigInteger, wrapped_int64
 from headerware.connect.errors import ConnectDataError
+from headerware.connect.java.numbers import to_float64
 
 MISSING: Final = object()
 """What Kafka reads if there are no bytes; it is of no JSON type."""
@@ -65,14 +66,6 @@ def _signed_decimal_of(text: str) -> DecimalNumber:
     if not isinstance(exponent, int) or not -_MAX_SCALE <= exponent <= _MAX_SCALE:
         raise ConnectDataError(_EXPONENT)
     return number
-
-
-def float64_of(number: DecimalNumber | int) -> float:
-    """Return the nearest float, or infinity."""
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
 
 
 def _with_numbers(tree: Any, number: Callable[[Any], Any]) -> Any:
@@ -154,7 +147,7 @@ class KafkaParser:
 
 
 def _wrapped(number: DecimalNumber | int) -> int | float:
-    return wrapped_int64(number) if isinstance(number, int) else float64_of(number)
+    return wrapped_int64(number) if isinstance(number, int) else to_float64(number)
 
 
 class StrictParser:
@@ -207,7 +200,7 @@ class StrictParser:
 def _unwrapped(number: DecimalNumber | int) -> int | float:
     if isinstance(number, int):
         return number if number in _INT64 else BigInteger(number)
-    found = float64_of(number)
+    found = to_float64(number)
     if math.isinf(found):
         raise ConnectDataError("expected numbers in the range of a float of 64 bits")
     return found
@@ -218,7 +211,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ConnectDataError(f"the name {twice!r} stands twice in a JSON object")
+        raise ConnectDataError(f"the name {twice!r} occurs twice in a JSON object")
     return made
 
 

@@ -1,6 +1,6 @@
-"""From JSON to the values of a schema: one function for each schema, made once.
+"""Read JSON as values of a schema: one function for each schema, made once.
 
-The two modes differ where JSON does not fit its schema, see :class:`_Strict` and :class:`_Kafka`.
+The two modes differ if JSON does not fit its schema, see :class:`_Strict` and :class:`_Kafka`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal as DecimalNumber
 from typing import Any, ClassVar, Final, NoReturn
 
-from headerware.connect.converters.json.parsing import DigitsNeededError, float64_of
+from headerware.connect.converters.json.parsing import DigitsNeededError
 from headerware.connect.data.logical import (
     TIME_TYPES,
     Decimal,
@@ -26,11 +26,12 @@ from headerware.connect.data.numbers import Float32, Int8, Int16, Int32, rounded
 from headerware.connect.data.schema import DECIMAL, Schema, Type, described
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectDataError, ConnectError
+from headerware.connect.java.numbers import to_float64
 from headerware.connect.modes import STRICT, Mode
 
 Read = Callable[[Any], Any]
 _REFUSED: Final = object()
-"""In place of the value of null, if null has none."""
+"""Stands for the value of null if null has none."""
 _PAIR: Final = 2
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -47,12 +48,7 @@ _STRUCT_BYTES: Final = 3
 
 
 class Readers:
-    """Make the functions that read values.
-
-    Args:
-        mode: ``strict`` or ``kafka_4_3``.
-        replace_null: whether null, and what is missing, is read as the default.
-    """
+    """Make the functions that read values; ``replace_null`` reads null and missing values as the default."""
 
     def __init__(self, mode: Mode, *, replace_null: bool) -> None:
         self._mode: Final[_Strict | _Kafka] = _Strict() if mode == STRICT else _Kafka()
@@ -66,10 +62,7 @@ class Readers:
     def reader(self, schema: Schema, *, in_struct: bool = False) -> Read:
         """Make the function for a schema; it raises ConnectDataError for JSON that does not fit.
 
-        Args:
-            schema: the schema.
-            in_struct: whether the value is part of a struct: there, Kafka refuses null that comes of other
-                JSON if it is no value of the schema.
+        In a struct, Kafka refuses a null that was read from other JSON if it is no value of the schema.
         """
         read = self._present(schema, in_struct)
         null = self._null(schema)
@@ -190,7 +183,7 @@ def _pairs_reader(schema: Schema, key: Read, value: Read, *, refuse_duplicates: 
                 raise ConnectDataError(f"expected lists of a key and a value in {described(schema)}")
             made[_hashable(key(pair[0]))] = value(pair[1])
         if refuse_duplicates and len(made) != len(node):
-            raise ConnectDataError(f"a key stands twice in {described(schema)}")
+            raise ConnectDataError(f"a key occurs twice in {described(schema)}")
         return made
 
     return read
@@ -320,7 +313,7 @@ class _Strict(_Reading):
         if kind is float:
             return node  # type: ignore[no-any-return]  # its class was just compared
         if kind is int or kind is DecimalNumber:
-            made = float64_of(node)
+            made = to_float64(node)
             if math.isfinite(made) and (kind is DecimalNumber or made == node):
                 return made
         raise _mismatch("a number that a float of 64 bits can hold", node)
@@ -404,7 +397,7 @@ class _Kafka(_Reading):
             if _is_negative_zero(node):
                 raise DigitsNeededError
             return node  # type: ignore[no-any-return]  # its class was just compared
-        return float64_of(node) if kind is int or kind is DecimalNumber else 0.0
+        return to_float64(node) if kind is int or kind is DecimalNumber else 0.0
 
     @staticmethod
     def boolean(node: Any) -> bool:
@@ -481,7 +474,7 @@ def _truncated(number: DecimalNumber) -> int:
 
 def _float32_of(number: DecimalNumber | int) -> Float32:
     """Return the nearest float of 32 bits, or infinity."""
-    near = float64_of(number)
+    near = to_float64(number)
     if _is_tie(near) and number != near:
         # Rounding twice would give the even neighbour, but the number is above or below the middle.
         near = math.nextafter(near, math.inf if number > near else -math.inf)
@@ -552,7 +545,7 @@ def bytes_of_base64(text: str) -> bytes:
     except ValueError:
         data = None
     if data is None or binascii.b2a_base64(data, newline=False).decode() != text:
-        raise ConnectDataError("expected Base64 with padding, found a text that is none")
+        raise ConnectDataError("expected Base64 with padding, found other text")
     return data
 
 
@@ -563,7 +556,7 @@ def bytes_of_base64_as_jackson(text: str) -> bytes:
     except ValueError:
         pass
     if not _GROUPS.fullmatch(text):
-        raise ConnectDataError("expected Base64 with padding, found a text that is none")
+        raise ConnectDataError("expected Base64 with padding, found other text")
     return b"".join(map(binascii.a2b_base64, _GROUP.findall(text)))
 
 

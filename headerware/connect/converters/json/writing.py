@@ -1,4 +1,4 @@
-"""From values to JSON text, byte for byte as Jackson writes it.
+"""Write values as JSON text, byte for byte as Jackson does.
 
 There is one function for each schema, made once, and one for values without a schema.
 """
@@ -42,13 +42,7 @@ _digits: Final = int.__repr__
 
 
 class Writers:
-    """Make the functions that write values.
-
-    Args:
-        mode: ``strict`` or ``kafka_4_3``.
-        replace_null: whether the default is written in place of null.
-        numeric: whether decimals are written as numbers, rather than Base64.
-    """
+    """Make the functions that write values; ``numeric`` writes decimals as numbers rather than Base64."""
 
     def __init__(self, mode: Mode, *, replace_null: bool, numeric: bool) -> None:
         self._strict: Final = mode == STRICT
@@ -145,7 +139,7 @@ class Writers:
                     [each(item) for each, item in zip(writers, value.values, strict=True)]
                 )
             except ConnectDataError:
-                _blame(schema, writers, value)
+                _raise_for_field(schema, writers, value)
                 raise
 
         return write
@@ -263,8 +257,8 @@ def _time(schema: Schema) -> Write:
     return write
 
 
-def _blame(schema: Schema, writers: tuple[Write, ...], value: Struct) -> None:
-    """Raise the error of the field that cannot be written again, with the field's name."""
+def _raise_for_field(schema: Schema, writers: tuple[Write, ...], value: Struct) -> None:
+    """Write the fields one by one, and raise the error of the first that fails, with its name."""
     for field, write, item in zip(schema.fields, writers, value.values, strict=True):
         try:
             write(item)

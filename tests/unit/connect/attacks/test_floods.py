@@ -10,10 +10,8 @@ import pytest
 from headerware.connect.converters.json.converter import JsonConverter
 from headerware.connect.data import SchemaBuilder, Struct
 from headerware.connect.errors import ConnectDataError
-from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.flatten import Flatten
-
-MODES = pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
+from tests.unit.connect.conftest import record
 
 
 def struct(fields: int) -> dict[str, Any]:
@@ -25,7 +23,6 @@ def envelope(schema: Any, payload: Any) -> bytes:
     return json.dumps({"schema": schema, "payload": payload}).encode()
 
 
-@MODES
 class TestStructsOfManyFields:
     @pytest.mark.parametrize(
         ("schema", "payload"),
@@ -61,7 +58,6 @@ class TestStructsOfManyFields:
         assert len(found.value) == 1000
 
 
-@MODES
 class TestFlattenedNames:
     LONG = "x" * 100_000
 
@@ -78,7 +74,3 @@ class TestFlattenedNames:
         value = Struct(schema).put(self.LONG, Struct(schema.fields[0].schema))
         with pytest.raises(ConnectDataError, match="more than 16777216 characters"):
             Flatten.Value(mode=mode).apply(record(schema, value))
-
-
-def record(schema: Any, value: Any) -> SourceRecord:
-    return SourceRecord(value_schema=schema, value=value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 import pytest
@@ -37,7 +38,9 @@ SHAPES: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
+@cache
 def nested(shape: Callable[[Any], Any], levels: int = LEVELS) -> Any:
+    """Return a deep value, made once; ``nested.__wrapped__`` makes another one."""
     value: Any = "x"
     for _ in range(levels):
         value = shape(value)
@@ -65,7 +68,7 @@ class TestDeepValues:
 
     def test_are_refused_where_they_are_compared(self, shape: Callable[[Any], Any]) -> None:
         with pytest.raises(ConnectDataError, match="too deeply"):
-            alike(nested(shape), nested(shape))
+            alike(nested(shape), nested.__wrapped__(shape))
 
     @pytest.mark.parametrize(
         "keys",
@@ -110,7 +113,6 @@ class TestDeepSchemas:
         with pytest.raises(ConnectDataError, match="too deeply"):
             conformed(deep_schema(700), nested(SHAPES["dicts"], 700))
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_are_refused_in_json(self, mode: Any) -> None:
         schema = '{"type":"array","items":' * 2000 + '{"type":"string"}' + "}" * 2000
         with pytest.raises(ConnectDataError):
@@ -118,7 +120,6 @@ class TestDeepSchemas:
 
 
 class TestDeepTexts:
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize("text", ["[" * LEVELS, "{a:" * LEVELS, "[" * LEVELS + "1" + "]" * LEVELS])
     def test_stay_text(self, text: str, mode: Any) -> None:
         found = parse_string(text, mode=mode)

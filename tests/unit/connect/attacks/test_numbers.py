@@ -19,7 +19,7 @@ from headerware.connect.data import (
 )
 from headerware.connect.data import Decimal as DecimalType
 from headerware.connect.errors import ConnectError
-from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
+from headerware.connect.modes import KAFKA_4_3, Mode
 from headerware.connect.pipeline import Pipeline
 from headerware.connect.records import SourceRecord
 from headerware.connect.values import (
@@ -103,7 +103,6 @@ def named(number: Any) -> str:
     return f"{type(number).__name__}-{number!s:.12}" if not isinstance(number, int) else type(number).__name__
 
 
-@pytest.mark.parametrize("mode", [STRICT, KAFKA_4_3])
 @pytest.mark.parametrize("number", NUMBERS, ids=named)
 class TestFarNumbers:
     def test_are_converted_or_refused(self, number: Any, mode: Mode) -> None:

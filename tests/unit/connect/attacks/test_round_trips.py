@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -134,7 +133,6 @@ def samples(mode: Mode) -> st.SearchStrategy[tuple[Schema, Any]]:
 SAMPLES: Final = {mode: samples(mode) for mode in (STRICT, KAFKA_4_3)}
 
 
-@pytest.mark.parametrize("mode", [STRICT, KAFKA_4_3])
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), st.sampled_from(["BASE64", "NUMERIC"]), st.booleans())
 def test_json_gives_back_what_it_was_given(mode: Mode, data: st.DataObject, form: str, replace: bool) -> None:  # noqa: FBT001 - Hypothesis passes it by position

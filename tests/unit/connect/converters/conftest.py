@@ -1,11 +1,20 @@
+"""JSON as the converter writes it."""
+
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING, Any
 
-from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
+from headerware.connect.converters.json.converter import JsonConverter
+from headerware.connect.modes import STRICT, Mode
+
+if TYPE_CHECKING:
+    from headerware.connect.data import Schema
+
+PLAIN = {"schemas.enable": "false"}
 
 
-@pytest.fixture(scope="session", params=[STRICT, KAFKA_4_3])
-def mode(request: pytest.FixtureRequest) -> Mode:
-    found: Mode = request.param
-    return found
+def written(schema: Schema | None, value: Any, mode: Mode = STRICT, **config: Any) -> str:
+    options = {**PLAIN, **{key.replace("_", "."): option for key, option in config.items()}}
+    data = JsonConverter(options, mode=mode).from_connect_data("t", schema, value)
+    assert data is not None
+    return data.decode()

@@ -24,7 +24,6 @@ from headerware.connect.data import (
     Int8,
     Int16,
     Int32,
-    Schema,
     SchemaAndValue,
     SchemaBuilder,
     Struct,
@@ -38,9 +37,9 @@ from headerware.connect.errors import (
     SchemaBuilderError,
 )
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
+from tests.unit.connect.converters.conftest import PLAIN, written
 
 MODES: tuple[Mode, ...] = (STRICT, KAFKA_4_3)
-PLAIN = {"schemas.enable": "false"}
 NUMERIC = {**PLAIN, "decimal.format": "numeric"}
 ORDER = (
     SchemaBuilder.struct()
@@ -74,13 +73,6 @@ def envelope(schema: str, payload: str) -> bytes:
 
 def read(schema: str, payload: str, mode: Mode) -> Any:
     return JsonConverter(mode=mode).to_connect_data("t", envelope(schema, payload)).value
-
-
-def written(schema: Schema | None, value: Any, mode: Mode = STRICT, **config: Any) -> str:
-    options = {**PLAIN, **{key.replace("_", "."): option for key, option in config.items()}}
-    data = JsonConverter(options, mode=mode).from_connect_data("t", schema, value)
-    assert data is not None
-    return data.decode()
 
 
 class TestEnvelope:

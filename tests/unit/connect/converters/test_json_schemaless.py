@@ -41,9 +41,9 @@ from headerware.connect.errors import (
     ConnectDataError,
     NullValueError,
 )
-from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
+from headerware.connect.modes import KAFKA_4_3, Mode
+from tests.unit.connect.converters.conftest import PLAIN, written
 
-PLAIN = {"schemas.enable": "false"}
 ORDER = (
     SchemaBuilder.struct()
     .name("Order")
@@ -68,13 +68,6 @@ AN_ORDER = Struct.of(
         "counts": {1: 1.5},
     },
 )
-
-
-def written(schema: Schema | None, value: Any, mode: Mode = STRICT, **config: Any) -> str:
-    options = {**PLAIN, **{key.replace("_", "."): option for key, option in config.items()}}
-    data = JsonConverter(options, mode=mode).from_connect_data("t", schema, value)
-    assert data is not None
-    return data.decode()
 
 
 class TestSchemaless:

@@ -10,10 +10,7 @@ from headerware.connect.modes import Mode
 from headerware.connect.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
 from headerware.connect.records import SinkRecord, SourceRecord
 
-MODES: tuple[Mode, ...] = ("strict", "kafka_4_3")
 
-
-@pytest.mark.parametrize("mode", MODES)
 class TestTopicNameMatches:
     @pytest.mark.parametrize(
         ("pattern", "topic", "holds"),
@@ -38,7 +35,6 @@ class TestTopicNameMatches:
         assert caught.value.path == "pattern"
 
 
-@pytest.mark.parametrize("mode", MODES)
 class TestHasHeaderKey:
     @pytest.mark.parametrize(("name", "holds"), [("h", True), ("H", False), ("other", False)])
     def test_holds_where_there_is_one(self, name: str, mode: Mode, *, holds: bool) -> None:
@@ -53,7 +49,6 @@ class TestHasHeaderKey:
         assert caught.value.path == "name"
 
 
-@pytest.mark.parametrize("mode", MODES)
 class TestRecordIsTombstone:
     @pytest.mark.parametrize(
         ("record", "holds"),

@@ -163,7 +163,6 @@ class TestFieldMatches:
             {"field.name": "a..b", "field.value": "x"},
         ],
     )
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_refuses_a_configuration_that_says_too_little_or_too_much(
         self, config: dict[str, str], mode: Literal["strict", "kafka_4_3"]
     ) -> None:

@@ -47,9 +47,7 @@ from headerware.connect.errors import (
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.cast import Cast
-
-MODES = pytest.mark.parametrize("mode", [STRICT, KAFKA_4_3])
-
+from tests.unit.connect.conftest import record
 
 PRICES = Decimal.schema(2)
 
@@ -59,13 +57,7 @@ def cast_whole(spec: str, schema: Schema | None, value: Any, mode: Mode = STRICT
     return Cast.Value({"spec": spec}, mode=mode).apply(record(schema, value)).value
 
 
-def record(schema: Schema | None, value: Any) -> SourceRecord:
-    """Return a record of a value."""
-    return SourceRecord(topic="t", value_schema=schema, value=value)
-
-
 class TestSpec:
-    @MODES
     @pytest.mark.parametrize(
         "spec",
         [
@@ -86,12 +78,10 @@ class TestSpec:
             Cast.Value({"spec": spec}, mode=mode)
         assert caught.value.path == "spec"
 
-    @MODES
     def test_is_needed(self, mode: Mode) -> None:
         with pytest.raises(ConnectConfigError):
             Cast.Value({}, mode=mode)
 
-    @MODES
     def test_types_are_read_in_any_case(self, mode: Mode) -> None:
         assert cast_whole(" Int8 ", None, 5, mode) == 5
 
@@ -236,7 +226,6 @@ class TestEverySource:
             (OPTIONAL_INT32_SCHEMA, Int32(1)),
         ],
     )
-    @MODES
     def test_one_is_one_in_every_type(self, schema: Schema, value: Any, mode: Mode) -> None:
         for spec, expected in (
             ("int8", Int8(1)),
@@ -387,7 +376,6 @@ def wide() -> Struct:
 
 
 class TestFields:
-    @MODES
     def test_are_cast_and_the_rest_stays(self, mode: Mode) -> None:
         made = Cast.Value({"spec": "id:int8,count:string"}, mode=mode).apply(record(WIDE, wide()))
         assert made.value_schema.name == "Wide"
@@ -397,7 +385,6 @@ class TestFields:
         assert alike(made.value.values[:2], [Int8(5), "7"])
         assert made.value["nested"] == wide()["nested"]
 
-    @MODES
     def test_null_stays_where_defaults_are_not_put_in(self, mode: Mode) -> None:
         config = {"spec": "count:string", "replace.null.with.default": "false"}
         made = Cast.Value(config, mode=mode).apply(record(WIDE, wide()))
@@ -410,7 +397,6 @@ class TestFields:
             Cast.Value(config, mode=KAFKA_4_3).apply(record(schema, Struct(schema)))
         assert Cast.Value(config).apply(record(schema, Struct(schema))).value["x"] == "1"
 
-    @MODES
     def test_one_schema_comes_out_of_equal_ones(self, mode: Mode) -> None:
         cast = Cast.Value({"spec": "id:int8"}, mode=mode)
         again = SchemaBuilder.like(WIDE, fields=True).build()
@@ -418,12 +404,10 @@ class TestFields:
         assert one.value_schema is other.value_schema
         assert one.value == other.value
 
-    @MODES
     def test_a_null_key_or_value_passes(self, mode: Mode) -> None:
         for given in (record(None, None), record(WIDE, None)):
             assert Cast.Value({"spec": "id:int8"}, mode=mode).apply(given) is given
 
-    @MODES
     @pytest.mark.parametrize(
         ("schema", "value"),
         [(INT64_SCHEMA, 5), (None, 5), (None, [1]), (WIDE, 5), (WIDE, Struct(NESTED))],

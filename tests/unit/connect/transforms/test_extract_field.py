@@ -30,7 +30,6 @@ SCHEMA = (
     .build()
 )
 RECORD = SourceRecord(value_schema=SCHEMA, value=Struct.of(SCHEMA, {"a": {"b": 1}, "a.b": "flat"}))
-MODES = pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
 
 
 def extracted(config: dict[str, Any], record: SourceRecord = RECORD, mode: Any = "strict") -> tuple[Any, Any]:
@@ -40,34 +39,28 @@ def extracted(config: dict[str, Any], record: SourceRecord = RECORD, mode: Any =
 
 
 class TestExtractField:
-    @MODES
     def test_gives_one_field(self, mode: Any) -> None:
         assert extracted({"field": "a"}, mode=mode) == (INNER, RECORD.value["a"])
         assert extracted({"field": "a"}, SourceRecord(value={"a": 5}), mode) == (None, 5)
 
-    @MODES
     def test_works_on_keys(self, mode: Any) -> None:
         made = ExtractField.Key({"field": "a"}, mode=mode).apply(SourceRecord(key={"a": 5}))
         assert made.key == 5
 
-    @MODES
     def test_reads_both_of_kafkas_syntaxes(self, mode: Any) -> None:
         assert extracted({"field": "a.b", "field.syntax.version": "v1"}, mode=mode)[1] == "flat"
         assert extracted({"field": "a.b", "field.syntax.version": "V2"}, mode=mode)[1] == 1
         assert extracted({"field": "`a.b`", "field.syntax.version": "V2"}, mode=mode)[1] == "flat"
 
-    @MODES
     def test_leaves_a_null(self, mode: Any) -> None:
         assert extracted({"field": "a"}, SourceRecord(), mode) == (None, None)
         assert extracted({"field": "a"}, SourceRecord(value_schema=SCHEMA), mode) == (INNER, None)
 
-    @MODES
     def test_takes_the_default_if_asked_to(self, mode: Any) -> None:
         for word, value in (("true", "dd"), ("false", None)):
             config = {"field": "d", "replace.null.with.default": word}
             assert extracted(config, mode=mode)[1] == value
 
-    @MODES
     @pytest.mark.parametrize("value", ["text", [1]])
     @pytest.mark.parametrize("schema", [None, SCHEMA])
     def test_refuses_what_is_no_struct_or_dict(self, schema: Any, value: Any, mode: Any) -> None:

@@ -17,6 +17,7 @@ from headerware.connect.headers import ConnectHeader
 from headerware.connect.records import SinkRecord
 from headerware.connect.transforms.field_to_headers import FieldToHeaders
 from headerware.connect.transforms.headers_to_field import HeadersToField
+from tests.unit.connect.conftest import header_names
 
 SCHEMA = SchemaBuilder.struct().field("name", STRING_SCHEMA).build()
 
@@ -28,10 +29,6 @@ INNER = SchemaBuilder.struct().field("tags", TAGS).optional().build()
 
 
 TAGGED = SchemaBuilder.struct().field("name", STRING_SCHEMA).field("inner", INNER).build()
-
-
-def names(record: SinkRecord) -> list[str]:
-    return [header.key for header in record.headers]
 
 
 class TestFieldToHeaders:
@@ -55,7 +52,7 @@ class TestFieldToHeaders:
     def test_moves_out_of_a_struct(self) -> None:
         made = FieldToHeaders.Value(self.CONFIG | {"operation": "move"}).apply(self.record({"tags": ["a"]}))
         assert made.value.to_dict() == {"inner": {}}
-        assert names(made) == ["n", "tag"]
+        assert header_names(made) == ["n", "tag"]
         made.value.validate()
 
     def test_moves_out_of_a_dict(self) -> None:
@@ -71,7 +68,7 @@ class TestFieldToHeaders:
             with pytest.raises(ConnectDataError, match=r"'inner\.tags' is missing or null"):
                 FieldToHeaders.Value(self.CONFIG).apply(record)
             made = FieldToHeaders.Value(self.CONFIG | {"skip.missing.or.null": "true"}).apply(record)
-            assert names(made) == ["n"]
+            assert header_names(made) == ["n"]
 
     @pytest.mark.parametrize("operation", ["copy", "move"])
     def test_refuses_or_passes_over_what_a_schema_lacks(self, operation: str) -> None:
@@ -80,7 +77,7 @@ class TestFieldToHeaders:
         with pytest.raises(ConnectDataError, match="nope"):
             FieldToHeaders.Value(config).apply(record)
         made = FieldToHeaders.Value(config | {"skip.missing.or.null": "true"}).apply(record)
-        assert names(made) == ["n"]
+        assert header_names(made) == ["n"]
 
     def test_leaves_a_tombstone(self) -> None:
         record = SinkRecord("t")

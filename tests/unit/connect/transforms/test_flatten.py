@@ -40,7 +40,6 @@ SCHEMA = (
 )
 MAPPED = SchemaBuilder.struct().field("m", SchemaBuilder.map(STRING_SCHEMA, INT32_SCHEMA).build()).build()
 VALUES: dict[str, Any] = {"a": {"b": {"c": 1}}, "n": 2, "tags": [{"c": 3}], "price": DecimalNumber("1.25")}
-MODES = pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
 
 
 def flat(value: Any, mode: Any = "strict", schema: Any = None, **config: Any) -> Any:
@@ -49,7 +48,6 @@ def flat(value: Any, mode: Any = "strict", schema: Any = None, **config: Any) ->
 
 
 class TestFlatten:
-    @MODES
     def test_lifts_the_fields_of_structs(self, mode: Any) -> None:
         record = SourceRecord(key_schema=SCHEMA, key=Struct.of(SCHEMA, VALUES))
         made = Flatten.Key({"delimiter": "_"}, mode=mode).apply(record)
@@ -67,23 +65,19 @@ class TestFlatten:
         assert fields["a_s"].schema.default == "d"
         assert fields["price"].schema == Decimal.schema(2)
 
-    @MODES
     def test_gives_nulls_for_a_struct_that_is_null(self, mode: Any) -> None:
         made = flat(Struct.of(SCHEMA, VALUES | {"a": None}), mode, SCHEMA)
         assert made.values[:2] == [None, None]
 
-    @MODES
     def test_lifts_the_fields_of_dicts(self, mode: Any) -> None:
         value = {"a": {"b": {"c": 1}, "s": None}, "n": 2, "tags": [{"k": 1}]}
         assert flat(value, mode) == {"a.b.c": 1, "a.s": None, "n": 2, "tags": [{"k": 1}]}
 
-    @MODES
     def test_leaves_a_null_alone(self, mode: Any) -> None:
         for schema in (None, SCHEMA):
             record = SourceRecord(value_schema=schema)
             assert Flatten.Value({}, mode=mode).apply(record) is record
 
-    @MODES
     def test_spreads_the_default_of_a_struct(self, mode: Any) -> None:
         inner = SchemaBuilder.struct().field("x", INT32_SCHEMA)
         inner.default(Struct.of(inner.build(), {"x": 7}))
@@ -91,7 +85,6 @@ class TestFlatten:
         made = flat(Struct(schema), mode, schema)
         assert (made.values, made["in.x"]) == ([None], 7)
 
-    @MODES
     def test_refuses_a_map_with_a_schema(self, mode: Any) -> None:
         schema = (
             SchemaBuilder.struct().field("m", SchemaBuilder.map(STRING_SCHEMA, INT32_SCHEMA).build()).build()
@@ -99,26 +92,22 @@ class TestFlatten:
         with pytest.raises(ConnectDataError, match="'m' is a map"):
             flat(Struct.of(schema, {"m": {}}), mode, schema)
 
-    @MODES
     def test_refuses_two_fields_of_one_name(self, mode: Any) -> None:
         schema = SchemaBuilder.struct().field("a", DEEP).field("a.c", INT32_SCHEMA).build()
         with pytest.raises(SchemaBuilderError):
             flat(Struct.of(schema, {"a": {"c": 1}, "a.c": 2}), mode, schema)
 
-    @MODES
     @pytest.mark.parametrize("value", [object(), {1}, Struct(SCHEMA)])
     def test_refuses_values_of_unknown_classes(self, value: Any, mode: Any) -> None:
         with pytest.raises(ConnectDataError):
             flat({"a": value}, mode)
 
-    @MODES
     def test_refuses_endless_nesting(self, mode: Any) -> None:
         value: dict[str, Any] = {}
         value["a"] = value
         with pytest.raises(ConnectDataError, match="levels"):
             flat(value, mode)
 
-    @MODES
     def test_refuses_a_null_in_a_required_field(self, mode: Any) -> None:
         schema = SchemaBuilder.struct().field("n", INT32_SCHEMA).build()
         with pytest.raises(ConnectDataError, match="required field 'n'"):

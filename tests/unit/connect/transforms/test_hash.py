@@ -185,7 +185,6 @@ class TestHash:
             {"function": "sha256", "field.name": "a,a.b"},
         ],
     )
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_refuses_a_configuration_that_would_leave_a_field_as_it_is(
         self, config: dict[str, str], mode: Mode
     ) -> None:

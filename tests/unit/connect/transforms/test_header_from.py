@@ -20,7 +20,6 @@ from headerware.connect.modes import Mode
 from headerware.connect.records import SinkRecord, SourceRecord
 from headerware.connect.transforms.header_from import HeaderFrom
 
-MODES: tuple[Mode, ...] = ("strict", "kafka_4_3")
 INNER = SchemaBuilder.struct().field("city", STRING_SCHEMA).field("zip", INT32_SCHEMA).build()
 PERSON = (
     SchemaBuilder.struct()
@@ -64,7 +63,6 @@ def added(record: Any) -> list[ConnectHeader]:
 
 
 class TestStructs:
-    @pytest.mark.parametrize("mode", MODES)
     def test_move_takes_the_fields_out(self, mode: Mode) -> None:
         before = with_schema()
         made = transform("id,name", "i,n", mode=mode).apply(before)
@@ -82,14 +80,12 @@ class TestStructs:
         assert made.value["home"]["city"] == "London"
         assert before == with_schema()
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_copy_leaves_them(self, mode: Mode) -> None:
         before = with_schema()
         made = transform("id,id", "i,h", "copy", mode).apply(before)
         assert added(made) == [ConnectHeader("i", INT64_SCHEMA, 7), ConnectHeader("h", INT64_SCHEMA, 7)]
         assert made.value is before.value
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_a_null_has_its_fields_default_where_that_is_wanted(self, mode: Mode) -> None:
         record = with_schema({"id": 1})
         name = "a\\.b" if mode == "strict" else "a.b"
@@ -98,14 +94,12 @@ class TestStructs:
         (found,) = added(transform(name, "x", mode=mode, replace_null_with_default="false").apply(record))
         assert found.value is None
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("operation", ["move", "copy"])
     def test_a_null_in_a_required_field_is_refused(self, mode: Mode, operation: str) -> None:
         record = SourceRecord(value_schema=PERSON, value=Struct(PERSON))
         with pytest.raises(ConnectDataError):
             transform("id", "i", operation, mode).apply(record)
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_a_null_that_stays_in_a_required_field_is_refused(self, mode: Mode) -> None:
         record = SourceRecord(value_schema=PERSON, value=Struct(PERSON))
         with pytest.raises(ConnectDataError):
@@ -207,7 +201,6 @@ class TestStructsOfAnotherSchema:
 
 
 class TestDicts:
-    @pytest.mark.parametrize("mode", MODES)
     def test_give_headers_without_a_schema(self, mode: Mode) -> None:
         before = without_schema()
         made = transform("id,name,id", "i,n,again", mode=mode).apply(before)
@@ -219,7 +212,6 @@ class TestDicts:
         assert set(made.value) == {"home", "a.b"}
         assert before == without_schema()
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_copy_leaves_them(self, mode: Mode) -> None:
         assert transform("id", "i", "copy", mode).apply(without_schema()).value == ADA
 
@@ -228,7 +220,6 @@ class TestDicts:
         found = added(transform("nope", "n", mode="kafka_4_3").apply(without_schema()))
         assert found == [ConnectHeader("n", None, None)]
 
-    @pytest.mark.parametrize("mode", MODES)
     def test_a_null_gives_a_null(self, mode: Mode) -> None:
         found = added(transform("id", "n", mode=mode).apply(without_schema({"id": None})))
         assert found == [ConnectHeader("n", None, None)]
@@ -247,7 +238,6 @@ class TestDicts:
 
 
 class TestOtherValues:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("schema", "value"),
         [(None, None), (None, "secret"), (None, ["secret"]), (STRING_SCHEMA, "secret"), (PERSON, None)],
@@ -259,7 +249,6 @@ class TestOtherValues:
 
 
 class TestConfiguration:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("config", "path"),
         [

@@ -20,7 +20,6 @@ from headerware.connect.modes import Mode
 from headerware.connect.records import SinkRecord, SourceRecord
 from headerware.connect.transforms.header_to import HeaderTo
 
-MODES: tuple[Mode, ...] = ("strict", "kafka_4_3")
 PERSON = SchemaBuilder.struct().name("Person").field("id", INT64_SCHEMA).optional().build()
 ADA = Struct(PERSON).put("id", 7)
 
@@ -44,7 +43,6 @@ def keys(made: Any) -> list[str]:
 
 
 class TestStructs:
-    @pytest.mark.parametrize("mode", MODES)
     def test_get_fields_of_the_headers_schemas(self, mode: Mode) -> None:
         made = transform("n,s", "number,text", mode=mode).apply(record())
         assert made.value.to_dict() == {"id": 7, "number": 1, "text": "first"}
@@ -123,7 +121,6 @@ class TestStructs:
 
 
 class TestDicts:
-    @pytest.mark.parametrize("mode", MODES)
     def test_get_the_values(self, mode: Mode) -> None:
         before = record({"id": 7})
         made = transform("n,bare", "number,b", "move", mode).apply(before)
@@ -151,7 +148,6 @@ class TestSeveralHeaders:
     @pytest.mark.parametrize(
         ("many", "expected"), [("first", "first"), ("last", "last"), ("all", ["first", "last"])]
     )
-    @pytest.mark.parametrize("mode", MODES)
     def test_may_be_chosen_from(self, value: Any, many: str, expected: Any, mode: Mode) -> None:
         made = transform("s", "text", mode=mode, many=many).apply(record(value, many=True))
         assert made.value["text"] == expected
@@ -194,7 +190,6 @@ class TestMissingAndExisting:
 
 
 class TestOtherValues:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("schema", "value"), [(None, None), (None, "secret"), (STRING_SCHEMA, "secret"), (PERSON, None)]
     )
@@ -207,7 +202,6 @@ class TestOtherValues:
 
 
 class TestConfiguration:
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         ("change", "path"),
         [

@@ -12,6 +12,7 @@ from headerware.connect.data import (
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.records import SinkRecord
 from headerware.connect.transforms.headers_to_field import HeadersToField
+from tests.unit.connect.conftest import header_names
 
 SCHEMA = SchemaBuilder.struct().field("name", STRING_SCHEMA).build()
 
@@ -21,10 +22,6 @@ def with_tags(record: SinkRecord) -> SinkRecord:
     return record
 
 
-def names(record: SinkRecord) -> list[str]:
-    return [header.key for header in record.headers]
-
-
 class TestHeadersToField:
     CONFIG: ClassVar[dict[str, str]] = {"headers": "tag", "fields": "tags", "operation": "copy"}
 
@@ -32,7 +29,7 @@ class TestHeadersToField:
         record = with_tags(SinkRecord("t", value_schema=SCHEMA, value=Struct.of(SCHEMA, {"name": "n"})))
         made = HeadersToField.Value(self.CONFIG).apply(record)
         assert made.value.to_dict() == {"name": "n", "tags": ["a", "b"]}
-        assert names(made) == ["tag", "other", "tag"]
+        assert header_names(made) == ["tag", "other", "tag"]
         made.value.validate()
 
     def test_puts_all_values_into_a_list_of_a_dict(self) -> None:
@@ -42,8 +39,8 @@ class TestHeadersToField:
     def test_moves(self) -> None:
         record = with_tags(SinkRecord("t", value={}))
         made = HeadersToField.Value(self.CONFIG | {"operation": "move"}).apply(record)
-        assert names(made) == ["other"]
-        assert names(record) == ["tag", "other", "tag"]
+        assert header_names(made) == ["other"]
+        assert header_names(record) == ["tag", "other", "tag"]
 
     def test_makes_an_empty_array_where_there_is_no_header(self) -> None:
         assert HeadersToField.Key(self.CONFIG).apply(SinkRecord("t", key={})).key == {"tags": []}

@@ -18,41 +18,33 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError, Sche
 from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.hoist_field import HoistField
 
-MODES = pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
-
 
 class TestHoistField:
-    @MODES
     @pytest.mark.parametrize("value", [1, "text", [1], {"a": 1}, None])
     def test_wraps_a_value_without_a_schema(self, value: Any, mode: Any) -> None:
         made = HoistField.Value({"field": "h"}, mode=mode).apply(SourceRecord(value=value))
         assert (made.value_schema, made.value) == (None, {"h": value})
 
-    @MODES
     def test_wraps_a_value_with_a_schema(self, mode: Any) -> None:
         record = SourceRecord(key_schema=INT32_SCHEMA, key=Int32(5))
         made = HoistField.Key({"field": "h"}, mode=mode).apply(record)
         assert made.key_schema == SchemaBuilder.struct().field("h", INT32_SCHEMA).build()
         assert made.key.values == [5]
 
-    @MODES
     def test_wraps_a_null_that_may_be_one(self, mode: Any) -> None:
         record = SourceRecord(value_schema=OPTIONAL_STRING_SCHEMA)
         assert HoistField.Value({"field": "h"}, mode=mode).apply(record).value.values == [None]
 
-    @MODES
     def test_refuses_a_null_that_may_be_none(self, mode: Any) -> None:
         with pytest.raises(ConnectDataError, match="required field 'h'"):
             HoistField.Value({"field": "h"}, mode=mode).apply(SourceRecord(value_schema=STRING_SCHEMA))
 
-    @MODES
     @pytest.mark.parametrize("value", [5, b"x", Struct(SchemaBuilder.struct().build())])
     def test_refuses_a_value_that_does_not_fit_its_schema(self, value: Any, mode: Any) -> None:
         record = SourceRecord(value_schema=STRING_SCHEMA, value=value)
         with pytest.raises(ConnectDataError):
             HoistField.Value({"field": "h"}, mode=mode).apply(record)
 
-    @MODES
     def test_refuses_a_struct_that_lacks_a_field(self, mode: Any) -> None:
         schema = SchemaBuilder.struct().field("a", STRING_SCHEMA).build()
         with pytest.raises(ConnectDataError, match="field 'a'"):

@@ -40,7 +40,6 @@ def sink(value: Any = None, *, schema: Schema | None = None) -> SinkRecord:
 
 
 class TestInsertField:
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_puts_the_facts_of_a_record_into_a_struct(self, mode: Any) -> None:
         made = InsertField.Value(ALL, mode=mode).apply(sink())
         made.value.validate()
@@ -51,7 +50,6 @@ class TestInsertField:
         assert all(schemas[name].optional for name in ("p", "o", "ts", "s"))
         assert made.value_schema.name == "N"
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_puts_them_into_a_dict(self, mode: Any) -> None:
         made = InsertField.Value(ALL, mode=mode).apply(sink({"a": 1}))
         assert made.value == {"a": 1, "t": "orders", "p": 3, "o": 42, "ts": 5, "s": "x"}
@@ -61,7 +59,6 @@ class TestInsertField:
         made = InsertField.Key({"topic.field": "t"}).apply(SourceRecord(topic="orders", key={"k": 1}))
         assert made.key == {"k": 1, "t": "orders"}
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_leaves_a_null_alone(self, mode: Any) -> None:
         record = SinkRecord(topic="orders", value_schema=SCHEMA)
         assert InsertField.Value(ALL, mode=mode).apply(record) is record
@@ -92,17 +89,14 @@ class TestInsertField:
         made = InsertField.Value({"topic.field": "t"}, mode="kafka_4_3").apply(sink({"t": "old"}))
         assert made.value == {"t": "orders"}
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_refuses_a_field_of_a_struct_that_is_there(self, mode: Any) -> None:
         with pytest.raises(SchemaBuilderError):
             InsertField.Value({"topic.field": "a"}, mode=mode).apply(sink())
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_refuses_the_offset_of_a_source_record(self, mode: Any) -> None:
         with pytest.raises(ConnectDataError, match="sink record"):
             InsertField.Value({"offset.field": "o"}, mode=mode).apply(SourceRecord(topic="t", value={}))
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize("config", [{}, {"static.field": "s"}])
     def test_refuses_a_configuration_of_nothing(self, config: dict[str, str], mode: Any) -> None:
         with pytest.raises(ConnectConfigError):

@@ -10,22 +10,14 @@ from headerware.connect.data import INT8_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, In
 from headerware.connect.errors import ConnectConfigError
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.modes import Mode
-from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.insert_header import InsertHeader
-
-MODES: tuple[Mode, ...] = ("strict", "kafka_4_3")
-
-
-def record() -> SourceRecord:
-    made = SourceRecord(topic="t", key=1, value={"a": 1}, timestamp=5)
-    made.headers.add_string("h", "old").add_int("x", 1).add_string("h", "again")
-    return made
+from tests.unit.connect.conftest import record_with_headers
 
 
 def inserted(literal: str, mode: Mode = "strict") -> ConnectHeader:
-    made = InsertHeader({"header": "app", "value.literal": literal}, mode=mode).apply(record())
+    made = InsertHeader({"header": "app", "value.literal": literal}, mode=mode).apply(record_with_headers())
     *before, last = made.headers
-    assert before == list(record().headers)
+    assert before == list(record_with_headers().headers)
     assert isinstance(last, ConnectHeader)
     return last
 
@@ -60,13 +52,12 @@ class TestInsertHeader:
         assert inserted(literal) == ConnectHeader("app", schema, value)
 
     def test_adds_to_headers_of_the_name_and_leaves_the_old_record(self) -> None:
-        before = record()
+        before = record_with_headers()
         made = InsertHeader({"header": "h", "value.literal": "new"}).apply(before)
         assert [header.value for header in made.headers.all_with_name("h")] == ["old", "again", "new"]
-        assert before == record()
+        assert before == record_with_headers()
         assert (made.topic, made.key, made.value, made.timestamp) == ("t", 1, {"a": 1}, 5)
 
-    @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(
         "config",
         [

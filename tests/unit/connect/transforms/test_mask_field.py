@@ -100,7 +100,6 @@ def dict_with(config: dict[str, Any], value: Any, mode: Any = "strict") -> Any:
 
 
 class TestMaskField:
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize(
         ("name", "mask"),
         [
@@ -118,7 +117,6 @@ class TestMaskField:
     def test_hides_a_field_of_each_type(self, name: str, mask: Any, mode: Any) -> None:
         assert alike(struct_with({"fields": name}, mode)[name], mask)
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize(
         ("value", "mask"),
         [
@@ -139,7 +137,6 @@ class TestMaskField:
     def test_hides_a_value_of_each_class(self, value: Any, mask: Any, mode: Any) -> None:
         assert alike(dict_with({"fields": "f"}, {"f": value, "g": 1}, mode), {"f": mask, "g": 1})
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize(
         ("value", "mask"),
         [
@@ -155,13 +152,11 @@ class TestMaskField:
         made = dict_with({"fields": "f", "replacement": "42"}, {"f": value}, mode)
         assert alike(made, {"f": mask})
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize("name", ["day", "tags", "map", "in", "raw", "small"])
     def test_refuses_a_replacement_that_does_not_fit(self, name: str, mode: Any) -> None:
         with pytest.raises(ConnectDataError):
             struct_with({"fields": name, "replacement": "xyz"}, mode)
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_refuses_an_empty_replacement(self, mode: Any) -> None:
         with pytest.raises(ConnectConfigError):
             MaskField.Value({"fields": "a", "replacement": " "}, mode=mode)

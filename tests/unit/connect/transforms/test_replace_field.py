@@ -50,14 +50,12 @@ def both(config: dict[str, Any], mode: Any = "strict", plain: dict[str, Any] = P
 
 
 class TestReplaceField:
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_drops_keeps_and_renames(self, mode: Any) -> None:
         assert both({"exclude": "a,in"}, mode) == {"b": "t"}
         assert both({"include": "a,b"}, mode) == {"a": 1, "b": "t"}
         assert both({"include": "a", "renames": "a:z"}, mode) == {"z": 1}
         assert both({"renames": "a:b,b:a", "exclude": "in"}, mode) == {"b": 1, "a": "t"}
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_leaves_a_null_alone(self, mode: Any) -> None:
         record = SourceRecord(topic="t", value_schema=SCHEMA)
         assert ReplaceField.Value({"exclude": "a"}, mode=mode).apply(record) is record

@@ -30,9 +30,7 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError, Conn
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.timestamp_converter import TimestampConverter
-
-MODES = pytest.mark.parametrize("mode", [STRICT, KAFKA_4_3])
-
+from tests.unit.connect.conftest import record
 
 MS = 1_483_425_001_864
 
@@ -60,11 +58,6 @@ TARGETS = {"string": STRING_SCHEMA, "unix": INT64_SCHEMA, "Date": Date.SCHEMA, "
 }
 
 
-def record(schema: Schema | None, value: Any) -> SourceRecord:
-    """Return a record of a value."""
-    return SourceRecord(topic="t", value_schema=schema, value=value)
-
-
 def converted(schema: Schema | None, value: Any, mode: Mode, /, **config: Any) -> Any:
     """Return a record, converted; an underscore in a key stands for a dot."""
     given = {name.replace("_", "."): text for name, text in config.items()}
@@ -72,7 +65,6 @@ def converted(schema: Schema | None, value: Any, mode: Mode, /, **config: Any) -
 
 
 class TestConfig:
-    @MODES
     @pytest.mark.parametrize(
         "config",
         [
@@ -101,7 +93,6 @@ class TestConfig:
 
 
 class TestWholeValues:
-    @MODES
     @pytest.mark.parametrize(
         ("target", "expected"),
         [("string", TEXT), ("unix", MS), ("Date", DAY), ("Time", OF_DAY), ("Timestamp", MOMENT)],
@@ -117,31 +108,26 @@ class TestWholeValues:
             assert alike(made.value, expected)
             assert made.value_schema == (None if given is None else TARGETS[target])
 
-    @MODES
     def test_an_optional_schema_stays_optional(self, mode: Mode) -> None:
         made = converted(OPTIONAL_TIMESTAMP, MOMENT, mode, target_type="unix")
         assert made.value_schema == OPTIONAL_INT64_SCHEMA
 
-    @MODES
     def test_null_takes_the_new_schema(self, mode: Mode) -> None:
         made = converted(OPTIONAL_TIMESTAMP, None, mode, target_type="string", format=ISO)
         assert (made.value_schema, made.value) == (OPTIONAL_STRING_SCHEMA, None)
         assert converted(None, None, mode, target_type="unix", field="ts").value is None
 
-    @MODES
     def test_a_schema_of_something_else_is_refused(self, mode: Mode) -> None:
         for value in (1.5, None):
             with pytest.raises(ConnectError) as caught:
                 converted(FLOAT64_SCHEMA, value, mode, target_type="unix")
             assert caught.value.java == "org.apache.kafka.connect.errors.ConnectException"
 
-    @MODES
     @pytest.mark.parametrize("value", [Int32(5), 1.5, Float32(1), True, b"x", [], {}])
     def test_a_value_of_something_else_is_refused(self, value: Any, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
             converted(None, value, mode, target_type="unix")
 
-    @MODES
     @pytest.mark.parametrize(
         ("schema", "value"),
         [(INT64_SCHEMA, "5"), (STRING_SCHEMA, 5), (Timestamp.SCHEMA, 5), (INT64_SCHEMA, True)],
@@ -166,7 +152,6 @@ class TestText:
             )
             assert made.value == datetime(2017, 3, 3, tzinfo=UTC)
 
-    @MODES
     def test_garbage_is_refused_and_not_shown(self, mode: Mode) -> None:
         with pytest.raises(ConnectDataError) as caught:
             converted(STRING_SCHEMA, "secret", mode, target_type="unix", format="yyyy-MM-dd")
@@ -182,7 +167,6 @@ class TestText:
         made = converted(None, "2020-07-01 12:00 EST", KAFKA_4_3, target_type="string", format=pattern)
         assert made.value == "2020-07-01 13:00 EDT"
 
-    @MODES
     def test_offsets_become_utc(self, mode: Mode) -> None:
         made = converted(
             None, "2017-01-03 08:30 +02:00", mode, target_type="string", format="yyyy-MM-dd HH:mm XXX"
@@ -191,7 +175,6 @@ class TestText:
 
 
 class TestUnixTime:
-    @MODES
     @pytest.mark.parametrize(
         ("precision", "units"),
         [
@@ -259,7 +242,6 @@ def event(**values: Any) -> Struct:
 
 
 class TestFields:
-    @MODES
     def test_one_is_converted_and_the_rest_stays(self, mode: Mode) -> None:
         made = converted(EVENT, event(), mode, target_type="string", format=ISO, field="ts")
         assert made.value["ts"] == TEXT
@@ -272,12 +254,10 @@ class TestFields:
         ]
         assert made.value["inner"] == event()["inner"]
 
-    @MODES
     def test_defaults_are_put_in(self, mode: Mode) -> None:
         made = converted(EVENT, event(), mode, target_type="Timestamp", field="o")
         assert made.value["o"] == from_epoch_ms(5)
 
-    @MODES
     def test_or_not(self, mode: Mode) -> None:
         made = converted(
             EVENT, event(), mode, target_type="Timestamp", field="o", replace_null_with_default="false"
@@ -291,7 +271,6 @@ class TestFields:
         assert kept.field("o").schema.default == from_epoch_ms(5)
         assert kept.field("o").schema.doc == "when"
 
-    @MODES
     def test_a_structs_own_default_is_converted(self, mode: Mode) -> None:
         plain = SchemaBuilder.struct().field("ts", INT64_SCHEMA).build()
         schema = (
@@ -302,7 +281,6 @@ class TestFields:
         assert made.value_schema.default["ts"] == from_epoch_ms(7)
         assert made.value["ts"] == from_epoch_ms(8)
 
-    @MODES
     def test_a_null_struct_takes_the_new_schema(self, mode: Mode) -> None:
         made = converted(EVENT, None, mode, target_type="unix", field="ts")
         assert made.value is None
@@ -329,7 +307,6 @@ class TestFields:
         }
         assert given["inner"] == {"at": MOMENT}
 
-    @MODES
     def test_a_null_field_stays_null(self, mode: Mode) -> None:
         assert converted(None, {"ts": None}, mode, target_type="unix", field="ts").value == {"ts": None}
 
@@ -342,7 +319,6 @@ class TestFields:
         with pytest.raises(ConnectError):
             converted(EVENT, None, STRICT, target_type="unix", field="n")
 
-    @MODES
     @pytest.mark.parametrize(
         ("schema", "value"), [(None, 5), (EVENT, 5), (EVENT, Struct(INNER)), (INT64_SCHEMA, 5)]
     )

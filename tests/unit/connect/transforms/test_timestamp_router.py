@@ -11,7 +11,6 @@ from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 from headerware.connect.records import SourceRecord
 from headerware.connect.transforms.timestamp_router import TimestampRouter
 
-MODES = pytest.mark.parametrize("mode", [STRICT, KAFKA_4_3])
 MS = 1_483_425_001_864
 
 
@@ -21,7 +20,6 @@ def routed(config: dict[str, Any], mode: Mode, *, topic: str | None = "t", times
 
 
 class TestTimestampRouter:
-    @MODES
     @pytest.mark.parametrize(
         ("config", "topic"),
         [
@@ -35,7 +33,6 @@ class TestTimestampRouter:
     def test_names_the_topic(self, config: dict[str, Any], topic: str, mode: Mode) -> None:
         assert routed(config, mode) == topic
 
-    @MODES
     def test_keeps_the_rest(self, mode: Mode) -> None:
         given = SourceRecord({"f": 1}, {"o": 2}, "t", 3, None, "k", None, "v", -1)
         made = TimestampRouter(mode=mode).apply(given)
@@ -43,7 +40,6 @@ class TestTimestampRouter:
         assert (made.source_offset, made.kafka_partition, made.key, made.value) == ({"o": 2}, 3, "k", "v")
         assert given.topic == "t"
 
-    @MODES
     def test_refuses_a_record_without_a_timestamp(self, mode: Mode) -> None:
         with pytest.raises(ConnectDataError, match="timestamp"):
             routed({}, mode, timestamp=None)

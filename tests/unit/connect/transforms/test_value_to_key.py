@@ -35,7 +35,6 @@ def record(**values: Any) -> SourceRecord:
 
 
 class TestValueToKey:
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_makes_a_struct_of_the_key(self, mode: Any) -> None:
         made = ValueToKey({"fields": "name,id,d"}, mode=mode).apply(record())
         schemas = {field.name: field.schema for field in SCHEMA.fields}
@@ -46,29 +45,24 @@ class TestValueToKey:
         ]
         assert made.value.to_dict() == record().value.to_dict()
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_makes_a_dict_of_the_key(self, mode: Any) -> None:
         made = ValueToKey({"fields": "id"}, mode=mode).apply(SourceRecord(value={"id": 7, "x": 1}))
         assert (made.key_schema, made.key) == (None, {"id": 7})
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize("schema", [None, SCHEMA])
     def test_refuses_a_tombstone(self, schema: Any, mode: Any) -> None:
         with pytest.raises(ConnectDataError):
             ValueToKey({"fields": "id"}, mode=mode).apply(SourceRecord(value_schema=schema))
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_refuses_a_field_that_a_schema_does_not_have(self, mode: Any) -> None:
         with pytest.raises(ConnectDataError, match="no field 'nope'"):
             ValueToKey({"fields": "id,nope"}, mode=mode).apply(record())
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     def test_refuses_a_null_in_a_required_field(self, mode: Any) -> None:
         empty = SourceRecord(value_schema=SCHEMA, value=Struct(SCHEMA))
         with pytest.raises(ConnectDataError, match="required field 'id'"):
             ValueToKey({"fields": "id"}, mode=mode).apply(empty)
 
-    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
     @pytest.mark.parametrize("fields", ["", ",", None])
     def test_requires_fields(self, fields: Any, mode: Any) -> None:
         with pytest.raises(ConnectConfigError):
