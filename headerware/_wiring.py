@@ -15,7 +15,6 @@ from headerware.interceptors import built_in, connector_lines
 def _registered_name(header_id: int) -> str | None:
     from headerware.registry.names import default_name_of  # noqa: PLC0415 - few use ids, and it takes long
 
-    use_names(default_name_of)
     return default_name_of(header_id)
 
 

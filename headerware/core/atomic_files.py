@@ -14,25 +14,32 @@ if TYPE_CHECKING:
 
 
 def replace_file(
-    target: Path, content: bytes, *, mode: int | None = None, prepare: Callable[[int], None] | None = None
+    target: Path,
+    content: bytes,
+    *,
+    mode: int | None = None,
+    new_mode: int = 0o600,
+    prepare: Callable[[int], None] | None = None,
 ) -> None:
     """Write a file over the one that is there, and wait until it is on the disk.
 
     After an OSError the old file is still there. A link is replaced by the file. ``mode`` None keeps the old
-    file's permissions, or is 0o600 for a new file. ``prepare`` is called with the descriptor before anyone
-    can see the file, for instance to set its owner.
+    file's permissions; a new file has ``new_mode``, less the process's umask. ``prepare`` is called with the
+    descriptor before anyone can see the file, for instance to set its owner.
     """
-    if mode is None:
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600
-    with _temporary(target) as (temporary, file):
+    if mode is None and target.exists():
+        mode = stat.S_IMODE(target.stat().st_mode)
+    with _temporary(target, new_mode if mode is None else 0o600) as (temporary, file):
         file.write(content)
         if prepare is not None:
             prepare(file.fileno())
-        os.fchmod(file.fileno(), mode)
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
         file.flush()
         os.fsync(file.fileno())
         temporary.replace(target)
-    _sync(target.parent)
+    with contextlib.suppress(OSError):  # the file is in place, and some file systems sync no folders
+        _sync(target.parent)
 
 
 @contextlib.contextmanager
@@ -58,9 +65,9 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _temporary(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
+def _temporary(target: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
     temporary = _beside(target)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield temporary, file

@@ -24,7 +24,7 @@ class BoundedCache(dict[Key, Value]):
     ``cost``; an entry that costs more than half of it is not kept.
     """
 
-    __slots__ = ("_cost", "_costs", "_half_cost", "_half_entries", "_make", "_old")
+    __slots__ = ("_arguments", "_cost", "_costs", "_half_cost", "_half_entries", "_make", "_old")
 
     def __init__(
         self,
@@ -35,12 +35,17 @@ class BoundedCache(dict[Key, Value]):
         cost: Callable[[Key, Value], int] | None = None,
     ) -> None:
         super().__init__()
+        self._arguments: Final = (max_entries, make, max_cost, cost)
         self._half_entries: Final = max(1, max_entries // 2)
         self._half_cost: Final = max_cost // 2
         self._make: Final = make
         self._cost: Final = cost
         self._costs = 0
         self._old: dict[Key, Value] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle an empty cache: what is kept is made again."""
+        return _empty, self._arguments
 
     def __missing__(self, key: Key) -> Value:
         """Return an old entry, or a new one; either is young from now on."""
@@ -86,3 +91,12 @@ class BoundedCache(dict[Key, Value]):
     def total(self) -> int:
         """Count the entries of both generations."""
         return len(self.keys() | self._old.keys())
+
+
+def _empty(
+    max_entries: int,
+    make: Callable[[Any], Any] | None,
+    max_cost: int,
+    cost: Callable[[Any, Any], int] | None,
+) -> BoundedCache[Any, Any]:
+    return BoundedCache(max_entries, make, max_cost=max_cost, cost=cost)

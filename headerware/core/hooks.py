@@ -181,6 +181,17 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self
 
 
+def states(interceptor: object, capability: str) -> bool:
+    """Return whether an interceptor states a capability, such as ``atomic``.
+
+    An option or a method of that name states nothing.
+    """
+    stated = getattr(type(interceptor), capability, None)
+    if stated is None:
+        stated = getattr(interceptor, "__dict__", {}).get(capability)
+    return stated is True
+
+
 def has_hook(interceptor: object) -> bool:
     """Return whether an object has any hook."""
     return any(callable(getattr(interceptor, hook, None)) for hook in HOOKS)

@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import ConfigError
-from headerware.core.hooks import Interceptor, Place, Role, Stage, label
+from headerware.core.hooks import Interceptor, Place, Role, Stage, label, states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +42,12 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     *((Place.COMPACT, place, _LAST) for place in Place if place not in {Place.COMPACT, Place.TRANSFORM}),
 )
 """(left, right, why right may not stand behind left)."""
+_MUST_STATE: Final = {
+    Place.SLICE: ("atomic", "splits"),
+    Place.SIGN: ("verifies",),
+    Place.COMPACT: ("compacts",),
+}
+"""What the session does for these only if they state it; without it, it would protect less than it seems."""
 
 
 def in_order(sources: Iterable[Sequence[object]]) -> list[object]:
@@ -64,6 +70,17 @@ def in_order(sources: Iterable[Sequence[object]]) -> list[object]:
 
 def check_order(interceptors: Sequence[object]) -> None:
     """Refuse a chain that cannot work."""
+    for interceptor in interceptors:
+        place = place_of(interceptor)
+        if place is None:
+            continue
+        for capability in _MUST_STATE.get(place, ()):
+            if not states(interceptor, capability):
+                raise ConfigError(
+                    f"{label(interceptor)!r} claims the place {place.name} but does not state what a session "
+                    f"does for it there; write {capability}: ClassVar[bool] = True in its class",
+                    path=f"interceptors.{label(interceptor)}",
+                )
     for left_index, left in enumerate(interceptors):
         for right in interceptors[left_index + 1 :]:
             if not _share_topics(left, right):

@@ -244,7 +244,7 @@ class Session:
                 "consumed": consumed.get(step.name, 0),
                 **step.counts,
                 **({"patterns_unmatched": len(step.topics.unmatched)} if step.topics.unmatched else {}),
-                **(own.stats() if (own := offered(step.opened, services.Counts)) else {}),
+                **({} if (own := offered(step.opened, services.Counts)) is None else own.stats()),
             }
             for step in self._steps
         }
@@ -282,7 +282,8 @@ class Session:
             return sum(
                 adding.overhead_bytes(record)
                 for step in right
-                if (adding := offered(step.opened, services.AddsBytes)) and step.topics.matches(record.topic)
+                if (adding := offered(step.opened, services.AddsBytes)) is not None
+                and step.topics.matches(record.topic)
             )
 
         return overhead_bytes

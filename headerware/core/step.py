@@ -15,7 +15,7 @@ from headerware.core.errors import (
     KeyringError,
     raised_at,
 )
-from headerware.core.hooks import DROP
+from headerware.core.hooks import DROP, states
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.services import Settles, SettlesBatches, offered
 from headerware.core.topics import TopicPatterns
@@ -84,7 +84,7 @@ class Step:
 
     def states(self, capability: str) -> bool:
         """Return whether the interceptor states a capability, such as ``atomic``."""
-        return bool(getattr(self.interceptor, capability, False))
+        return states(self.interceptor, capability)
 
     def settling(self, position: float) -> Step | None:
         """Return the step that runs this one's ``settle`` at the end of consuming; None if it has none."""
@@ -96,7 +96,8 @@ class Step:
             name=self.name,
             interceptor=self.interceptor,
             opened=SimpleNamespace(
-                on_consume=one and one.settle, on_consume_batch=many and many.settle_batch
+                on_consume=None if one is None else one.settle,
+                on_consume_batch=None if many is None else many.settle_batch,
             ),
             topics=TopicPatterns(["*"]),  # a transform may have moved the record
             on_error=self.on_error,

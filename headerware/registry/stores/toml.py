@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from headerware.registry.registry import Registry
-    from headerware.registry.values import Change
 
 VERSION: Final = 1
 _HEAD: Final = """\

@@ -90,9 +90,9 @@ class FolderStore:
                 if schema.fingerprint in self._texts:
                     return
                 self._folder.mkdir(parents=True, exist_ok=True)
-                # As readable as the folder; two processes may write the same schema at once.
-                mode = self._folder.stat().st_mode & 0o644
-                replace_file(self._folder / _file_name(schema), schema.text.encode() + b"\n", mode=mode)
+                # Two processes may write the same schema at once.
+                path = self._folder / _file_name(schema)
+                replace_file(path, schema.text.encode() + b"\n", new_mode=0o666)
             except OSError as error:
                 raise SerdeError(f"cannot write a schema to {self._folder}: {error.strerror}") from error
             self._look(now=True)

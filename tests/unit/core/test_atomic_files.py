@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,14 @@ class TestReplaceFile:
     def test_a_new_file_is_its_owners_alone(self, tmp_path: Path) -> None:
         replace_file(tmp_path / "file", b"new")
         assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+
+    def test_a_new_file_may_follow_the_umask(self, tmp_path: Path) -> None:
+        before = os.umask(0o027)
+        try:
+            replace_file(tmp_path / "file", b"new", new_mode=0o666)
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
     def test_what_fails_leaves_the_old_content_and_nothing_else(self, tmp_path: Path) -> None:
         target = tmp_path / "file"

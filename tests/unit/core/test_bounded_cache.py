@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from headerware.core.bounded_cache import BoundedCache
@@ -124,3 +126,16 @@ class TestCosts:
         cache["dear"] = 1
         assert cache.get("dear") is None
         assert cache.get("free") == 0
+
+    def test_pickles_as_an_empty_cache(self) -> None:
+        cache = BoundedCache(8, str, max_cost=100, cost=_length)
+        assert cache[1] == "1"
+        again = pickle.loads(pickle.dumps(cache))  # noqa: S301 - our own
+        assert len(again) == 0
+        assert again[2] == "2"
+        again[3] = "x" * 51
+        assert again.get(3) is None, "it has the same bounds"
+
+
+def _length(_: int, value: str) -> int:
+    return len(value)

@@ -230,7 +230,7 @@ class TestLargeDeadLetters:
         def split(record: Record) -> list[Record]:
             return [record.with_value(record.value[index : index + 1], record.headers) for index in range(5)]
 
-        slicer = Hooks(name="slice", place=Place.SLICE, splits=True, on_send=split)
+        slicer = Hooks(name="slice", place=Place.SLICE, splits=True, atomic=True, on_send=split)
         assert [letter.value for letter in letters(refusing(), slicer)] == [b"v", b"a", b"l", b"u", b"e"]
 
 

@@ -21,7 +21,8 @@ class Squeeze(Interceptor, frozen=True, kw_only=True):
         return record
 
 
-def placed(place: Place | None, name: str = "", **options: Any) -> Hooks:
+def placed(place: Place | None, name: str = "", /, **options: Any) -> Hooks:
+    options = {"atomic": True, "splits": True, "verifies": True, "compacts": True, **options}
     options.setdefault("stage", Stage.OBJECTS if place is Place.TRANSFORM else Stage.BYTES)
     return Hooks(
         place=place,
@@ -183,3 +184,38 @@ def test_a_record_passes_a_whole_ordered_chain() -> None:
     chain = Chain([placed(place) for place in RIGHT_ORDER])
     record = Record("t", b"v")
     assert chain.open().send([record]) == [record]
+
+
+class TestCapabilities:
+    """What a session does for an interceptor only if the interceptor states it."""
+
+    @pytest.mark.parametrize(
+        ("place", "capability"),
+        [
+            (Place.SLICE, "atomic"),
+            (Place.SLICE, "splits"),
+            (Place.SIGN, "verifies"),
+            (Place.COMPACT, "compacts"),
+        ],
+    )
+    def test_a_place_that_needs_one_is_refused_without_it(self, place: Place, capability: str) -> None:
+        with pytest.raises(ConfigError, match=f"write {capability}: ClassVar"):
+            Chain([placed(place, place.name, **{capability: False})])
+
+    def test_an_option_of_that_name_states_nothing(self) -> None:
+        class Optional(Squeeze, frozen=True, kw_only=True):
+            place: ClassVar[Place | None] = Place.COMPACT
+            compacts: bool = True  # type: ignore[misc]
+
+        with pytest.raises(ConfigError, match="does not state"):
+            Chain([Optional()])
+
+    def test_a_method_of_that_name_states_nothing(self) -> None:
+        class Method(Squeeze, frozen=True, kw_only=True):
+            place: ClassVar[Place | None] = Place.COMPACT
+
+            def compacts(self) -> None:  # type: ignore[override]
+                """Do something else."""
+
+        with pytest.raises(ConfigError, match="does not state"):
+            Chain([Method()])

@@ -415,3 +415,40 @@ def test_records_may_come_from_any_iterable() -> None:
         yield RECORD
 
     assert session.send(records()) == session.consume(records()) == [RECORD.replace(value=b"va")]
+
+
+def test_an_opened_interceptor_that_is_empty_keeps_its_services() -> None:
+    class Window:
+        def __init__(self) -> None:
+            self.seen: list[Record] = []
+
+        def __len__(self) -> int:
+            return len(self.seen)
+
+        def on_consume(self, record: Record) -> Record:
+            return record
+
+        def settle(self, record: Record) -> Record:
+            self.seen.append(record)
+            return record
+
+        def stats(self) -> dict[str, int]:
+            return {"seen": len(self)}
+
+        def overhead_bytes(self, record: Record) -> int:
+            return 7
+
+    class Before:
+        name = "before"
+
+        def open(self, context: Context) -> Any:
+            self.context = context
+            return Hooks(on_send=lambda record: record)
+
+    before = Before()
+    window = Hooks(name="window", open=lambda _: Window())
+    with Chain([before, window]).open(Context()) as session:
+        assert before.context.overhead_bytes(Record("t", b"v")) == 7
+        assert session.stats()["window"]["seen"] == 0
+        assert [record.value for record in session.consume([Record("t", b"v")])] == [b"v"]
+        assert session.stats()["window"]["seen"] == 1
