@@ -189,6 +189,8 @@ def undocumented(name: str, found: Any) -> list[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_what_users_import_has_docstrings(package: str) -> None:
+    if package.startswith("headerware.spark_bridge"):
+        pytest.importorskip("pyspark", reason="as with the oldest clients, Spark is not installed")
     module = importlib.import_module(package)
     named = {name: getattr(module, name) for name in module.__all__}
     ours = {
