@@ -1,4 +1,4 @@
-"""One oracle for the whole run, and the count of what was compared with it."""
+"""One oracle for the whole run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ _SHARE: Final = {"full": 1, "medium": 4, "fast": 20}
 """A profile makes one in so many of the examples that a test asks for."""
 _GROUP: Final = "connect-oracle"
 """Parallel processes: one of them compiles the oracle and asks it."""
-_compared: Final[Counter[str]] = Counter()
-_DIGITS: Final = "agree but for the digits of floats, of which this Java writes too many"
+_DIGITS: Final = "digits"
 
 
 def oracle_settings(examples: int) -> settings:
@@ -56,18 +55,18 @@ def connect_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
 
 
 @pytest.fixture(scope="session")
-def agree(connect_oracle: ConnectOracle) -> Check:
+def agree(connect_oracle: ConnectOracle, compared: Counter[str]) -> Check:
     """Return a function that asks both sides, and fails where they differ."""
 
     def check(questions: list[Question]) -> None:
         for question, expected in zip(questions, connect_oracle.ask(questions), strict=True):
             operation = question["op"]
             found = json.loads(write_json(answer(question)))
-            _compared[operation] += 1
+            compared[operation] += 1
             if same(operation, expected, found):
                 continue
             if not connect_oracle.writes_floats_anew and nearly_same(operation, expected, found):
-                _compared[_DIGITS] += 1
+                compared[_DIGITS] += 1
                 continue
             raise AssertionError(f"{question}\nKafka Connect: {expected}\nHeaderware:    {found}")
 
@@ -79,26 +78,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group(_GROUP))
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send what a parallel process has compared to the one that prints the summary."""
-    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["compared"] = dict(_compared)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Add up what a parallel process has compared."""
-    _compared.update(getattr(node, "workeroutput", {}).get("compared", {}))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell how much was compared."""
-    if _compared:
-        digits = _compared.pop(_DIGITS, 0)
-        listed = ", ".join(f"{name} {count:,}" for name, count in sorted(_compared.items()))
-        total = _compared.total()
-        terminalreporter.write_line(f"{total:,} answers compared with Kafka Connect's own: {listed}")
-        terminalreporter.write_line(f"{digits:,} of them {_DIGITS}")
