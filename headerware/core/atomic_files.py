@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+
+_NO_FOLDER_SYNC: Final = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
+"""Of file systems that sync no folders, and of folders that this process may write but not read."""
 
 
 def replace_file(
@@ -38,8 +43,11 @@ def replace_file(
         file.flush()
         os.fsync(file.fileno())
         temporary.replace(target)
-    with contextlib.suppress(OSError):  # the file is in place, and some file systems sync no folders
+    try:
         _sync(target.parent)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
 
 
 @contextlib.contextmanager

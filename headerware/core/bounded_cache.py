@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class BoundedCache(dict[Key, Value]):
     ``cost``; an entry that costs more than half of it is not kept.
     """
 
-    __slots__ = ("_arguments", "_cost", "_costs", "_half_cost", "_half_entries", "_make", "_old")
+    __slots__ = ("_cost", "_costs", "_half_cost", "_half_entries", "_make", "_old")
 
     def __init__(
         self,
@@ -35,7 +36,6 @@ class BoundedCache(dict[Key, Value]):
         cost: Callable[[Key, Value], int] | None = None,
     ) -> None:
         super().__init__()
-        self._arguments: Final = (max_entries, make, max_cost, cost)
         self._half_entries: Final = max(1, max_entries // 2)
         self._half_cost: Final = max_cost // 2
         self._make: Final = make
@@ -45,7 +45,8 @@ class BoundedCache(dict[Key, Value]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle an empty cache: what is kept is made again."""
-        return _empty, self._arguments
+        most, max_cost = 2 * self._half_entries, 2 * self._half_cost
+        return partial(BoundedCache, most, self._make, max_cost=max_cost, cost=self._cost), ()
 
     def __missing__(self, key: Key) -> Value:
         """Return an old entry, or a new one; either is young from now on."""
@@ -91,12 +92,3 @@ class BoundedCache(dict[Key, Value]):
     def total(self) -> int:
         """Count the entries of both generations."""
         return len(self.keys() | self._old.keys())
-
-
-def _empty(
-    max_entries: int,
-    make: Callable[[Any], Any] | None,
-    max_cost: int,
-    cost: Callable[[Any, Any], int] | None,
-) -> BoundedCache[Any, Any]:
-    return BoundedCache(max_entries, make, max_cost=max_cost, cost=cost)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -72,3 +73,30 @@ class TestCreatedFile:
             temporary.write_bytes(b"new")
         assert target.read_bytes() == b"old"
         assert names_in(tmp_path) == ["file"]
+
+
+class TestSync:
+    """What the folder answers when it is synced, once the file is in place."""
+
+    def fail(self, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+        real = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise OSError(code, os.strerror(code))
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM])
+    def test_a_file_system_that_syncs_no_folders_is_no_failure(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    ) -> None:
+        self.fail(monkeypatch, code)
+        replace_file(tmp_path / "file", b"new")
+        assert (tmp_path / "file").read_bytes() == b"new"
+
+    def test_a_disk_that_fails_is_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fail(monkeypatch, errno.EIO)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            replace_file(tmp_path / "file", b"new")

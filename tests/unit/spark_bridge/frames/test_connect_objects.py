@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal as Number
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headerware.connect.data import (
@@ -26,8 +27,6 @@ from headerware.connect.data import (
     Timestamp,
 )
 from headerware.spark_bridge.frames.typed_columns import _from_connect, column
-
-pa = pytest.importorskip("pyarrow")
 
 DAY = datetime(1815, 12, 10, tzinfo=UTC)
 NOON = datetime(1970, 1, 1, 12, tzinfo=UTC)
