@@ -141,6 +141,10 @@ class KafkaBroker:
     def restart(self) -> None:
         """Stop the broker and start it again, at the same address and with the same data.
 
+        While it starts, and while it stops, it may answer a connected client with metadata that names no
+        broker. librdkafka (2.16 and earlier) then forgets the cluster for good: its issue 5301. Such a client
+        has to be made anew.
+
         Raises:
             BrokerError: it did not come back.
         """

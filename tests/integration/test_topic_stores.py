@@ -225,14 +225,14 @@ class TestRegistry:
             writer.apply(BLOCK)
             follower.follow(lambda registry: heard.append(len(registry)))
             until(lambda: heard and follower.stale is None, "followed")
-            second_cluster.broker.stop()
+            second_cluster.stop()
             try:
                 until(lambda: follower.stale is not None, "stale")
                 assert follower.load().block(BLOCK.block.network) == BLOCK.block
                 with pytest.raises(RegistryError, match="out of reach"):
                     follower.apply(register("0.1.0.1", "offline"))
             finally:
-                second_cluster.broker.start()
+                second_cluster.start()
             until(lambda: follower.stale is None, "up to date again")
             writer.apply(register("0.1.0.1", "afterwards"))
             until(lambda: follower.load().by_name("afterwards"), "the change")
