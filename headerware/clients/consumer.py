@@ -71,7 +71,7 @@ from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import VERIFIED, Record, Verified
+from headerware.core.record import VERIFIED, Operation, Record, Verified
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 
@@ -173,6 +173,7 @@ class Consumer(confluent_kafka.Consumer):
             raise
         self._consume_record = session.consume_outcome
         self._reassembles = self._offsets.reassembles
+        self._hears_operations = session.hears_operations
         self._needs_ticks = session.polls or self._reassembles
         self._next_tick = self._next_commit = self._next_keep_alive = 0.0
         self._paused: set[TopicPartitionKey] = set()
@@ -285,6 +286,7 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
         self._begin_fetch()
+        began_ns = time.time_ns() if self._hears_operations else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -299,6 +301,8 @@ class Consumer(confluent_kafka.Consumer):
                 # From here on no call and no loop, so that an interrupt comes before this or after us.
                 self._inbox.leaving = []
                 if messages:
+                    if began_ns:
+                        self._report_receive(messages, began_ns)
                     self._fetching_thread = 0
                     return messages[0]
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
@@ -328,6 +332,8 @@ class Consumer(confluent_kafka.Consumer):
                     self._store_message(message)
                 message = updated_message(message, record, outcome)
                 self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
+                if began_ns:
+                    self._report_receive([message], began_ns)
                 self._fetching_thread = 0
                 return message
             self._enqueue(message, record, outcome)
@@ -344,6 +350,7 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
         self._begin_fetch()
+        began_ns = time.time_ns() if self._hears_operations else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked, enough = False, True
         while True:
@@ -357,6 +364,8 @@ class Consumer(confluent_kafka.Consumer):
             enough = enough or bool(self._inbox) or self._deferred_error is not None
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._inbox.given) or (asked and timeout >= 0 and left <= 0):
+                if began_ns:
+                    self._report_receive(self._inbox.given, began_ns)
                 messages, self._inbox.given = self._inbox.given, []
                 # Records that a callback threw away are read again when the application has got its error.
                 self._fetching_thread = 0 if self._deferred_error is None else self._fetching_thread
@@ -375,6 +384,13 @@ class Consumer(confluent_kafka.Consumer):
                 self._take_batch(fetched)
             # A batch that is short was cut off by our own timeout, not by the caller's.
             enough = len(fetched) == wanted or (not fetched and bool(self._inbox))
+
+    def _report_receive(self, messages: list[Message], began_ns: int) -> None:
+        """Tell the interceptors which records the application receives now."""
+        records = [_record_with_local(message) for message in messages if message.error() is None]
+        if records:
+            operation = Operation(name="receive", began_ns=began_ns, ended_ns=time.time_ns(), records=records)
+            self._session.operation(operation)
 
     def _begin_fetch(self) -> None:
         """Raise a deferred error, recover from an interrupt, and note that this thread fetches now."""
@@ -890,20 +906,15 @@ class Consumer(confluent_kafka.Consumer):
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[Message]:
-        """Tell the interceptors, at the end of a ``with`` block, that a message has been processed.
+        """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
 
         What the block raises is passed to them, and on.
         """
         if not self._chained or message.error() is not None:
             yield message
             return
-        record = record_of(message).replace(local=_wire_topic_and_local(message)[1])
-        try:
+        with self._session.processing([_record_with_local(message)]):
             yield message
-        except BaseException as error:
-            self._session.processed(record, error)
-            raise
-        self._session.processed(record, None)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
@@ -978,6 +989,11 @@ def _wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | No
     if headers.__class__ is MessageHeaders:
         return headers.topic, headers.local
     return message.topic() or "", None
+
+
+def _record_with_local(message: Message) -> Record:
+    """Return the record of a message that was delivered, with the interceptors' state."""
+    return record_of(message).replace(local=_wire_topic_and_local(message)[1])
 
 
 def _is_good(message: Any) -> bool:

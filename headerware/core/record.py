@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -151,6 +151,26 @@ class RecordMetadata(msgspec.Struct, frozen=True):
     partition: int | None = None
     offset: int | None = None
     timestamp_ms: int | None = None
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a client to its cluster that concerns several records: a receive, or a commit.
+
+    Args:
+        name: ``receive``, for a poll or a consume that returned records, or ``commit``.
+        began_ns: when it began, in nanoseconds since the epoch.
+        ended_ns: when it ended; equal to ``began_ns`` for a commit that librdkafka made by itself.
+        records: the records that the application receives, as it sees them.
+        offsets: the topic-partitions of a commit, with their offsets.
+        error: why it failed, or None.
+    """
+
+    name: Literal["receive", "commit"]
+    began_ns: int
+    ended_ns: int
+    records: Sequence[Record] = ()
+    offsets: Sequence[Any] = ()
+    error: BaseException | None = None
 
 
 def _size(payload: Any) -> str:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from headerware.core.hooks import HookResult
-    from headerware.core.record import Record, RecordMetadata
+    from headerware.core.record import Operation, Record, RecordMetadata
 
 TopicPartitionKey = tuple[str, int]
 """A topic and a partition of it."""
@@ -35,6 +36,23 @@ class HearsProcessed(Protocol):
 
     def on_processed(self, record: Record, error: BaseException | None) -> object:
         """Called once for each record, with the error that occurred, or None."""
+
+
+class SurroundsProcessing(Protocol):
+    """Is there while the application processes records, on the thread or in the task that does."""
+
+    def processing(self, records: Sequence[Record]) -> AbstractContextManager[object] | None:
+        """Return what is entered before records are processed together, and left after; None for nothing.
+
+        ``on_processed`` follows for each of them. A failure of either side is logged and counted.
+        """
+
+
+class HearsOperations(Protocol):
+    """Is told of the calls by which a client receives records and commits offsets."""
+
+    def on_operation(self, operation: Operation) -> object:
+        """Called once for each, on the thread that consumes, before the application gets the records."""
 
 
 class HearsCommits(Protocol):
@@ -147,6 +165,8 @@ class SettlesBatches(Protocol):
 
 
 _SERVICES: Final = (
+    SurroundsProcessing,
+    HearsOperations,
     Begins,
     Polls,
     Flushes,

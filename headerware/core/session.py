@@ -7,6 +7,7 @@ one caller at a time. A session starts no threads and reads no clock but the con
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -30,14 +31,15 @@ from headerware.core.errors import DeadLetterError, HeaderwareError, Interceptor
 from headerware.core.hooks import DROP
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import precedes_bytes
-from headerware.core.record import Record, RecordMetadata
+from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Service, TopicPartitionKey, offered
 from headerware.core.step import Direction, Step
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
@@ -73,6 +75,8 @@ class Session:
         """Return the outcome of one record from the wire; raise nothing for it."""
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
+        self._surrounding = self._offering(services.SurroundsProcessing)
+        self._operating = self._offering(services.HearsOperations)
         self._committing = self._offering(services.HearsCommits)
         self._beginning = self._offering(services.Begins)
         self._polling = self._offering(services.Polls)
@@ -85,8 +89,12 @@ class Session:
         self._holding_partitions = self._offering(services.HoldsOffsets)
         self.acknowledges: Final = bool(self._acknowledging)
         """Whether any interceptor hears what became of records that were sent."""
-        self.hears_commits: Final = bool(self._committing)
+        self.hears_commits: Final = bool(self._committing or self._operating)
         """Whether any interceptor hears which offsets were committed."""
+        self.hears_operations: Final = bool(self._operating)
+        """Whether any interceptor hears of receives and commits."""
+        self.surrounds: Final = bool(self._surrounding)
+        """Whether any interceptor is there while the application processes records."""
         self.polls: Final = bool(self._polling)
         """Whether any interceptor releases consumed records on its own."""
         self.reassembles: Final = bool(self._holding)
@@ -163,6 +171,41 @@ class Session:
         for step, interceptor in self._processing:
             if step.topics.matches(record.topic):
                 _guarded(step, "on_processed", interceptor.on_processed, record, error)
+
+    @contextmanager
+    def processing(self, records: Sequence[Record]) -> Iterator[None]:
+        """Surround the processing of records, and tell every interceptor when it is over, or failed.
+
+        What the block raises goes to the interceptors, and on.
+        """
+        left: list[tuple[Step, AbstractContextManager[object]]] = []
+        for step, interceptor in self._surrounding:
+            own = [record for record in records if step.topics.matches(record.topic)]
+            manager = own and _guarded(step, "processing", interceptor.processing, own)
+            if manager and _guarded(step, "processing", _enter, manager):
+                left.append((step, manager))
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            for step, manager in reversed(left):
+                _guarded(step, "processing", manager.__exit__, type(error) if error else None, error, None)
+            for record in records:
+                self.processed(record, error)
+
+    def operation(self, operation: Operation) -> None:
+        """Tell interceptors of a receive or a commit, each with the records of its own topics."""
+        for step, interceptor in self._operating:
+            own = operation
+            if operation.records and not all(step.topics.matches(r.topic) for r in operation.records):
+                matching = [r for r in operation.records if step.topics.matches(r.topic)]
+                if not matching:
+                    continue
+                own = msgspec.structs.replace(operation, records=matching)
+            _guarded(step, "on_operation", interceptor.on_operation, own)
 
     def committed(self, offsets: Sequence[Any]) -> None:
         """Tell every interceptor which offsets have been committed."""
@@ -370,10 +413,15 @@ def _check(
     )
 
 
-def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
-    """Call a hook that only observes; if it fails, log and count it."""
+def _enter(manager: AbstractContextManager[object]) -> bool:
+    manager.__enter__()
+    return True
+
+
+def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a hook that only observes returns; if it fails, log and count it, and return None."""
     try:
-        hook(*arguments)
+        return hook(*arguments)
     except Exception as error:  # noqa: BLE001 - it is logged and counted
         pass_on_interrupt(error)
         step.counts["failed"] += 1
@@ -387,6 +435,7 @@ def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -
                 type(error).__name__,
                 raised_at(error),
             )
+        return None
 
 
 def _raised(outcomes: list[Outcome]) -> list[Record]:

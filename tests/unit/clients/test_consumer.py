@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from headerware.core.record import Record
+    from headerware.core.record import Operation, Record
 
 
 class Upper:
@@ -544,6 +544,32 @@ class TestLifecycle:
         with pytest.raises(ValueError, match="failed"), consumer.processing(second):
             raise failure
         assert seen == [({"span": 0}, None), ({"span": 1}, failure)]
+
+    @pytest.mark.parametrize("batches", [False, True])
+    def test_tells_of_each_receive(
+        self,
+        make_consumer: Callable[..., Consumer],
+        fill: Callable[..., None],
+        topic: str,
+        batches: bool,  # noqa: FBT001 - parametrized
+    ) -> None:
+        seen: list[Operation] = []
+
+        class Hears(Upper):
+            def on_operation(self, operation: Operation) -> None:
+                seen.append(operation)
+
+        fill(b"a", b"b")
+        consumer = make_consumer(Hears(), topic=topic)
+        began_ns = time.time_ns()
+        if batches:
+            while sum(len(operation.records) for operation in seen) < 2:
+                consumer.consume(2, 1)
+        else:
+            take(consumer, 2)
+        assert [record.value for operation in seen for record in operation.records] == [b"A", b"B"]
+        assert all(began_ns <= each.began_ns <= each.ended_ns <= time.time_ns() for each in seen)
+        assert {operation.name for operation in seen} == {"receive"}
 
     def test_gives_no_state_where_there_is_none(
         self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str

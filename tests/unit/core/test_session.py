@@ -6,6 +6,7 @@ import functools
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace as Hooks
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from headerware import (
     Role,
     SignatureError,
 )
+from headerware.core.record import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -452,3 +454,67 @@ def test_an_opened_interceptor_that_is_empty_keeps_its_services() -> None:
         assert session.stats()["window"]["seen"] == 0
         assert [record.value for record in session.consume([Record("t", b"v")])] == [b"v"]
         assert session.stats()["window"]["seen"] == 1
+
+
+class TestProcessing:
+    def test_surrounds_the_block_and_tells_of_each_record(self) -> None:
+        seen: list[Any] = []
+
+        class Around(Told):
+            @contextmanager
+            def processing(self, records: Any) -> Iterator[None]:
+                seen.append(("begins", list(records)))
+                try:
+                    yield
+                except ValueError as error:
+                    seen.append(("fails", error))
+                    raise
+                seen.append("ends")
+
+        around = Around()
+        session = Chain([around]).open()
+        with session.processing([RECORD, RECORD]):
+            assert seen == [("begins", [RECORD, RECORD])]
+            assert around.told == []
+        assert seen[1:] == ["ends"]
+        assert around.told == [("processed", RECORD, None)] * 2
+        error = ValueError("boom")
+        with pytest.raises(ValueError, match="boom"), session.processing([RECORD]):
+            raise error
+        assert seen[2:] == [("begins", [RECORD]), ("fails", error)]
+        assert around.told[2:] == [("processed", RECORD, error)]
+
+    def test_a_failing_one_harms_nobody(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Failing(Told):
+            def processing(self, records: Any) -> Any:
+                raise ValueError(SECRET)
+
+        class Leaving(Told):
+            @contextmanager
+            def processing(self, records: Any) -> Iterator[None]:
+                yield
+                raise ValueError(SECRET)
+
+        session = Chain([Failing(), Leaving(), told := Told()]).open()
+        done = False
+        with session.processing([RECORD]):
+            done = True
+        assert done
+        assert told.told == [("processed", RECORD, None)]
+        assert SECRET not in caplog.text
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+
+    def test_operations_are_told_with_the_records_of_matching_topics(self) -> None:
+        class Hears(Told):
+            def on_operation(self, operation: Operation) -> None:
+                self.told.append(operation)
+
+        every, other = Hears(), Hears(topics=("payments",))
+        session = Chain([every, other]).open()
+        payment = RECORD.replace(topic="payments")
+        receive = Operation(name="receive", began_ns=1, ended_ns=2, records=[RECORD, payment])
+        session.operation(receive)
+        assert every.told == [receive]
+        assert [operation.records for operation in other.told] == [[payment]]
+        session.operation(Operation(name="receive", began_ns=1, ended_ns=2, records=[RECORD]))
+        assert len(other.told) == 1
