@@ -41,7 +41,7 @@ from confluent_kafka import (
 from confluent_kafka.error import ConsumeError
 
 from headerware.clients.cluster_id import cluster_id_port
-from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters
+from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.messages import MessageHeaders, message_of, record_of, updated_message
 from headerware.clients.offsets import (
@@ -65,7 +65,7 @@ from headerware.clients.refused_records import (
     as_client_error,
     as_message,
 )
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import boolean, flattened, listen_to_statistics, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
@@ -146,7 +146,8 @@ class Consumer(confluent_kafka.Consumer):
         return client_chain(conf, chain)
 
     def _open(self, conf: dict[str, Any]) -> None:
-        dead_letters = DeadLetters(conf)
+        # Two, because a dead letter is waited for, and reports never are.
+        dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
         session = self._session = self.chain.open(
             Context(
                 side="consumer",
@@ -154,6 +155,7 @@ class Consumer(confluent_kafka.Consumer):
                 group_id=conf.get("group.id"),
                 cluster_id=cluster_id_port(self, conf),
                 publish=dead_letters.publish,
+                post=reports.post,
                 pick_partition=dead_letters.pick_partition,
                 max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
             )
@@ -167,14 +169,16 @@ class Consumer(confluent_kafka.Consumer):
                 if boolean(conf, "enable.auto.commit", default=True)
                 else 0.0
             )
-            _c_init(self, _raw_settings(conf, session))
+            raw = _raw_settings(conf, session)
+            listen_to_statistics(raw, session)
+            _c_init(self, raw)
         except BaseException:
             session.close()
             raise
         self._consume_record = session.consume_outcome
         self._reassembles = self._offsets.reassembles
         self._hears_operations = session.hears_operations
-        self._needs_ticks = session.polls or self._reassembles
+        self._needs_ticks = session.polls or session.ticks or self._reassembles
         self._next_tick = self._next_commit = self._next_keep_alive = 0.0
         self._paused: set[TopicPartitionKey] = set()
         # Partitions that are paused for the moment of a poll.
@@ -196,7 +200,7 @@ class Consumer(confluent_kafka.Consumer):
         self._fetched_batches: list[list[Message]] | None = None
         # Whether the last batch was thrown away.
         self._lost_a_batch = False
-        self._finish = weakref.finalize(self, _close_all, session, dead_letters)
+        self._finish = weakref.finalize(self, close_all, session, dead_letters, reports)
         self._chained = True
         # CPython 3.11 reads an attribute of a subclass of a C type in 20 ns, but in 9 ns if its dict shares
         # no keys with others of its class; poll reads a dozen of them for each record.
@@ -612,6 +616,7 @@ class Consumer(confluent_kafka.Consumer):
         if now < self._next_tick:
             return
         self._next_tick = now + _TICK_S
+        self._session.tick()
         self._pauses.count(now)
         if self._pauses.held_s and not self._session.safe_offsets():
             self._pauses.held_s = 0.0
@@ -969,13 +974,6 @@ def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
     if callable(callback) or (callback is None and session.hears_commits):
         raw["on_commit"] = partial(_on_commit, session, callback)
     return raw
-
-
-def _close_all(session: Session, dead_letters: DeadLetters) -> None:
-    try:
-        session.close()
-    finally:
-        dead_letters.close()
 
 
 def _raisable(error: HeaderwareError) -> HeaderwareError:

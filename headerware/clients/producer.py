@@ -25,7 +25,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware.clients.cluster_id import cluster_id_port
-from headerware.clients.dead_letters import dead_letter_error
+from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
 from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery
 from headerware.clients.messages import wire_headers
 from headerware.clients.offsets import held_back
@@ -39,7 +39,7 @@ from headerware.clients.raw import (
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import boolean, flattened, listen_to_statistics, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
@@ -109,13 +109,15 @@ class Producer(confluent_kafka.Producer):
         return client_chain(conf, chain)
 
     def _open(self, conf: dict[str, Any]) -> None:
-        session = self._session = self.chain.open(self._context(conf))
+        reports = DeadLetters(conf)
+        session = self._session = self.chain.open(self._context(conf, reports))
         try:
             default = _callback_of(conf)
             only_errors = boolean(conf, "delivery.report.only.error", default=False)
             self._deliveries = Deliveries(session, only_errors=only_errors)
             # Interceptors hear of successes too, and a message's last slice may be one.
             conf["delivery.report.only.error"] = False
+            listen_to_statistics(conf, session)
             _c_init(self, conf)
         except BaseException:
             session.close()
@@ -130,10 +132,11 @@ class Producer(confluent_kafka.Producer):
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
-        self._finish = weakref.finalize(self, session.close)
+        self._ticks = session.ticks
+        self._finish = weakref.finalize(self, close_all, session, reports)
         self._chained = True
 
-    def _context(self, conf: Mapping[str, Any]) -> Context:
+    def _context(self, conf: Mapping[str, Any], reports: DeadLetters) -> Context:
         reference = weakref.ref(self)
 
         def publish(record: Record) -> None:
@@ -150,6 +153,7 @@ class Producer(confluent_kafka.Producer):
             client_id=conf.get("client.id"),
             cluster_id=cluster_id_port(self, conf),
             publish=publish,
+            post=reports.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
             max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
         )
@@ -446,6 +450,8 @@ class Producer(confluent_kafka.Producer):
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
         served = self._deliveries.serve() if self._deliveries or self._deliveries.deferred else 0
         polled: int | None = self._serve_c(_c_poll, 0 if served else timeout)
+        if self._ticks:
+            self._session.tick()
         return served + (polled or 0)
 
     @unless_chained(_c_flush)
@@ -457,6 +463,8 @@ class Producer(confluent_kafka.Producer):
             self._deliveries.serve()
         finally:
             left = self._serve_c(_c_flush, timeout) or 0
+            if self._ticks:
+                self._session.tick()
         return left + len(self._deliveries)
 
     @unless_chained(_c_len)
