@@ -37,7 +37,11 @@ DRAIN_S: Final = 180.0
 GROWTH_LIMIT: Final = 0.15
 WORKER: Final = str(Path(__file__).with_name("worker.py"))
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(MINUTES * 60 + 600)]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif("SOAK_MINUTES" not in os.environ, reason="takes minutes: make soak"),
+    pytest.mark.timeout(MINUTES * 60 + 600),
+]
 
 
 class Client:

@@ -81,14 +81,14 @@ def consume(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
         while not stop.asked:
             try:
                 message = consumer.poll(0.2)
-            except Exception as error:  # noqa: BLE001 - it is written down, and fails the soak
-                refused(f"{type(error).__name__}: {error}".encode())
+            except Exception as failure:  # noqa: BLE001 - it is written down, and fails the soak
+                refused(f"{type(failure).__name__}: {failure}".encode())
                 continue
             if message is None:
                 continue
-            if message.error() is not None:
-                if not message.error().retriable() and message.error().code() > 0:
-                    refused(str(message.error()).encode())
+            if error := message.error():
+                if not error.retriable() and error.code() > 0:
+                    refused(str(error).encode())
                 continue
             value = message.value() or b""
             processed(value.partition(b" ")[0])
