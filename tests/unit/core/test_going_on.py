@@ -131,7 +131,7 @@ class TestReassembly:
         ],
     )
     def test_goes_on_if_it_and_all_to_its_right_are_equal(
-        self, before: list[object], after: list[object], keeps: bool
+        self, before: list[object], after: list[object], *, keeps: bool
     ) -> None:
         first, second = pair(before, after)
         assert second.keeps_waiting(first) is keeps
