@@ -15,11 +15,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headerware.clients.messages import wire_headers
 from headerware.clients.partition_picker import PartitionPicker
+from headerware.clients.sessions import Sessions
 from headerware.clients.settings import connection_settings
 from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import DeadLetterError
 from headerware.core.record import Record
-from headerware.core.session import Session
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """The default limit of a broker, which is more than that of librdkafka."""
@@ -123,10 +123,10 @@ class DeadLetters:
             producer.close()
 
 
-def close_all(session: Session, *beside: DeadLetters) -> None:
-    """Close a session, which may still report something, and then what sends beside the application."""
+def close_all(sessions: Sessions, *beside: DeadLetters) -> None:
+    """Close sessions, which may still report something, and then what sends beside the application."""
     try:
-        session.close()
+        sessions.close()
     finally:
         for each in beside:
             each.close()

@@ -54,8 +54,13 @@ def connection_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def listen_to_statistics(conf: dict[str, Any], session: Session) -> None:
-    """Have librdkafka's statistics told to a session, and then to the application, as it would be anyway."""
+def listen_to_statistics(
+    conf: dict[str, Any], session: Session, in_force: Callable[[], Session | None]
+) -> None:
+    """Have librdkafka's statistics told to the session in force, and then to the application as without it.
+
+    ``session`` is the client's first; only if it wants them, later ones get them.
+    """
     if not session.hears_statistics:
         return
     callback = conf.get("stats_cb")
@@ -63,11 +68,15 @@ def listen_to_statistics(conf: dict[str, Any], session: Session) -> None:
     if _STATISTICS_INTERVAL not in conf and session.statistics_interval_ms is not None:
         conf[_STATISTICS_INTERVAL] = session.statistics_interval_ms
     if callback is None or callable(callback):  # librdkafka refuses anything else
-        conf["stats_cb"] = partial(_tell_statistics, session, callback if own_interval > 0 else None)
+        conf["stats_cb"] = partial(_tell_statistics, in_force, callback if own_interval > 0 else None)
 
 
-def _tell_statistics(session: Session, callback: Callable[[str], Any] | None, text: str) -> None:
-    session.statistics(text)
+def _tell_statistics(
+    in_force: Callable[[], Session | None], callback: Callable[[str], Any] | None, text: str
+) -> None:
+    session = in_force()
+    if session is not None:
+        session.statistics(text)
     if callback is not None:
         callback(text)
 
