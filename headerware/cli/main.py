@@ -15,6 +15,7 @@ from headerware import __version__
 from headerware.cli.chains import check, explain
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
+from headerware.cli.lineage import lineage
 from headerware.cli.registry import registry
 from headerware.cli.trail import trail
 from headerware.core.errors import HeaderwareError
@@ -55,5 +56,6 @@ def main() -> None:
 main.add_command(check)
 main.add_command(explain)
 main.add_command(keys)
+main.add_command(lineage)
 main.add_command(registry)
 main.add_command(trail)

@@ -65,7 +65,7 @@ from headerware.clients.refused_records import (
     as_client_error,
     as_message,
 )
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import boolean, bootstrap_servers, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
@@ -152,6 +152,7 @@ class Consumer(confluent_kafka.Consumer):
                 side="consumer",
                 client_id=conf.get("client.id"),
                 group_id=conf.get("group.id"),
+                bootstrap_servers=bootstrap_servers(conf),
                 cluster_id=cluster_id_port(self, conf),
                 publish=dead_letters.publish,
                 pick_partition=dead_letters.pick_partition,

@@ -39,7 +39,7 @@ from headerware.clients.raw import (
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import boolean, bootstrap_servers, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
@@ -148,6 +148,7 @@ class Producer(confluent_kafka.Producer):
         return Context(
             side="producer",
             client_id=conf.get("client.id"),
+            bootstrap_servers=bootstrap_servers(conf),
             cluster_id=cluster_id_port(self, conf),
             publish=publish,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
     from headerware.interceptors.dedup import Dedup, Identity
+    from headerware.interceptors.lineage import Lineage
     from headerware.interceptors.schema import Schema
     from headerware.interceptors.serialize import Serialize
     from headerware.interceptors.sign import Sign
@@ -24,6 +25,7 @@ __all__ = [
     "Compress",
     "Dedup",
     "Identity",
+    "Lineage",
     "Schema",
     "Serialize",
     "Sign",
@@ -43,6 +45,7 @@ _HOMES: Final = {
     "Compress": "compress",
     "Dedup": "dedup",
     "Identity": "dedup",
+    "Lineage": "lineage",
     "Schema": "schema",
     "Serialize": "serialize",
     "Sign": "sign",

@@ -13,6 +13,7 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "compact": "headerware.interceptors.compact:Compact",
     "compress": "headerware.interceptors.compress:Compress",
     "dedup": "headerware.interceptors.dedup:Dedup",
+    "lineage": "headerware.interceptors.lineage:Lineage",
     "schema": "headerware.interceptors.schema:Schema",
     "serialize": "headerware.interceptors.serialize:Serialize",
     "sign": "headerware.interceptors.sign:Sign",
