@@ -13,6 +13,7 @@ import click
 
 from headerware import __version__
 from headerware.cli.chains import check, explain
+from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
@@ -54,6 +55,7 @@ def main() -> None:
 
 
 main.add_command(check)
+main.add_command(doctor)
 main.add_command(explain)
 main.add_command(keys)
 main.add_command(lineage)
