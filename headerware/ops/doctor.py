@@ -97,7 +97,7 @@ def examine(
             found.append(_fail("chain", str(error), "correct the file; `headerware check` looks at it alone"))
         else:
             found.append(_ok("chain", " -> ".join(loaded.names) or "an empty chain"))
-            found += _opens(loaded, side)
+            found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _keys(loaded, topics, side)
     if settings is not None:
@@ -146,14 +146,18 @@ def _numbers(text: str) -> tuple[int, ...]:
 # The chain and its keys
 
 
-def _opens(loaded: Chain, side: Side | None) -> Iterator[Finding]:
+def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Iterator[Finding]:
+    from headerware.clients.settings import bootstrap_servers, number  # noqa: PLC0415 - it imports a client
+
+    servers = bootstrap_servers(settings)
+    max_bytes = number(settings, "message.max.bytes", _CLIENT_MAX_BYTES)
     for each in _SIDES if side is None else (side,):
         check = f"chain as a {each}"
         if any(_creates(step) for step in loaded):
             yield Finding(check=check, status="unknown", found="not opened: a store has create = true")
             continue
         try:
-            loaded.open(Context(side=each)).close()
+            loaded.open(Context(side=each, bootstrap_servers=servers, max_message_bytes=max_bytes)).close()
         except HeaderwareError as error:
             # One chain often serves both sides, and only one of them has the keys to sign with.
             status: Status = "fail" if side else "warn"

@@ -65,11 +65,11 @@ class Lineage(Interceptor, frozen=True, kw_only=True):
             MissingPartError: openlineage-python is not installed.
             ConfigError: the configuration of OpenLineage's client is wrong.
         """
-        # It imports OpenLineage's client, which takes long and may not be there.
-        from headerware.interceptors.lineage.reporter import reporter  # noqa: PLC0415
-
         if context.bootstrap_servers is None:
             return _LineageStep(None, None)
+        # It imports OpenLineage's client, which takes long, and need not be where nothing is reported.
+        from headerware.interceptors.lineage.reporter import reporter  # noqa: PLC0415
+
         namespace = self.dataset_namespace or kafka_namespace(context.bootstrap_servers)
         job = self.job(context.client_id or socket.gethostname() or "headerware")
         reporting = reporter()

@@ -39,6 +39,10 @@ _EXIT_S: Final = 5.0
 _MAX_ENDED: Final = 256
 
 
+_Key = tuple[Job, UUID | None]
+"""A job, and the id of its run if somebody else has drawn it."""
+
+
 class Member:
     """One session's share in a run: what it reads and writes, by topic.
 
@@ -82,6 +86,7 @@ class Member:
 class _Run(msgspec.Struct, kw_only=True, eq=False):
     """A run under way: its members, and when it is to be told of next, by the monotonic clock."""
 
+    key: _Key
     job: Job
     run_id: UUID
     processing: str
@@ -127,7 +132,7 @@ class Reporter:
         self._emit = emit
         self._settle_s = settle_s
         self._changed = Condition()
-        self._runs: dict[Job, _Run] = {}
+        self._runs: dict[_Key, _Run] = {}
         self._ended: deque[_Report] = deque()
         self._thread: Thread | None = None
         self._counts = {"events": 0, "events_failed": 0, "events_dropped": 0}
@@ -154,13 +159,15 @@ class Reporter:
             job: the job.
             namespace: the namespace of the datasets that this member will name.
             interval_s: how often to tell of the run at least, in seconds.
-            run_id: the id of a run that begins with this; None draws one.
+            run_id: the id of the run, if somebody else has drawn one, as Spark does for a query.
             processing: what kind of job it is, in OpenLineage's words.
         """
         with self._changed:
-            run = self._runs.get(job)
+            key = (job, run_id)
+            run = self._runs.get(key)
             if run is None:
-                run = self._runs[job] = _Run(
+                run = self._runs[key] = _Run(
+                    key=key,
                     job=job,
                     run_id=run_id or uuid4(),
                     processing=processing,
@@ -197,14 +204,14 @@ class Reporter:
 
     def _leave(self, run: _Run, member: Member, kind: Kind) -> None:
         with self._changed:
-            if member not in run.members or self._runs.get(run.job) is not run:
+            if member not in run.members or self._runs.get(run.key) is not run:
                 return
             run.present -= 1
             if not run.present:
                 self._end(run, kind)
 
     def _end(self, run: _Run, kind: Kind) -> None:
-        del self._runs[run.job]
+        del self._runs[run.key]
         totals = run.totals()
         if totals.inputs or totals.outputs:
             if len(self._ended) >= _MAX_ENDED:

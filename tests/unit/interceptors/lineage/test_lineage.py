@@ -82,10 +82,10 @@ class TestLineage:
     def test_says_what_to_install_without_openlineage(self) -> None:
         code = (
             "import sys; sys.modules['openlineage'] = None\n"
-            "from headerware import Chain\n"
+            "from headerware import Chain, Context\n"
             "from headerware.core.errors import MissingPartError\n"
             "from headerware.interceptors import Lineage\n"
-            "try: Chain([Lineage()]).open()\n"
+            "try: Chain([Lineage()]).open(Context(bootstrap_servers='broker'))\n"
             "except MissingPartError as error: print(error)\n"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
