@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
 from headerware.cli import main
 from headerware.ops.doctor import Finding, examine
 from headerware.testing import KafkaBroker, MissingPartError
-from tests.conftest import cannot_run
+from headerware.testing.pytest_plugin import cannot_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
