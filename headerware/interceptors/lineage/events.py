@@ -19,9 +19,9 @@ try:
         processing_engine_run,
     )
     from openlineage.client.serde import Serde
-except ImportError as error:
+except ImportError as _error:
     _message = f"lineage needs openlineage-python: {install_command('lineage')}"
-    raise MissingPartError(_message) from error
+    raise MissingPartError(_message) from _error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

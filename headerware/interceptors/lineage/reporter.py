@@ -55,7 +55,7 @@ class Member:
     def __init__(
         self, namespace: str, news: Callable[[], None], leave: Callable[[Member, Kind], None]
     ) -> None:
-        self.namespace = namespace
+        self.namespace: str = namespace
         self.inputs: dict[str, int | None] = {}
         self.outputs: dict[str, int | None] = {}
         self._news = news
