@@ -27,19 +27,16 @@ class Deliveries:
     so that messages in flight do not keep it alive.
     """
 
-    __slots__ = ("_acknowledge", "_only_errors", "_refused", "deferred", "waits")
+    __slots__ = ("_acknowledge", "_only_errors", "_refused", "acknowledges_all", "deferred", "waits")
 
     def __init__(self, session: Session, *, only_errors: bool) -> None:
         self._acknowledge = session.acknowledge if session.acknowledges else None
+        self.acknowledges_all = session.acknowledges_all
+        """Whether an interceptor wants to hear of every record, also of those without local state."""
         self._only_errors = only_errors
         self._refused: deque[tuple[Record, KafkaError, DeliveryCallback | None]] = deque()
         self.deferred: deque[BaseException] = deque()
         self.waits: int = 0
-
-    @property
-    def acknowledges(self) -> bool:
-        """Whether an interceptor wants to hear of every record."""
-        return self._acknowledge is not None
 
     def report(
         self,
@@ -122,7 +119,10 @@ class JointDelivery:
         """How many reports there will be; -1 as long as more slices follow."""
 
     def note_first(self, first: Record) -> None:
-        """Remember the first slice's headers and state for the acknowledgement, not its payload."""
+        """Remember the first slice's headers and state for the acknowledgement, not its payload.
+
+        Before it is made, those of the record that is sliced count.
+        """
         self._sent = first.with_value(self._original.value, first.headers)
 
     @property

@@ -35,11 +35,12 @@ from headerware.clients.raw import (
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
+    instrumented_by,
     is_under_way,
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import boolean, flattened, merged, number, servers
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
@@ -109,6 +110,7 @@ class Producer(confluent_kafka.Producer):
         return client_chain(conf, chain)
 
     def _open(self, conf: dict[str, Any]) -> None:
+        self._serving: set[int] = set()
         session = self._session = self.chain.open(self._context(conf))
         try:
             default = _callback_of(conf)
@@ -123,10 +125,9 @@ class Producer(confluent_kafka.Producer):
         self._send = session.send_outcome
         self._report = self._deliveries.report
         self._default = default
-        self._reports_all = self._deliveries.acknowledges
+        self._reports_all = self._deliveries.acknowledges_all
         self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
         self._max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
-        self._serving: set[int] = set()
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
@@ -148,7 +149,9 @@ class Producer(confluent_kafka.Producer):
         return Context(
             side="producer",
             client_id=conf.get("client.id"),
-            cluster_id=cluster_id_port(self, conf),
+            servers=servers(conf),
+            instrumented_by=instrumented_by(self),
+            cluster_id=cluster_id_port(self, conf, Producer._is_serving),
             publish=publish,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
             max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
@@ -213,7 +216,8 @@ class Producer(confluent_kafka.Producer):
         if sent.__class__ is not Record:
             self._answer(record, sent, user)
             return
-        report = partial(self._report, record, sent, user) if user is not None or self._reports_all else None
+        reported = self._reports_all or user is not None or sent.local is not None
+        report = partial(self._report, record, sent, user) if reported else None
         try:
             if sent is record:
                 # Not the caller's own headers: confluent-kafka would take an id for the text of its number.
@@ -329,9 +333,8 @@ class Producer(confluent_kafka.Producer):
         if not isinstance(outcome, Record):
             self._answer(record, outcome, user)
             return
-        report = (
-            partial(self._report, record, outcome, user) if self._reports_all or user is not None else None
-        )
+        reported = self._reports_all or user is not None or outcome.local is not None
+        report = partial(self._report, record, outcome, user) if reported else None
         try:
             self._produce_wire_record(outcome, report)
         except Exception as error:
@@ -381,6 +384,9 @@ class Producer(confluent_kafka.Producer):
 
     def _fan_out(self, record: Record, pieces: list[Record] | FanOut, user: DeliveryCallback | None) -> None:
         joint = JointDelivery(self._deliveries, record, user)
+        whole = pieces.whole if isinstance(pieces, FanOut) else next(iter(pieces), None)
+        if whole is not None:
+            joint.note_first(whole)
         try:
             self._require_room(record, pieces)
             sent = self._queue_pieces(iter(pieces), joint)
@@ -496,7 +502,7 @@ class Producer(confluent_kafka.Producer):
             self._serving.discard(ident)
 
     def _is_serving(self) -> bool:
-        """Return whether this thread is inside a callback of this client."""
+        """Return whether this thread is inside a callback of this client, which must not poll or ask it."""
         return get_ident() in self._serving and is_under_way(self, self._RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001
 
     # Transactions

@@ -63,3 +63,9 @@ def number(conf: Mapping[str, Any], name: str, default: int) -> int:
         return default if value is None else int(value)
     except (TypeError, ValueError):
         return default
+
+
+def servers(conf: Mapping[str, Any]) -> str | None:
+    """Return the brokers' addresses, as text with commas; None if there are none."""
+    found = conf.get("bootstrap.servers") or conf.get("metadata.broker.list")
+    return str(found) if found else None

@@ -36,6 +36,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         side: which half of a chain will be used, or None for both.
         client_id: the client's name, or None.
         group_id: the consumer group, or None.
+        servers: the addresses of the cluster's brokers, ``host:port`` with commas between them, or None if
+            they are unknown or there is no client.
+        instrumented_by: the package of another instrumentation that the client's calls go through, or None.
         now_ms: the clock, in milliseconds since the epoch; the only one that interceptors read.
         cluster_id: returns the cluster's id, or None as long as it is unknown; never blocks.
         publish: sends a finished record past the chain and returns once it is stored; raises
@@ -54,6 +57,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     side: Literal["producer", "consumer"] | None = None
     client_id: str | None = None
     group_id: str | None = None
+    servers: str | None = None
+    instrumented_by: str | None = None
     now_ms: Callable[[], int] = wall_clock_ms
     cluster_id: Callable[[], str | None] = _no_cluster
     publish: Callable[[Record], None] | None = None
