@@ -56,13 +56,13 @@ def attributes_of(span: ReadableSpan) -> dict[str, Any]:
 
 
 def current_id() -> int:
-    found: int = trace.get_current_span().get_span_context().span_id
-    return found
+    return trace.get_current_span().get_span_context().span_id
 
 
 def span_id(span: ReadableSpan) -> int:
     assert span.context is not None
-    return span.context.span_id
+    found: int = span.context.span_id
+    return found
 
 
 def scope_of(span: ReadableSpan) -> str | None:
