@@ -91,7 +91,11 @@ def consumed(session: Session, *records: Record) -> list[Record]:
 
 
 def arrived(topic: str = "orders", offset: int = 3, **fields: Any) -> Record:
-    given: dict[str, Any] = {"value": b"v", "partition": 1, "headers": Headers([("traceparent", PARENT)])} | fields
+    given: dict[str, Any] = {
+        "value": b"v",
+        "partition": 1,
+        "headers": Headers([("traceparent", PARENT)]),
+    } | fields
     return Record(topic, offset=offset, **given)
 
 
