@@ -25,6 +25,7 @@ from opentelemetry.context import Context as TraceContext
 from opentelemetry.context import attach, create_key, detach, get_current, set_value
 from opentelemetry.propagate import get_global_textmap
 from opentelemetry.trace import (
+    DEFAULT_TRACE_STATE,
     Link,
     NoOpTracer,
     SpanContext,
@@ -555,10 +556,10 @@ class _RecordStep(_SpanStep):
     def _injected(self, headers: Headers, span: Span, current: TraceContext) -> Headers:
         """Return headers with the fields of a span's context and of the current baggage."""
         context = span.get_span_context()
-        plain = self._known_fields().plain and not context.trace_state
-        if plain and not (current and baggage.get_all(current)):
-            if not context.is_valid:
-                return headers
+        state = context.trace_state
+        # The common case, which costs a third of a propagator.
+        plain = self._known_fields().plain and (state is DEFAULT_TRACE_STATE or not state)
+        if plain and context.is_valid and not (current and baggage.get_all(current)):
             value = b"00-%032x-%016x-%02x" % (context.trace_id, context.span_id, context.trace_flags)
             return Headers.trusted((*headers, ("traceparent", value)))
         carrier: dict[str, str] = {}
@@ -633,11 +634,12 @@ class _BatchStep(_RecordStep):
             headers = self._injected(headers, created, batch.current)
             if span.is_recording():
                 span.add_link(created.get_span_context())
-        elif headers:
-            there = headers.names() if "baggage" in headers else ()
-            headers = Headers.trusted((*headers, *(pair for pair in batch.fields if pair[0] not in there)))
-        else:
+        elif not headers:
             headers = batch.fields
+        elif batch.has_baggage and "baggage" in headers:
+            headers = Headers.trusted((*headers, *(pair for pair in batch.fields if pair[0] != "baggage")))
+        else:
+            headers = Headers.trusted((*headers, *batch.fields))
         if not batch.until_ms:
             return _with_sending(record, headers, batch)
         return record if headers is record.headers else record.with_headers(headers)
@@ -699,6 +701,7 @@ class _Batch:
         "_step",
         "current",
         "fields",
+        "has_baggage",
         "span",
         "until_ms",
     )
@@ -710,6 +713,7 @@ class _Batch:
         self.span: Final = span
         self.current: Final = current
         self.fields: Final = fields
+        self.has_baggage: Final = "baggage" in fields.names()
         self.until_ms: Final = until_ms
         """Until when records may join, if the span is not recorded; otherwise 0."""
         self._count = self._left = count
