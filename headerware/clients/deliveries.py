@@ -47,7 +47,7 @@ class Deliveries:
         self.send: Callable[[Record], Outcome] = session.send_outcome
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self._acknowledge = session.acknowledge if session.acknowledges else None
-        self.acknowledges_all = session.acknowledges_all
+        self.acknowledges_all: bool = session.acknowledges_all
         """Whether an interceptor wants to hear of every record, also of those without local state."""
         self._only_errors = only_errors
 
