@@ -36,6 +36,7 @@ from headerware.clients.raw import (
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
+    instrumented_by,
     is_under_way,
     unless_chained,
 )
@@ -129,6 +130,7 @@ class Producer(confluent_kafka.Producer):
 
     def _open(self, conf: dict[str, Any]) -> None:
         beside = DeadLetters(conf)
+        self._serving: set[int] = set()
         session = self.chain.open(self._context(conf, beside))
         try:
             default = _callback_of(conf)
@@ -146,7 +148,6 @@ class Producer(confluent_kafka.Producer):
         self._default = default
         self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
         self._max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
-        self._serving: set[int] = set()
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
@@ -170,7 +171,8 @@ class Producer(confluent_kafka.Producer):
             side="producer",
             client_id=conf.get("client.id"),
             bootstrap_servers=bootstrap_servers(conf),
-            cluster_id=cluster_id_port(self, conf),
+            instrumented_by=instrumented_by(self),
+            cluster_id=cluster_id_port(self, conf, Producer._is_serving),
             publish=publish,
             post=beside.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
@@ -269,7 +271,7 @@ class Producer(confluent_kafka.Producer):
         if sent.__class__ is not Record:
             self._answer(deliveries, record, sent, user)
             return
-        reports = user is not None or deliveries.acknowledges
+        reports = user is not None or sent.local is not None or deliveries.acknowledges_all
         report = partial(deliveries.report, record, sent, user) if reports else None
         try:
             if sent is record:
@@ -389,7 +391,7 @@ class Producer(confluent_kafka.Producer):
         if not isinstance(outcome, Record):
             self._answer(deliveries, record, outcome, user)
             return
-        reports = user is not None or deliveries.acknowledges
+        reports = user is not None or outcome.local is not None or deliveries.acknowledges_all
         report = partial(deliveries.report, record, outcome, user) if reports else None
         try:
             self._produce_wire_record(outcome, report)
@@ -448,6 +450,9 @@ class Producer(confluent_kafka.Producer):
         user: DeliveryCallback | None,
     ) -> None:
         joint = JointDelivery(deliveries, record, user)
+        whole = pieces.whole if isinstance(pieces, FanOut) else next(iter(pieces), None)
+        if whole is not None:
+            joint.note_first(whole)
         try:
             self._require_room(record, pieces)
             sent = self._queue_pieces(iter(pieces), joint)
@@ -570,7 +575,7 @@ class Producer(confluent_kafka.Producer):
             self._serving.discard(ident)
 
     def _is_serving(self) -> bool:
-        """Return whether this thread is inside a callback of this client."""
+        """Return whether this thread is inside a callback of this client, which must not poll or ask it."""
         return get_ident() in self._serving and is_under_way(self, self._RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001
 
     # Transactions

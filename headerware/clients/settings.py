@@ -83,7 +83,7 @@ def _tell_statistics(
 
 def bootstrap_servers(conf: Mapping[str, Any]) -> str | None:
     """Return the addresses of the brokers, under either of the names that librdkafka has for them."""
-    found = conf.get("bootstrap.servers", conf.get("metadata.broker.list"))
+    found = conf.get("bootstrap.servers") or conf.get("metadata.broker.list")
     return None if found is None else str(found)
 
 
