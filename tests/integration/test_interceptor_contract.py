@@ -1,4 +1,4 @@
-"""What Kafka's own clients promise their interceptors, on a real broker: the table in docs/clients.md, row by row."""
+"""What Kafka's clients promise interceptors, on a real broker: the table in docs/clients.md, row by row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headerware import (
 from headerware.core.plugins import interceptor_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from headerware import RecordMetadata
     from tests.integration.conftest import Cluster
@@ -140,13 +140,14 @@ class TestAcknowledgements:
 
     def test_of_a_record_that_the_broker_refuses(self, cluster: Cluster) -> None:
         topic = cluster.topic("contract", config={"max.message.bytes": "1000"})
-        hears, reports = Appends(b"a"), []
+        hears = Appends(b"a")
+        reports: list[Any] = []
         producer = cluster.producer(hears)
-        producer.produce(topic, bytes(5_000), on_delivery=lambda error, _: reports.append(error.code()))
+        producer.produce(topic, bytes(5_000), on_delivery=lambda error, _: reports.append(error))
         assert producer.flush(DEADLINE_S) == 0
         record, metadata, error = self.only(hears)
         assert isinstance(error, KafkaException)
-        assert [error.args[0].code()] == reports == [KafkaError.MSG_SIZE_TOO_LARGE]
+        assert [each.code() for each in (error.args[0], *reports)] == [KafkaError.MSG_SIZE_TOO_LARGE] * 2
         assert (metadata.topic, metadata.offset) == (topic, None)
         assert list(record.headers) == [("a", b"send")]
 
@@ -300,9 +301,8 @@ class TestCommits:
     ) -> None:
         """The broker refuses metadata of this size."""
         outcomes: list[Any] = []
-        consumer = consume(
-            hears, enable_auto_commit=False, on_commit=lambda error, found: outcomes.append((error, found))
-        )
+        own = {"on_commit": lambda error, found: outcomes.append((error, found))}
+        consumer = consume(hears, enable_auto_commit=False, settings=own)
         wrong = [TopicPartition(topic, 0, 1, "x" * 10_000)]
         if asynchronous:
             consumer.commit(offsets=wrong)
@@ -336,12 +336,12 @@ class Configured(Interceptor, frozen=True, kw_only=True):
 
 
 @pytest.fixture
-def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return the lines of a client's configuration that name the interceptor."""
     monkeypatch.setitem(interceptor_type._built_in, "configured", f"{__name__}:Configured")
     Configured.opened.clear()
     Configured.made.clear()
-    yield {"interceptors": "configured", "interceptors.configured.level": "3"}
+    return {"interceptors": "configured", "interceptors.configured.level": "3"}
 
 
 class TestLife:

@@ -86,6 +86,7 @@ HEAVY = [
     "opentelemetry",
     "pyspark",
     "rich",
+    "watchfiles",
     "click",
 ]
 
