@@ -31,7 +31,7 @@ class Deliveries:
     in flight do not keep it alive.
     """
 
-    __slots__ = ("__weakref__", "_acknowledge", "_only_errors", "reports", "send", "session")
+    __slots__ = ("__weakref__", "_acknowledge", "_only_errors", "acknowledges", "reports", "send", "session")
 
     def __init__(self, session: Session, reports: QueuedReports, *, only_errors: bool) -> None:
         self.session: Final = session
@@ -39,12 +39,10 @@ class Deliveries:
         self.send: Callable[[Record], Outcome] = session.send_outcome
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self._acknowledge = session.acknowledge if session.acknowledges else None
-        self._only_errors = only_errors
-
-    @property
-    def acknowledges(self) -> bool:
+        # Not a property: each record asks.
+        self.acknowledges: bool = session.acknowledges
         """Whether an interceptor wants to hear of every record."""
-        return self._acknowledge is not None
+        self._only_errors = only_errors
 
     def following(self, session: Session) -> Deliveries:
         """Return the deliveries of a session that takes the place of this one."""
@@ -86,7 +84,7 @@ class Deliveries:
 
     def close(self) -> None:
         """Send and acknowledge without the interceptors, because they are closed."""
-        self.send, self._acknowledge = _unchanged, None
+        self.send, self._acknowledge, self.acknowledges = _unchanged, None, False
 
 
 class QueuedReports:
