@@ -265,21 +265,25 @@ class Consumer(confluent_kafka.Consumer):
         earlier = self._session
         session = chain.open(earlier.context, previous=earlier)
         if not session.keeps_waiting(earlier):
+            waiting = earlier.waiting_offsets()
             for topic_partition, taken in list(self._next_offsets.items()):
-                self._read_waiting_again(topic_partition, taken)
+                self._read_again_from_safe(topic_partition, taken, waiting.get(topic_partition, ()))
         self._offsets.follow(session)
         self._inbox.consume = session.consume_outcome
         self._bind(session)
         self.chain, self._in_use = chain, InUse(session)
         self._sessions.add(self._in_use, session)
 
-    def _read_waiting_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
-        """Go back to the offset from which a restart would read, to which other slices are still to come."""
+    def _read_again_from_safe(
+        self, topic_partition: TopicPartitionKey, taken: int, slices: Iterable[int]
+    ) -> None:
+        """Go back to where a restart would begin, if slices or records wait for the application."""
         safe = self._offsets.safe_offset(topic_partition, taken).offset if taken >= 0 else taken
         if safe == taken:
             return
-        waiting = self._inbox.first_offset(topic_partition)
-        self._offsets.note_resumed(topic_partition, safe, taken if waiting is None else min(taken, waiting))
+        first = self._inbox.first_offset(topic_partition)
+        given = taken if first is None else min(taken, first)
+        self._offsets.note_resumed(topic_partition, safe, given, slices)
         self._next_offsets[topic_partition] = safe
         self._inbox.drop({topic_partition})
         with suppress(KafkaException):  # it has gone meanwhile

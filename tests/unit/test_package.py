@@ -87,6 +87,7 @@ HEAVY = [
     "opentelemetry",
     "pyspark",
     "rich",
+    "watchfiles",
     "click",
 ]
 
