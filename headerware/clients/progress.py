@@ -32,7 +32,10 @@ Order = Literal["key", "partition", "none"]
 """What is processed one after the other: the records of one key, those of one partition, or nothing."""
 OnFailure = Literal["raise", "skip", "dead_letter"]
 """What becomes of a record whose processing failed for good."""
+DeadLetterHeaders = Literal["connect", "spring"]
+"""The names of the headers of a dead letter: Kafka Connect's, or Spring's."""
 _ORDERS: Final = ("key", "partition", "none")
+_HEADERS: Final = ("connect", "spring")
 _ON_FAILURE: Final = ("raise", "skip", "dead_letter")
 
 
@@ -51,6 +54,7 @@ class Processing(msgspec.Struct, frozen=True, kw_only=True):
             of them is left out.
         max_backoff_s: the longest pause between two attempts, in seconds.
         dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
+        dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
         max_pending: how many records may wait or be at work, shared by the assigned partitions.
         stop_timeout_s: how long ``run`` waits for records at work when it ends, in seconds.
         revoke_timeout_s: how long it waits for those of a partition that goes to another consumer.
@@ -64,13 +68,15 @@ class Processing(msgspec.Struct, frozen=True, kw_only=True):
     backoff_s: float = 0.5
     max_backoff_s: float = 30.0
     dead_letter_topic: str = "{topic}.dead-letter"
+    dead_letter_headers: DeadLetterHeaders = "connect"
     max_pending: int = 1_000
     stop_timeout_s: float = 30.0
     revoke_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
         """Raise a ConfigError if an option cannot work."""
-        for name, known in (("order", _ORDERS), ("on_failure", _ON_FAILURE)):
+        words = ("order", _ORDERS), ("on_failure", _ON_FAILURE), ("dead_letter_headers", _HEADERS)
+        for name, known in words:
             if (found := getattr(self, name)) not in known:
                 raise ConfigError(f"expected one of {', '.join(known)}; found {found!r}", path=name)
         for name in ("lanes", "attempts", "max_pending"):
@@ -96,6 +102,7 @@ class Job:
 
     __slots__ = (
         "attempts",
+        "carried",
         "key",
         "leader_epoch",
         "message",
@@ -123,6 +130,8 @@ class Job:
         self.leader_epoch: Final = leader_epoch
         self.queue: deque[Job] | None = None
         """The jobs that go one after the other, this one among them; None if it need not wait for any."""
+        self.carried: Any = None
+        """What the caller keeps with the job from one attempt to the next."""
         self.attempts: int = 0
         """How often it was started."""
         self.state: Literal["waiting", "at work", "postponed", "done"] = "waiting"
@@ -348,10 +357,16 @@ class Progress:
             if topic_partition in self._partitions:
                 self._partitions[topic_partition].is_held = True
 
-    def crowded(self) -> set[TopicPartitionKey]:
-        """Return the partitions of which so much is pending that no more should be read."""
+    @property
+    def partitions(self) -> set[TopicPartitionKey]:
+        """The partitions that are known now."""
+        return set(self._partitions)
+
+    def crowded(self, among: Iterable[TopicPartitionKey] | None = None) -> set[TopicPartitionKey]:
+        """Return the partitions, of all or of some, of which so much waits that no more should be read."""
         share = self._share()
-        return {key for key, partition in self._partitions.items() if partition.pending >= share}
+        wanted = self._partitions if among is None else among
+        return {each for each in wanted if self.pending_of((each,)) >= share}
 
     def relieved(self, paused: Collection[TopicPartitionKey]) -> set[TopicPartitionKey]:
         """Return those of the paused partitions of which half of that is done, so that more may be read."""

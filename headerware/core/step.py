@@ -152,7 +152,7 @@ class Failures:
             except Exception as unstored:  # noqa: BLE001 - any failure to publish holds the record back
                 pass_on_interrupt(unstored)
                 step.counts["failed"] += 1
-                return _not_stored(unstored, error).at(step.name, original)
+                return not_stored(unstored, error).at(step.name, original)
             if published:
                 self._note(step, "dead_lettered", error)
                 return DROP
@@ -189,7 +189,8 @@ def error_at(error: Exception, step: Step, record: Record) -> InterceptorError:
     return wrapped(error).at(step.name, record)
 
 
-def _not_stored(error: Exception, reason: InterceptorError) -> DeadLetterError:
+def not_stored(error: Exception, reason: InterceptorError) -> DeadLetterError:
+    """Return the error for a dead letter that could not be stored."""
     # Only the texts of our own errors are known to quote no payload.
     said = f": {error}" if isinstance(error, HeaderwareError) else "; the cause says more"
     failure = DeadLetterError(
