@@ -3,5 +3,6 @@
 from headerware.clients.consumer import Consumer
 from headerware.clients.producer import Producer
 from headerware.clients.serializing import DeserializingConsumer, SerializingProducer
+from headerware.clients.share import ShareConsumer
 
-__all__ = ["Consumer", "DeserializingConsumer", "Producer", "SerializingProducer"]
+__all__ = ["Consumer", "DeserializingConsumer", "Producer", "SerializingProducer", "ShareConsumer"]

@@ -23,8 +23,8 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from math import inf
 from threading import get_ident
@@ -49,7 +49,6 @@ from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.lanes import Lanes
 from headerware.clients.messages import (
     record_of,
-    record_with_local,
     updated_message,
     wire_topic_and_local,
 )
@@ -60,6 +59,7 @@ from headerware.clients.offsets import (
     topic_partition_of,
     with_own_metadata,
 )
+from headerware.clients.processing import Processes, processing_mode
 from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
@@ -81,7 +81,7 @@ from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import VERIFIED, Operation, Record, Verified
+from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 
@@ -112,7 +112,7 @@ def _c_resume(consumer: confluent_kafka.Consumer, partitions: list[TopicPartitio
     _C.resume(consumer, partitions)
 
 
-class Consumer(confluent_kafka.Consumer):
+class Consumer(Processes, confluent_kafka.Consumer):
     """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
 
     Args:
@@ -150,7 +150,7 @@ class Consumer(confluent_kafka.Consumer):
             raise TypeError("expected configuration dict")
         self._raises_errors = chain is not None
         self.chain, rest = self._chain_for(given, chain)
-        mode = _processing_mode(rest.pop(PROCESSING, None), chain)
+        mode = processing_mode(rest.pop(PROCESSING, None), chain)
         self._is_implicit = mode == "implicit"
         # An application that passed a chain, or says so, may call run, for which we store the offsets.
         if not self.chain and not (chain or mode == "said"):
@@ -189,11 +189,7 @@ class Consumer(confluent_kafka.Consumer):
             raise
         self._consume_record = session.consume_outcome
         self._reassembles = self._offsets.reassembles
-        # Whether anybody has to know which records the application gets.
-        self._is_implicit = self._is_implicit and session.hears_processing
-        self._observes = session.hears_operations or self._is_implicit
-        # The processing, and its records, that the next call ends.
-        self._in_process: tuple[AbstractContextManager[list[Record]], list[Record]] | None = None
+        self._observe(session)
         self._lanes: Lanes | None = None
         self._needs_ticks = session.polls or self._reassembles
         self._next_tick = self._next_commit = self._next_keep_alive = 0.0
@@ -218,7 +214,7 @@ class Consumer(confluent_kafka.Consumer):
         self._fetched_batches: list[list[Message]] | None = None
         # Whether the last batch was thrown away.
         self._lost_a_batch = False
-        self._finish = weakref.finalize(self, _close_all, session, dead_letters)
+        self._finish = weakref.finalize(self, close_all, session, dead_letters)
         self._chained = True
         # CPython 3.11 reads an attribute of a subclass of a C type in 20 ns, but in 9 ns if its dict shares
         # no keys with others of its class; poll reads a dozen of them for each record.
@@ -407,31 +403,6 @@ class Consumer(confluent_kafka.Consumer):
                 self._take_batch(fetched)
             # A batch that is short was cut off by our own timeout, not by the caller's.
             enough = len(fetched) == wanted or (not fetched and bool(self._inbox))
-
-    def _hand_over(self, messages: list[Message], began_ns: int) -> None:
-        """Tell the interceptors which records the application receives, and processes from now on."""
-        records = [record_with_local(message) for message in messages if message.error() is None]
-        if not records:
-            return
-        if self._session.hears_operations:
-            operation = Operation(name="receive", began_ns=began_ns, ended_ns=time.time_ns(), records=records)
-            self._session.operation(operation)
-        if self._is_implicit:
-            scope = self._session.processing(records)
-            self._in_process = scope, scope.__enter__()
-
-    def _end_implicit(self, error: BaseException | None = None) -> None:
-        """End the processing of the records that were given last; the next call shows that it is over."""
-        ended, self._in_process = self._in_process, None
-        if ended is not None:
-            ended[0].__exit__(None if error is None else type(error), error, None)
-
-    def _begin_explicit(self) -> None:
-        """Leave it to the application, from now on, to say which record it processes, and when."""
-        self._is_implicit, self._observes = False, self._session.hears_operations
-        if self._in_process is not None:
-            self._in_process[1].clear()  # the application is about to say so itself
-            self._end_implicit()
 
     def _begin_fetch(self) -> None:
         """Raise a deferred error, recover from an interrupt, and note that this thread fetches now."""
@@ -930,38 +901,7 @@ class Consumer(confluent_kafka.Consumer):
         with suppress(KafkaException):  # it has gone meanwhile
             _C.seek(self, at_offset(topic_partition, begin))
 
-    # The interceptors' state of a message
-
-    def local(self, message: Message) -> Mapping[str, Any]:
-        """Return the interceptors' state of a delivered message, by interceptor; empty if there is none.
-
-        It is there as long as the message is, and as the message keeps the headers that it came with.
-        """
-        return (wire_topic_and_local(message)[1] or {}) if self._chained else {}
-
-    def verified(self, message: Message) -> Verified | None:
-        """Return what a signature verified of a delivered message; None if no signature did.
-
-        It is there as long as the message is, and as the message keeps the headers that it came with.
-        """
-        found: Verified | None = self.local(message).get(VERIFIED)
-        return found
-
     # Processing
-
-    @contextmanager
-    def processing(self, message: Message) -> Iterator[Message]:
-        """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
-
-        What the block raises is passed to them, and on. The first use ends implicit processing.
-        """
-        if not self._chained or message.error() is not None:
-            yield message
-            return
-        if self._is_implicit:
-            self._begin_explicit()
-        with self._session.processing([record_with_local(message)]):
-            yield message
 
     def messages(self, timeout: float = -1) -> MessageLoop:
         """Iterate over messages; each is in :meth:`processing` while the loop's body works at it.
@@ -1180,15 +1120,6 @@ class MessageLoop:
             scope.__exit__(None if error is None else type(error), error, None)
 
 
-def _processing_mode(said: object, chain: Chain | None) -> str:
-    """Return whether processing is ``implicit``, ``explicit``, or ``said`` to be explicit."""
-    if said not in {None, "implicit", "explicit"}:
-        raise ConfigError(f"expected 'implicit' or 'explicit', found {said!r}", path=PROCESSING)
-    if said is None:
-        return "explicit" if chain is not None else "implicit"
-    return "said" if said == "explicit" else "implicit"
-
-
 def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
     """Return the raw client's configuration: we store the offsets, and hear of the commits."""
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
@@ -1199,7 +1130,7 @@ def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
     return raw
 
 
-def _close_all(session: Session, dead_letters: DeadLetters) -> None:
+def close_all(session: Session, dead_letters: DeadLetters) -> None:
     try:
         session.close()
     finally:

@@ -103,6 +103,12 @@ class Session:
         """Whether any interceptor releases consumed records on its own."""
         self.reassembles: Final = bool(self._holding)
         """Whether any interceptor makes one record of several, so that offsets need care."""
+        self.names_of_waiting: Final = [
+            step.name
+            for step in self._steps
+            if any(each is step for each, _ in [*self._holding, *self._polling, *self._waiting])
+        ]
+        """The interceptors that keep a record back until others of its partition have come."""
 
     def _with_checks(self) -> tuple[list[Step], list[Step]]:
         """Return the steps of sending and of consuming, with the session's own checks among them."""
