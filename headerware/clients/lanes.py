@@ -167,10 +167,8 @@ class Lanes:
                 self._consumer.pause([TopicPartition(*topic_partition)])
                 self._paused.add(topic_partition)
 
-    def _resume(self) -> None:
-        with self._lock:
-            relieved = self._progress.relieved(self._paused)
-        for topic_partition in relieved:
+    def _resume(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        for topic_partition in topic_partitions:
             self._paused.discard(topic_partition)
             with suppress(KafkaException):
                 self._consumer.resume([TopicPartition(*topic_partition)])
@@ -179,7 +177,9 @@ class Lanes:
 
     def _store_now_and_then(self) -> None:
         if self._paused:
-            self._resume()
+            with self._lock:
+                relieved = self._progress.relieved(self._paused)
+            self._resume(relieved)
         now = time.monotonic()
         if now < self._next_store:
             return
@@ -232,7 +232,8 @@ class Lanes:
             self._commit(waits=True)
         with self._lock:
             self._progress.forget(topic_partitions)
-        self._paused.difference_update(topic_partitions)
+        # librdkafka remembers a pause: a partition that comes back would still be paused.
+        self._resume(self._paused.intersection(topic_partitions))
 
     # The end
 
@@ -262,10 +263,7 @@ class Lanes:
         with self._lock:
             # A lane that is still at work must not move anything any more.
             self._progress.forget(self._progress.partitions)
-        self._paused, paused = set(), self._paused
-        for topic_partition in paused:
-            with suppress(KafkaException):
-                self._consumer.resume([TopicPartition(*topic_partition)])
+        self._resume(set(self._paused))
         if not left:
             for thread in threads:
                 thread.join()

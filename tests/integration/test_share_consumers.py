@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 pytest.importorskip("confluent_kafka", minversion="2.16")
 from headerware import ShareConsumer
 
-
 pytestmark = pytest.mark.broker
 
 
