@@ -261,8 +261,13 @@ class Lanes:
         self._store()
         self._commit(waits=True)
         with self._lock:
+            again = self._progress.unprocessed()
             # A lane that is still at work must not move anything any more.
             self._progress.forget(self._progress.partitions)
+        # Whoever polls next gets what was read and not processed, and commits nothing behind it before that.
+        for topic_partition, offset in again.items():
+            with suppress(KafkaException):  # it has gone meanwhile
+                self._consumer.seek(TopicPartition(*topic_partition, offset))
         self._resume(set(self._paused))
         if not left:
             for thread in threads:

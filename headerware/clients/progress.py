@@ -337,6 +337,10 @@ class Progress:
                 found[key] = position, partition.leader_epoch if position == partition.end else None
         return found
 
+    def unprocessed(self) -> dict[TopicPartitionKey, int]:
+        """Return, for each partition with jobs that are not processed, the offset to read from again."""
+        return {key: each.jobs[0].offset for key, each in self._partitions.items() if each.jobs}
+
     # Partitions
 
     def assign(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:

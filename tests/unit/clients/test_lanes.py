@@ -387,6 +387,23 @@ class TestDeserializing:
 
 
 class TestStop:
+    def test_what_was_read_and_not_processed_is_read_again(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(*[b"%d" % number for number in range(40)])
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        first = Seen(consumer, 5)
+
+        def slowly(message: Message) -> None:
+            time.sleep(0.01)  # so that others wait when it is stopped
+            first(message)
+
+        consumer.run(slowly)
+        rest = Seen(consumer, 40 - len(first.values))
+        consumer.run(rest)
+        assert [*first.values, *rest.values] == [b"%d" % number for number in range(40)]
+        assert committed_of(consumer, topic) == 40
+
     def test_finishes_what_is_at_work_within_a_time(
         self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
     ) -> None:
