@@ -74,7 +74,6 @@ class Lanes:
 
     def __init__(self, consumer: Consumer, handler: Handler, options: Processing) -> None:
         self._consumer: Final = consumer
-        self._session: Final = consumer._session
         self._handler: Final = handler
         self._options: Final = options
         self._progress: Final = Progress(
@@ -307,7 +306,8 @@ class Lanes:
         record = record_with_local(job.message)
         pause_s: float | None = None
         try:
-            with self._session.processing([record]) as told:
+            in_use = self._consumer._in_use  # so that its interceptors are not closed before the end
+            with in_use.session.processing([record]) as told:
                 try:
                     self._handler(job.message)
                 except Exception as raised:
@@ -349,7 +349,7 @@ class Lanes:
     ) -> Callable[[], object]:
         """Store the dead letter of a record; if that fails, try it again later."""
         try:
-            stored = self._session.dead_letter(
+            stored = self._consumer._session.dead_letter(
                 original,
                 reason,
                 topic=self._options.dead_letter_topic,

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headerware.clients.messages import record_with_local, wire_topic_and_local
+from headerware.clients.sessions import InUse
 from headerware.core.chain import Chain
 from headerware.core.client_chain import PROCESSING
 from headerware.core.errors import ConfigError
@@ -27,17 +28,19 @@ class Processes:
 
     _chained: bool
     _session: Session
+    _in_use: InUse
+    _may_be_implicit: bool
+    """Whether processing is implicit if any interceptor asks for it."""
     _is_implicit: bool
     _observes: bool
     """Whether anybody has to know which records the application gets."""
-    _in_process: tuple[AbstractContextManager[list[Record]], list[Record]] | None
-    """The implicit processing that the next call ends, and the records that are told of it."""
+    _in_process: tuple[AbstractContextManager[list[Record]], list[Record], InUse] | None = None
+    """The implicit processing that the next call ends, the records that are told of it, and its session."""
 
     def _observe(self, session: Session) -> None:
         """Find out what the session has to be told."""
-        self._is_implicit = self._is_implicit and session.hears_processing
+        self._is_implicit = self._may_be_implicit and session.hears_processing
         self._observes = session.hears_operations or self._is_implicit
-        self._in_process = None
 
     def _hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
         """Tell the interceptors which records the application receives, and processes from now on."""
@@ -49,7 +52,7 @@ class Processes:
             self._session.operation(operation)
         if self._is_implicit:
             scope = self._session.processing(records)
-            self._in_process = scope, scope.__enter__()
+            self._in_process = scope, scope.__enter__(), self._in_use
 
     def _end_implicit(self, error: BaseException | None = None) -> None:
         """End the processing of the records that were given last; the next call shows that it is over."""
@@ -59,7 +62,8 @@ class Processes:
 
     def _begin_explicit(self) -> None:
         """Leave it to the application, from now on, to say which record it processes, and when."""
-        self._is_implicit, self._observes = False, self._session.hears_operations
+        self._may_be_implicit = self._is_implicit = False
+        self._observes = self._session.hears_operations
         if self._in_process is not None:
             self._in_process[1].clear()  # the application is about to say so itself
             self._end_implicit()
@@ -73,9 +77,10 @@ class Processes:
         if not self._chained or message.error() is not None:
             yield message
             return
-        if self._is_implicit:
+        if self._may_be_implicit:
             self._begin_explicit()
-        with self._session.processing([record_with_local(message)]):
+        in_use = self._in_use  # so that its interceptors are not closed before the block ends
+        with in_use.session.processing([record_with_local(message)]):
             yield message
 
     def local(self, message: Message) -> Mapping[str, Any]:

@@ -23,13 +23,13 @@ import confluent_kafka
 from confluent_kafka import Message
 
 from headerware.clients.cluster_id import cluster_id_port
-from headerware.clients.consumer import close_all
-from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters
+from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.messages import message_of, record_of, updated_message, wire_topic_and_local
 from headerware.clients.processing import Processes, processing_mode
 from headerware.clients.raw import unless_chained
 from headerware.clients.refused_records import as_message
-from headerware.clients.settings import flattened, merged, number
+from headerware.clients.sessions import InUse, Sessions
+from headerware.clients.settings import flattened, listen_to_statistics, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
 from headerware.core.context import Context
@@ -56,6 +56,7 @@ else:
 
 _C: Final[Any] = _Base
 _MODE: Final = "share.acknowledgement.mode"
+_TICK_S: Final = 0.5
 _ACCEPT: Final = 1
 _RELEASE: Final = 2
 _REJECT: Final = 3
@@ -92,12 +93,13 @@ class ShareConsumer(Processes, _Base):
             super().__init__(*args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
         self.chain, rest = client_chain(given, chain)
-        self._is_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
+        self._may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
         raw = {key: value for key, value in flattened(rest).items() if not str(key).startswith(DEAD_LETTER)}
         if not self.chain:
             super().__init__(raw)
             return
-        dead_letters = DeadLetters(rest)
+        # Two, because a dead letter is waited for, and reports never are.
+        dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
         session = self._session = self.chain.open(
             Context(
                 side="consumer",
@@ -105,12 +107,14 @@ class ShareConsumer(Processes, _Base):
                 group_id=rest.get("group.id"),
                 cluster_id=cluster_id_port(self, rest),
                 publish=dead_letters.publish,
+                post=reports.post,
                 pick_partition=dead_letters.pick_partition,
                 max_message_bytes=number(rest, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
             )
         )
         try:
             self._require_single_records()
+            listen_to_statistics(raw, session, lambda: session)
             # confluent-kafka refuses any other mode.
             self._accepts = raw.get(_MODE, "implicit") == "implicit"
             super().__init__({**raw, _MODE: "explicit"} if self._accepts else raw)
@@ -122,7 +126,11 @@ class ShareConsumer(Processes, _Base):
         # The records of the last fetch that nobody has answered for; all of them until a poll returns.
         self._unanswered: dict[_Position, None] = {}
         self._is_fetching = False
-        self._finish = weakref.finalize(self, close_all, session, dead_letters)
+        self._next_tick = 0.0
+        self._in_use = InUse(session)
+        self._finish = weakref.finalize(
+            self, close_all, Sessions(self._in_use, session), dead_letters, reports
+        )
         self._chained = True
 
     def _require_single_records(self) -> None:
@@ -153,7 +161,11 @@ class ShareConsumer(Processes, _Base):
         left = timeout
         while True:
             self._is_fetching = True
-            fetched = _C.poll(self, left)
+            ticks = self._session.ticks
+            fetched = _C.poll(self, _TICK_S if ticks and not 0 <= left <= _TICK_S else left)
+            if ticks and time.monotonic() >= self._next_tick:
+                self._next_tick = time.monotonic() + _TICK_S
+                self._session.tick()
             self._unanswered = {
                 (m.topic() or "", m.partition() or 0, m.offset() or 0): None
                 for m in fetched
