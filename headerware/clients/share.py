@@ -50,7 +50,7 @@ else:
                 f"share consumers need confluent-kafka 2.16 or later; found {confluent_kafka.__version__}"
             )
 
-        poll = acknowledge = commit_sync = commit_async = close = __exit__ = None
+        poll = acknowledge = acknowledge_offset = commit_sync = commit_async = close = __exit__ = None
 
     _Base = getattr(confluent_kafka, "ShareConsumer", _Missing)
 
