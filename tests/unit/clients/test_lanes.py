@@ -20,6 +20,7 @@ from tests.unit.clients.conftest import committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from headerware.core.record import Record
 
@@ -440,3 +441,34 @@ class TestStop:
             with pytest.raises(confluent_kafka.KafkaException, match="no"):
                 consumer.run(print)
             monkeypatch.undo()
+
+
+def test_goes_on_with_another_chain(
+    connection: dict[str, Any], topic: str, fill: Callable[..., None], tmp_path: Path
+) -> None:
+    file = tmp_path / "chain.toml"
+    file.write_text('[[interceptors]]\ntype = "trail"\nservice = "a"\n')
+    conf = {"group.id": topic, "auto.offset.reset": "earliest", "headerware.config": str(file)}
+    fill(b"a")
+    with Consumer({**connection, **conf, "headerware.reload": "watch"}) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        first, seen = consumer.chain, list[Any]()
+
+        def handle(message: Message) -> None:
+            seen.append(message.value())
+            if len(seen) == 1:
+                file.write_text('[[interceptors]]\ntype = "trail"\nservice = "b"\n')
+                deadline = time.monotonic() + 20
+                while consumer.chain == first and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                fill(b"bad")
+            else:
+                consumer.stop()
+                raise ValueError("payload")
+
+        consumer.run(handle, on_failure="dead_letter")
+        assert consumer.chain != first
+        assert seen == [b"a", b"bad"]
+        assert committed_of(consumer, topic) == 2
+    (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
+    assert letter.value() == b"bad"
