@@ -14,8 +14,10 @@ import click
 from headerware import __version__
 from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
+from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
+from headerware.cli.lineage import lineage
 from headerware.cli.registry import registry
 from headerware.cli.trail import trail
 from headerware.core.errors import HeaderwareError
@@ -55,7 +57,9 @@ def main() -> None:
 
 main.add_command(audit)
 main.add_command(check)
+main.add_command(doctor)
 main.add_command(explain)
 main.add_command(keys)
+main.add_command(lineage)
 main.add_command(registry)
 main.add_command(trail)

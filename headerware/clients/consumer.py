@@ -73,7 +73,14 @@ from headerware.clients.refused_records import (
     raisable,
 )
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import boolean, flattened, listen_to_statistics, merged, number
+from headerware.clients.settings import (
+    boolean,
+    bootstrap_servers,
+    flattened,
+    listen_to_statistics,
+    merged,
+    number,
+)
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
 from headerware.core.context import Context
@@ -177,6 +184,7 @@ class Consumer(Processes, confluent_kafka.Consumer):
                 side="consumer",
                 client_id=conf.get("client.id"),
                 group_id=conf.get("group.id"),
+                bootstrap_servers=bootstrap_servers(conf),
                 cluster_id=cluster_id_port(self, conf),
                 publish=dead_letters.publish,
                 post=reports.post,

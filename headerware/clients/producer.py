@@ -41,7 +41,14 @@ from headerware.clients.raw import (
 )
 from headerware.clients.refused_records import as_client_error
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import boolean, flattened, listen_to_statistics, merged, number
+from headerware.clients.settings import (
+    boolean,
+    bootstrap_servers,
+    flattened,
+    listen_to_statistics,
+    merged,
+    number,
+)
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
@@ -162,6 +169,7 @@ class Producer(confluent_kafka.Producer):
         return Context(
             side="producer",
             client_id=conf.get("client.id"),
+            bootstrap_servers=bootstrap_servers(conf),
             cluster_id=cluster_id_port(self, conf),
             publish=publish,
             post=beside.post,
