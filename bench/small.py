@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 import tempfile
 import time
@@ -64,6 +65,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     yield _consumed("consume, empty chain", broker, small, pairs, empty, "at least 0.95")
     yield _consumed("consume, 4 no-op interceptors", broker, small, pairs, wrapped, "")
     yield from _first_chain(broker, _airports(10), pairs)
+    yield _in_lanes(broker, pairs=max(3, pairs // 4))
 
 
 def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Row:
@@ -193,6 +195,46 @@ def _consuming(
         return seen
 
     return chunk
+
+
+def _in_lanes(broker: KafkaBroker, *, pairs: int) -> Row:
+    """Compare ``run`` with a plain loop, for a handler that waits 2 ms."""
+    lanes, wait_s, size = 8, 0.002, 800
+    broker.create_topic(topic := "lanes")
+    producer = confluent_kafka.Producer(_producer_conf(broker))
+    for number in range((pairs + 5) * size):
+        producer.produce(topic, b"v", str(number % 97).encode())
+    producer.flush()
+    conf = {"headerware.processing": "explicit", "enable.auto.commit": False}
+    ours = headerware.Consumer({**_consumer_conf(broker, "ours"), **conf})
+    reference = confluent_kafka.Consumer(_consumer_conf(broker, "reference"))
+    for consumer in (ours, reference):
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
+
+    def in_lanes() -> int:
+        seen = itertools.count(1)
+
+        def handle(_: Any) -> None:
+            time.sleep(wait_s)
+            if next(seen) == size:
+                ours.stop()
+
+        # What waits when it stops is read again, so little may wait.
+        ours.run(handle, lanes=lanes, max_pending=2 * lanes)
+        return size
+
+    def loop() -> int:
+        seen = 0
+        while seen < size:
+            seen += reference.poll(10) is not None
+            time.sleep(wait_s)
+        return seen
+
+    found = compare(in_lanes, loop, pairs=pairs, warm_up=2)
+    ours.close()
+    reference.close()
+    note = f"a handler that waits 2 ms, 97 keys, start and stop included, {pairs} pairs of {size}"
+    return _row(f"run(lanes={lanes}) against a plain loop", found, "at least 5", note)
 
 
 # The first chain: trail, compression and HMAC against the bare primitives with the same three headers

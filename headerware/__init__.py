@@ -37,7 +37,13 @@ from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
 from headerware.core.record import Record, RecordMetadata, TimestampType, Verified
 
 if TYPE_CHECKING:
-    from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer
+    from headerware.clients import (
+        Consumer,
+        DeserializingConsumer,
+        Producer,
+        SerializingProducer,
+        ShareConsumer,
+    )
 
 __version__ = "0.1.0"
 
@@ -70,6 +76,7 @@ __all__ = [
     "Role",
     "SerdeError",
     "SerializingProducer",
+    "ShareConsumer",
     "SignatureError",
     "Stage",
     "TimestampType",
@@ -81,7 +88,7 @@ __all__ = [
     "load_chain",
 ]
 
-_CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer")
+_CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer", "ShareConsumer")
 _LAZY = dict.fromkeys(_CLIENTS, "headerware.clients")
 
 

@@ -4,5 +4,13 @@ from headerware.clients.consumer import Consumer
 from headerware.clients.live_chain import ChainInForce
 from headerware.clients.producer import Producer
 from headerware.clients.serializing import DeserializingConsumer, SerializingProducer
+from headerware.clients.share import ShareConsumer
 
-__all__ = ["ChainInForce", "Consumer", "DeserializingConsumer", "Producer", "SerializingProducer"]
+__all__ = [
+    "ChainInForce",
+    "Consumer",
+    "DeserializingConsumer",
+    "Producer",
+    "SerializingProducer",
+    "ShareConsumer",
+]

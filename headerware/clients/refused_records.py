@@ -24,6 +24,7 @@ import confluent_kafka.error as theirs
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients.inbox import Entry
+from headerware.clients.messages import message_of
 from headerware.clients.offsets import decode_metadata, topic_partition_of
 from headerware.clients.raw import (
     BAD_MSG,
@@ -110,6 +111,12 @@ def as_client_error(
     raised.__dict__.update(error.__dict__, exception=inner, kafka_message=message)
     raised.__cause__ = inner
     return raised.with_traceback(error.__traceback__)
+
+
+def raisable(error: HeaderwareError) -> HeaderwareError:
+    """Return the error of a refused record as the application gets it raised."""
+    record = getattr(error, "last_record", None)
+    return as_client_error(error, "consume", None if record is None else message_of(record))
 
 
 # The offset behind a refused record

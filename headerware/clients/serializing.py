@@ -8,7 +8,7 @@ or a serde's word, and ``value.serializer.<option>`` an option of that serde. Th
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import confluent_kafka
 from confluent_kafka import Message
@@ -128,7 +128,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
     ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
     """
 
-    _raises_events: ClassVar[bool] = True
+    _raises_events: bool = True
 
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         self._serdes = _Serdes("deserializer", conf)

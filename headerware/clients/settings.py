@@ -68,12 +68,13 @@ def listen_to_statistics(
     if _STATISTICS_INTERVAL not in conf and session.statistics_interval_ms is not None:
         conf[_STATISTICS_INTERVAL] = session.statistics_interval_ms
     if callback is None or callable(callback):  # librdkafka refuses anything else
-        conf["stats_cb"] = partial(_tell_statistics, in_force, callback if own_interval > 0 else None)
+        conf["stats_cb"] = partial(tell_statistics, in_force, callback if own_interval > 0 else None)
 
 
-def _tell_statistics(
+def tell_statistics(
     in_force: Callable[[], Session | None], callback: Callable[[str], Any] | None, text: str
 ) -> None:
+    """Tell the session in force, and then the application, what librdkafka says."""
     session = in_force()
     if session is not None:
         session.statistics(text)

@@ -14,6 +14,10 @@ VERIFIED: Final = "headerware.verified"
 """The key of :class:`Verified` in ``record.local``."""
 
 
+ORIGINAL: Final = "headerware.original"
+"""The key in ``record.local`` of the record as it was on the wire, if a session keeps it."""
+
+
 class TimestampType(IntEnum):
     """The origin of a record's timestamp, numbered as in confluent-kafka."""
 

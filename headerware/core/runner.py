@@ -18,7 +18,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Stage
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import stage_of
-from headerware.core.record import Record
+from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import Direction, Measures
 from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped, error_at, wrapped
 
@@ -60,7 +60,7 @@ class TopicHooks:
                 own = single is not None and single not in self.calls
                 self.calls.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
-        self.keeps_local: Final[bool] = any(step.leaves_local(direction) for step in self.steps)
+        self.keeps_local: bool = any(step.leaves_local(direction) for step in self.steps)
         """Whether a new record gets the local state of the one that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
 
@@ -118,6 +118,14 @@ class Runner:
         self._retired: list[TopicHooks] = []
         self._forgotten: dict[str, int] = {}
         self._lock: Final = Lock()
+        self._keeps_originals = False
+
+    def keep_originals(self) -> None:
+        """From here on, leave in each record's local state what it was when it came in."""
+        with self._lock:
+            self._keeps_originals = True
+            for hooks in self._by_topic.values():
+                hooks.keeps_local = True
 
     def one(self, record: Record) -> Outcome:
         """Return the outcome of one record; raise nothing for it."""
@@ -128,6 +136,8 @@ class Runner:
             return error
         hooks = self._by_topic.get(record.topic) or self.hooks_of(record.topic)
         hooks.records += 1
+        if self._keeps_originals:
+            return self._run(hooks, 0, record.with_local(ORIGINAL, record), record)
         return self._run(hooks, 0, record, record)
 
     def many(self, records: Sequence[Record]) -> list[Outcome]:
@@ -148,7 +158,11 @@ class Runner:
         for topic, batch in batches.items():
             hooks = self.hooks_of(topic)
             hooks.records += len(batch)
-            found = self._run_batch(hooks, [(record, record) for _, record in batch])
+            keeps = self._keeps_originals
+            found = self._run_batch(
+                hooks,
+                [(record.with_local(ORIGINAL, record) if keeps else record, record) for _, record in batch],
+            )
             for (index, _), outcome in zip(batch, found, strict=True):
                 outcomes[index] = outcome
         return outcomes
@@ -181,6 +195,7 @@ class Runner:
                         self._retired, self._by_topic = [*self._retired, *self._by_topic.values()], {}
                         self._add_retired()
                     hooks = TopicHooks(topic, self._direction, self._steps, self._measuring)
+                    hooks.keeps_local |= self._keeps_originals
                     self._by_topic[topic] = hooks
         return hooks
 
@@ -261,7 +276,9 @@ class Runner:
         finished: list[Record] = []
         dropped = 0
         for record in records:
-            outcome = self._next(hooks, index, record, record)
+            # A record of a list is one in its own right, as it is now.
+            known = record.with_local(ORIGINAL, record) if self._keeps_originals else record
+            outcome = self._next(hooks, index, known, record)
             dropped += outcome is DROP
             try:
                 finished.extend(flat(outcome))

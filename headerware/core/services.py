@@ -36,7 +36,10 @@ class HearsProcessed(Protocol):
     """Is told which records the application has finished with."""
 
     def on_processed(self, record: Record, error: BaseException | None) -> object:
-        """Called once for each record, with the error that occurred, or None."""
+        """Called once for each record, with the error that occurred, or None.
+
+        It is called on the thread that processes, so by several at once if the application has several lanes.
+        """
 
 
 class SurroundsProcessing(Protocol):
@@ -45,7 +48,8 @@ class SurroundsProcessing(Protocol):
     def processing(self, records: Sequence[Record]) -> AbstractContextManager[object] | None:
         """Return what is entered before records are processed together, and left after; None for nothing.
 
-        ``on_processed`` follows for each of them. A failure of either side is logged and counted.
+        ``on_processed`` follows for each of them. A failure of either side is logged and counted. Several
+        threads may call this at once, and a record that is tried again is surrounded again.
         """
 
 

@@ -34,7 +34,7 @@ from headerware.core.order import precedes_bytes
 from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Direction, Service, TopicPartitionKey, offered
-from headerware.core.step import EDGE, Counters, Overhead, Step
+from headerware.core.step import EDGE, Counters, Overhead, Step, not_stored
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -129,6 +129,10 @@ class Session:
         """Whether any interceptor hears of receives and commits."""
         self.surrounds: Final = bool(self._surrounding)
         """Whether any interceptor is there while the application processes records."""
+        self.hears_processing: Final = bool(self._surrounding or self._processing)
+        """Whether any interceptor is there meanwhile, or hears of the end."""
+        self.takes_objects: Final = bool(self._objects)
+        """Whether an application sees objects, which a serializer makes bytes of."""
         self.ticks: Final = bool(self._ticking)
         """Whether any interceptor has something to do from time to time."""
         self.hears_statistics: Final = bool(self._hearing_statistics)
@@ -137,6 +141,12 @@ class Session:
         """Whether any interceptor releases consumed records on its own."""
         self.reassembles: Final = bool(self._holding)
         """Whether any interceptor makes one record of several, so that offsets need care."""
+        self.names_of_waiting: Final = [
+            step.name
+            for step in self._steps
+            if any(each is step for each, _ in [*self._holding, *self._polling, *self._waiting])
+        ]
+        """The interceptors that keep a record back until others of its partition have come."""
         for step, right in zip(self._steps, self._rights, strict=True):
             step.overhead.rights = (*step.overhead.rights, right)
             step.counters.session = self
@@ -235,11 +245,13 @@ class Session:
                 _guarded(step, "on_processed", interceptor.on_processed, record, error)
 
     @contextmanager
-    def processing(self, records: Sequence[Record]) -> Iterator[None]:
+    def processing(self, records: Sequence[Record]) -> Iterator[list[Record]]:
         """Surround the processing of records, and tell every interceptor when it is over, or failed.
 
-        What the block raises goes to the interceptors, and on.
+        What the block raises goes to the interceptors, and on. ``on_processed`` follows for the records in
+        the list that the block gets; it may take out those that will be processed again.
         """
+        told = list(records)
         left: list[tuple[Step, AbstractContextManager[object]]] = []
         for step, interceptor in self._surrounding:
             own = [record for record in records if step.topics.matches(record.topic)]
@@ -248,15 +260,47 @@ class Session:
                 left.append((step, manager))
         error: BaseException | None = None
         try:
-            yield
+            yield told
         except BaseException as raised:
             error = raised
             raise
         finally:
             for step, manager in reversed(left):
                 _guarded(step, "processing", manager.__exit__, type(error) if error else None, error, None)
-            for record in records:
+            for record in told:
                 self.processed(record, error)
+
+    def keep_originals(self) -> None:
+        """Leave in the local state of each consumed record, under ``ORIGINAL``, what it was on the wire.
+
+        A record that was reassembled has what it was then. It takes memory for as long as the record lives.
+        """
+        self._consume.keep_originals()
+
+    def dead_letter(
+        self, original: Record, error: InterceptorError, *, topic: str, names: str, stage: str = "PROCESSING"
+    ) -> bool:
+        """Publish the dead letter of a record that the application gave up; return once it is stored.
+
+        ``topic`` and ``names`` are as an interceptor's ``dead_letter_topic`` and ``dead_letter_headers``.
+        Return False for a dead letter, which gets none of its own. Any thread may call it.
+
+        Raises:
+            DeadLetterError: it could not be stored.
+        """
+        step = Step(
+            position=0,
+            name="processing",
+            interceptor=SimpleNamespace(dead_letter_topic=topic, dead_letter_headers=names),
+            opened=None,
+            topics=Elsewhere([]),
+            on_error="dead_letter",
+        )
+        try:
+            return self._publish_dead_letter(stage, original, error, step)
+        except Exception as unstored:
+            pass_on_interrupt(unstored)
+            raise not_stored(unstored, error).at(step.name, original) from unstored
 
     def operation(self, operation: Operation) -> None:
         """Tell interceptors of a receive or a commit, each with the records and offsets of its own topics."""
@@ -459,7 +503,7 @@ class Session:
             original,
             error,
             # A record that is being sent is stored nowhere else, so its application keeps it.
-            stubs=policy == "stub" and stage == "ON_CONSUME",
+            stubs=policy == "stub" and stage != "ON_SEND",
             topic=topic,
             names=str(getattr(interceptor, "dead_letter_headers", "connect")),
             stage=stage,

@@ -228,7 +228,7 @@ class Failures:
                 published = self._publish_dead_letter(original, error, step)
             except Exception as unstored:  # noqa: BLE001 - any failure to publish holds the record back
                 pass_on_interrupt(unstored)
-                return self._failed(step, _not_stored(unstored, error).at(step.name, original), original)
+                return self._failed(step, not_stored(unstored, error).at(step.name, original), original)
             if published:
                 self._note(step, "dead_lettered", error, original)
                 return DROP
@@ -276,7 +276,8 @@ def error_at(error: Exception, step: Step, record: Record) -> InterceptorError:
     return wrapped(error).at(step.name, record)
 
 
-def _not_stored(error: Exception, reason: InterceptorError) -> DeadLetterError:
+def not_stored(error: Exception, reason: InterceptorError) -> DeadLetterError:
+    """Return the error for a dead letter that could not be stored."""
     # Only the texts of our own errors are known to quote no payload.
     said = f": {error}" if isinstance(error, HeaderwareError) else "; the cause says more"
     failure = DeadLetterError(

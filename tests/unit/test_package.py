@@ -47,6 +47,7 @@ PUBLIC = [
     "Role",
     "SerdeError",
     "SerializingProducer",
+    "ShareConsumer",
     "SignatureError",
     "Stage",
     "TimestampType",
