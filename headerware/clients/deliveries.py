@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -27,12 +27,13 @@ class Deliveries:
     so that messages in flight do not keep it alive.
     """
 
-    __slots__ = ("_acknowledge", "_only_errors", "_refused", "deferred", "waits")
+    __slots__ = ("_acknowledge", "_only_errors", "deferred", "dropped", "waits")
 
     def __init__(self, session: Session, *, only_errors: bool) -> None:
         self._acknowledge = session.acknowledge if session.acknowledges else None
         self._only_errors = only_errors
-        self._refused: deque[tuple[Record, KafkaError, DeliveryCallback | None]] = deque()
+        self.dropped: Final[deque[tuple[Record, KafkaError, DeliveryCallback | None]]] = deque()
+        """Reports of records that hooks dropped; they wait for a ``poll`` or ``flush``."""
         self.deferred: deque[BaseException] = deque()
         self.waits: int = 0
 
@@ -70,7 +71,7 @@ class Deliveries:
     def queue_dropped(self, record: Record, callback: DeliveryCallback | None) -> None:
         """Queue the report of a record that a hook dropped."""
         reason = "an interceptor dropped the record"
-        self._refused.append((record, KafkaError(KafkaError.POLICY_VIOLATION, reason), callback))
+        self.dropped.append((record, KafkaError(KafkaError.POLICY_VIOLATION, reason), callback))
 
     def close(self) -> None:
         """Stop acknowledging, because the interceptors are closed."""
@@ -78,7 +79,7 @@ class Deliveries:
 
     def __len__(self) -> int:
         """Count the reports that wait for a ``poll`` or ``flush``."""
-        return len(self._refused)
+        return len(self.dropped)
 
     def serve(self) -> int:
         """Deliver the queued reports, and count them.
@@ -87,9 +88,9 @@ class Deliveries:
         first error is raised.
         """
         served = 0
-        while self._refused:
+        while self.dropped:
             try:
-                record, error, callback = self._refused.popleft()
+                record, error, callback = self.dropped.popleft()
             except IndexError:  # another thread served it
                 break
             served += 1

@@ -223,8 +223,9 @@ class Producer(confluent_kafka.Producer):
                 self._produce_wire_record(sent, report)
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
-            self._deliveries.acknowledge_failure(sent, error)
-            raise
+            if error.__class__ is not BufferError or not self._queue_later(sent, report):
+                self._deliveries.acknowledge_failure(sent, error)
+                raise
 
     def produce_many(
         self,
@@ -376,6 +377,10 @@ class Producer(confluent_kafka.Producer):
             record.timestamp_ms or 0,
             wire_headers(record.headers),
         )
+
+    def _queue_later(self, record: Record, report: Any) -> bool:  # noqa: ARG002 - for those that override it
+        """Keep a record for which the queue has no room, and return whether that is possible."""
+        return False
 
     # Several records on the wire for one of the application; they are queued, and fail, as one
 

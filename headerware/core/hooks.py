@@ -163,6 +163,8 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether it keeps what it has verified in ``record.local``; new records of later hooks get it, too."""
     compacts: ClassVar[bool] = False
     """Whether it writes header names in a compact form and reads them back."""
+    blocks: ClassVar[bool] = False
+    """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
 
     name: str | None = None
     topics: tuple[str, ...] = ("*",)
