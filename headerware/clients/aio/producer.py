@@ -30,10 +30,10 @@ import confluent_kafka.aio
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients.aio.lane import Lane, LoopResults, settle
-from headerware.clients.deliveries import DeliveryCallback
+from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.producer import Producer
-from headerware.clients.settings import flattened
+from headerware.clients.settings import boolean, flattened
 from headerware.core.chain import Chain, resolved_on_error
 from headerware.core.context import Context
 from headerware.core.headers import HeadersLike
@@ -62,17 +62,33 @@ class QueueingProducer(Producer):
         self.results: Final = results
         self.room: Final = Event()
         """Set when reports have come, which make room in the queue."""
-        self.rest: tuple[Callable[[], None], Record] | None = None
+        self.rest: tuple[Callable[[], None], Deliveries, Record] | None = None
         """What the last ``produce`` on the loop's thread has left to do, and for which record."""
         self.chain, rest = self._chain_for(dict(conf), chain)
-        self._open(flattened(rest))  # with an empty chain, too: reports carry the application's headers
+        rest = flattened(rest)
+        self.reports_successes: Final = not boolean(rest, "delivery.report.only.error", default=False)
+        """Whether callbacks hear of records that were delivered; futures always do."""
+        rest["delivery.report.only.error"] = False
+        self._open(rest)  # with an empty chain, too: reports carry the application's headers
+        if self._live is not None:
+            self._live.follow(self)
         self.default: Final = self._default
         """The callback of records that have none of their own."""
-        self.dropped: Final = self._deliveries.dropped
-        self.splits: Final = any(states(step, "splits") for step in self.chain)
-        self.blocks: Final = any(
-            states(step, "blocks") or resolved_on_error(step) == "dead_letter" for step in self.chain
-        )
+        self.dropped: Final = self._reports.dropped
+        self._looked_at: Chain | None = None
+        self._splits = self._blocks = False
+
+    def is_slow(self, topic: str, value: Any) -> bool:
+        """Return whether the chain may need long for a record, or wait for the network."""
+        if self.chain is not self._looked_at:
+            self._looked_at = self.chain  # it may be replaced at any time
+            self._splits = any(states(step, "splits") for step in self.chain)
+            self._blocks = any(
+                states(step, "blocks") or resolved_on_error(step) == "dead_letter" for step in self.chain
+            )
+        if self._blocks or (isinstance(value, bytes | str) and len(value) >= _LARGE_BYTES):
+            return True
+        return self._splits and not self.picker.knows(topic)
 
     def _context(self, conf: Mapping[str, Any]) -> Context:
         context = super()._context(conf)
@@ -83,26 +99,22 @@ class QueueingProducer(Producer):
     def serve_dropped(self) -> None:
         """Report the records that hooks have dropped."""
         if self.dropped:
-            self._deliveries.serve()
+            self._reports.serve()
 
     def queue_in_turn(self, queue: Callable[[], None], topic: str) -> None:
         """Do on the lane's thread what sends a record, or what is left of that."""
-        if self.splits and isinstance(topic, str):
+        if self._splits and isinstance(topic, str):
             self.picker.learn(topic)
         queue()
         self.serve_dropped()
 
-    def acknowledge_cancelled(self, record: Record) -> None:
-        """Tell the interceptors of a record that is not sent because its task was cancelled."""
-        self._deliveries.acknowledge_failure(record, asyncio.CancelledError())
-
     def _on_loop(self) -> bool:
         return get_ident() == self.results.loop_thread
 
-    def _queue_later(self, record: Record, report: Any) -> bool:
+    def _queue_later(self, deliveries: Deliveries, record: Record, report: Any) -> bool:
         queue = partial(self._queue_when_room, record, report)
         if self._on_loop():
-            self.rest = (partial(self._acknowledged, queue, record), record)
+            self.rest = (partial(_acknowledged, deliveries, queue, record), deliveries, record)
         else:
             queue()
         return True
@@ -115,22 +127,21 @@ class QueueingProducer(Producer):
             except BufferError:
                 if monotonic() >= deadline:
                     raise
-                self._deliveries.waits += 1
+                self._reports.waits += 1
                 self._make_room()
             else:
                 return
 
-    def _acknowledged(self, queue: Callable[[], None], record: Record) -> None:
-        try:
-            queue()
-        except Exception as error:
-            self._deliveries.acknowledge_failure(record, error)
-            raise
-
-    def _fan_out(self, record: Record, pieces: list[Record] | FanOut, user: DeliveryCallback | None) -> None:
-        queue = partial(super()._fan_out, record, pieces, user)
+    def _fan_out(
+        self,
+        deliveries: Deliveries,
+        record: Record,
+        pieces: list[Record] | FanOut,
+        user: DeliveryCallback | None,
+    ) -> None:
+        queue = partial(super()._fan_out, deliveries, record, pieces, user)
         if self._on_loop():
-            self.rest = (queue, record)
+            self.rest = (queue, deliveries, record)
         else:
             queue()
 
@@ -141,7 +152,15 @@ class QueueingProducer(Producer):
             self.room.clear()
 
 
-class _Enough(Exception):
+def _acknowledged(deliveries: Deliveries, queue: Callable[[], None], record: Record) -> None:
+    try:
+        queue()
+    except Exception as error:
+        deliveries.acknowledge_failure(record, error)
+        raise
+
+
+class _EnoughError(Exception):
     """Raised in a report's callback so that librdkafka keeps further reports for the next call."""
 
 
@@ -176,11 +195,11 @@ class _Reports:
             self._settle(future, callback, error, message)
             self._left -= 1
             if not self._left:
-                raise _Enough
+                raise _EnoughError
             return
         self._results.add(self._settle, future, callback, error, message)
         if get_ident() in self._watchers:
-            raise _Enough
+            raise _EnoughError
 
     def watch(self, call: Callable[[float], int | None], timeout: float) -> int:
         """Make a call that would take reports, and have the loop take them; return what the call returns."""
@@ -191,7 +210,7 @@ class _Reports:
             self._watchers.add(ident)
             try:
                 return call(-1 if left == inf else max(0.0, left)) or 0
-            except _Enough:
+            except _EnoughError:
                 pass
             finally:
                 self._watchers.discard(ident)
@@ -211,7 +230,7 @@ class _Reports:
         self._left = _REPORTS_AT_ONCE
         try:
             self._core.poll(0)
-        except _Enough:
+        except _EnoughError:
             self._results.add(self._serve)
             self._results.wake()
             return
@@ -232,7 +251,7 @@ class _Reports:
         message: Message,
     ) -> None:
         self.count += 1
-        if callback is not None:
+        if callback is not None and (error is not None or self._core.reports_successes):
             self._results.run_callback(callback, error, message)
         if not future.done():
             if error is None:
@@ -376,7 +395,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         core, future = self._core, loop.create_future()
         user = callback if callback is not None else on_delivery
         report = partial(self._take, future, core.default if user is None else user)
-        if self._lane.busy or core.blocks or (core.chain and self._is_slow(topic, value)):
+        if self._lane.busy or (core.chain and core.is_slow(topic, value)):
             produce = partial(
                 Producer.produce, core, topic, value, key, partition, report, None, timestamp, headers
             )
@@ -384,8 +403,9 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             return future
         Producer.produce(core, topic, value, key, partition, report, None, timestamp, headers)
         if core.rest is not None:
-            (queue, record), core.rest = core.rest, None
-            await self._in_turn(topic, queue, future, record)
+            (queue, deliveries, record), core.rest = core.rest, None
+            forget = partial(deliveries.acknowledge_failure, record, asyncio.CancelledError())
+            await self._in_turn(topic, queue, future, forget)
             return future
         if core.dropped:
             core.serve_dropped()
@@ -396,22 +416,15 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             await asyncio.sleep(0)
         return future
 
-    def _is_slow(self, topic: str, value: Any) -> bool:
-        """Return whether the chain may need long for a record, or has to ask for the topic's partitions."""
-        if isinstance(value, bytes | str) and len(value) >= _LARGE_BYTES:
-            return True
-        return self._core.splits and not self._core.picker.knows(topic)
-
     async def _in_turn(
         self,
         topic: str,
         queue: Callable[[], None],
         future: asyncio.Future[Message],
-        record: Record | None = None,
+        forget: Callable[[], None] | None = None,
     ) -> None:
         """Have the lane send a record, behind those that wait already."""
         core = self._core
-        forget = None if record is None else partial(core.acknowledge_cancelled, record)
         try:
             await self._lane.run(partial(core.queue_in_turn, queue, topic), forget=forget)
         except asyncio.CancelledError:
