@@ -38,11 +38,21 @@ from headerware.core.record import Record, RecordMetadata, TimestampType, Verifi
 
 if TYPE_CHECKING:
     from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer
+    from headerware.clients.aio import (
+        AsyncConsumer,
+        AsyncDeserializingConsumer,
+        AsyncProducer,
+        AsyncSerializingProducer,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DROP",
+    "AsyncConsumer",
+    "AsyncDeserializingConsumer",
+    "AsyncProducer",
+    "AsyncSerializingProducer",
     "Chain",
     "CompressionError",
     "ConfigError",
@@ -82,7 +92,8 @@ __all__ = [
 ]
 
 _CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer")
-_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients")
+_ASYNC = ("AsyncConsumer", "AsyncDeserializingConsumer", "AsyncProducer", "AsyncSerializingProducer")
+_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients") | dict.fromkeys(_ASYNC, "headerware.clients.aio")
 
 
 def __getattr__(name: str) -> Any:

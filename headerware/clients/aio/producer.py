@@ -456,14 +456,21 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         return await self._flush(timeout)
 
     async def _flush(self, timeout: float) -> int:
-        began = monotonic()
+        deadline = inf if timeout < 0 else monotonic() + timeout
         if self._lane.busy:
             queued = asyncio.ensure_future(self._lane.run(_nothing))
-            await asyncio.wait([queued], timeout=None if timeout < 0 else timeout)
-            if not queued.done():
-                queued.cancel()
-                return len(self)
-        left = timeout if timeout < 0 else max(0.0, timeout - (monotonic() - began))
+            while not queued.done():
+                # What waits for room may wait for what lingers in the queue.
+                await self._flush_queue(min(deadline - monotonic(), _POLL_S))
+                await asyncio.wait([queued], timeout=max(0.0, min(deadline - monotonic(), _ROOM_S)))
+                if not queued.done() and monotonic() >= deadline:
+                    queued.cancel()
+                    return len(self)
+        return await self._flush_queue(-1 if deadline == inf else deadline - monotonic())
+
+    async def _flush_queue(self, timeout: float) -> int:
+        """Flush what librdkafka has; a negative number other than -1 is a deadline that has passed."""
+        left = timeout if timeout == -1 else max(0.0, timeout)
         found: int = await self._on_thread(self._reports.watch, self._core.flush, left)
         await self._results.taken()
         return found
