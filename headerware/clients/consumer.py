@@ -41,7 +41,7 @@ from confluent_kafka import (
 from confluent_kafka.error import ConsumeError
 
 from headerware.clients.cluster_id import cluster_id_port
-from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters
+from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
 from headerware.clients.messages import MessageHeaders, message_of, record_of, updated_message
@@ -67,7 +67,7 @@ from headerware.clients.refused_records import (
     as_message,
 )
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import boolean, flattened, listen_to_statistics, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
@@ -157,7 +157,8 @@ class Consumer(confluent_kafka.Consumer):
         return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
-        dead_letters = DeadLetters(conf)
+        # Two, because a dead letter is waited for, and reports never are.
+        dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
         session = self._session = self.chain.open(
             Context(
                 side="consumer",
@@ -165,6 +166,7 @@ class Consumer(confluent_kafka.Consumer):
                 group_id=conf.get("group.id"),
                 cluster_id=cluster_id_port(self, conf),
                 publish=dead_letters.publish,
+                post=reports.post,
                 pick_partition=dead_letters.pick_partition,
                 max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
             )
@@ -179,7 +181,10 @@ class Consumer(confluent_kafka.Consumer):
                 else 0.0
             )
             hears_commits = session.hears_commits or self._live is not None
-            _c_init(self, _raw_settings(conf, self._offsets, hears_commits=hears_commits))
+            raw = _raw_settings(conf, self._offsets, hears_commits=hears_commits)
+            reference = weakref.ref(self)
+            listen_to_statistics(raw, session, lambda: _session_of(reference()))
+            _c_init(self, raw)
         except BaseException:
             session.close()
             raise
@@ -209,7 +214,7 @@ class Consumer(confluent_kafka.Consumer):
         self._lost_a_batch = False
         self._in_use = InUse(session)
         self._sessions = Sessions(self._in_use, session)
-        self._finish = weakref.finalize(self, _close_all, self._sessions, dead_letters)
+        self._finish = weakref.finalize(self, close_all, self._sessions, dead_letters, reports)
         self._chained = True
         # CPython 3.11 reads an attribute of a subclass of a C type in 20 ns, but in 9 ns if its dict shares
         # no keys with others of its class; poll reads a dozen of them for each record.
@@ -221,7 +226,7 @@ class Consumer(confluent_kafka.Consumer):
         self._consume_record = session.consume_outcome
         self._reassembles = self._offsets.reassembles
         self._hears_operations = session.hears_operations
-        self._needs_ticks = session.polls or self._reassembles
+        self._needs_ticks = session.polls or session.ticks or self._reassembles
 
     # Another chain
 
@@ -695,6 +700,7 @@ class Consumer(confluent_kafka.Consumer):
         if now < self._next_tick:
             return
         self._next_tick = now + _TICK_S
+        self._session.tick()
         self._pauses.count(now)
         if self._pauses.held_s and not self._session.safe_offsets():
             self._pauses.held_s = 0.0
@@ -1059,11 +1065,8 @@ def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: b
     return raw
 
 
-def _close_all(sessions: Sessions, dead_letters: DeadLetters) -> None:
-    try:
-        sessions.close()
-    finally:
-        dead_letters.close()
+def _session_of(consumer: Consumer | None) -> Session | None:
+    return None if consumer is None else consumer._session  # noqa: SLF001 - our own
 
 
 def _raisable(error: HeaderwareError) -> HeaderwareError:

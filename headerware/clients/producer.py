@@ -25,7 +25,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware.clients.cluster_id import cluster_id_port
-from headerware.clients.dead_letters import dead_letter_error
+from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
 from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery, QueuedReports
 from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
 from headerware.clients.messages import wire_headers
@@ -41,7 +41,7 @@ from headerware.clients.raw import (
 )
 from headerware.clients.refused_records import as_client_error
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import boolean, flattened, listen_to_statistics, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
@@ -52,6 +52,7 @@ from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.runner import Outcome, flat
+from headerware.core.session import Session
 
 Sendable = Record | Mapping[str, Any]
 """A Record, or a mapping with any of value, key, headers, partition, timestamp and on_delivery."""
@@ -120,7 +121,8 @@ class Producer(confluent_kafka.Producer):
         return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
-        session = self.chain.open(self._context(conf))
+        beside = DeadLetters(conf)
+        session = self.chain.open(self._context(conf, beside))
         try:
             default = _callback_of(conf)
             only_errors = boolean(conf, "delivery.report.only.error", default=False)
@@ -128,6 +130,8 @@ class Producer(confluent_kafka.Producer):
             self._deliveries = Deliveries(session, reports, only_errors=only_errors)
             # Interceptors hear of successes too, and a message's last slice may be one.
             conf["delivery.report.only.error"] = False
+            reference = weakref.ref(self)
+            listen_to_statistics(conf, session, lambda: _session_of(reference()))
             _c_init(self, conf)
         except BaseException:
             session.close()
@@ -140,10 +144,10 @@ class Producer(confluent_kafka.Producer):
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
         self._sessions = Sessions(self._deliveries, session)
-        self._finish = weakref.finalize(self, self._sessions.close)
+        self._finish = weakref.finalize(self, close_all, self._sessions, beside)
         self._chained = True
 
-    def _context(self, conf: Mapping[str, Any]) -> Context:
+    def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
 
         def publish(record: Record) -> None:
@@ -160,6 +164,7 @@ class Producer(confluent_kafka.Producer):
             client_id=conf.get("client.id"),
             cluster_id=cluster_id_port(self, conf),
             publish=publish,
+            post=beside.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
             max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
         )
@@ -510,7 +515,13 @@ class Producer(confluent_kafka.Producer):
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
         served = self._reports.serve() if self._reports or self._reports.deferred else 0
         polled: int | None = self._serve_c(_c_poll, 0 if served else timeout)
+        self._tick()
         return served + (polled or 0)
+
+    def _tick(self) -> None:
+        session = self._deliveries.session
+        if session.ticks:
+            session.tick()
 
     @unless_chained(_c_flush)
     def flush(self, timeout: float = -1) -> int:
@@ -521,6 +532,7 @@ class Producer(confluent_kafka.Producer):
             self._reports.serve()
         finally:
             left = self._serve_c(_c_flush, timeout) or 0
+            self._tick()
         return left + len(self._reports)
 
     @unless_chained(_c_len)
@@ -631,6 +643,10 @@ class Producer(confluent_kafka.Producer):
 
 
 Producer._RUNNING_CALLBACKS = frozenset({Producer._run_callbacks.__code__})  # noqa: SLF001 - our own
+
+
+def _session_of(producer: Producer | None) -> Session | None:
+    return None if producer is None else producer._deliveries.session  # noqa: SLF001 - our own
 
 
 # Without a chain

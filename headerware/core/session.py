@@ -33,8 +33,8 @@ from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import precedes_bytes
 from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
-from headerware.core.services import Service, TopicPartitionKey, offered
-from headerware.core.step import Direction, Overhead, Step
+from headerware.core.services import Direction, Service, TopicPartitionKey, offered
+from headerware.core.step import EDGE, Counters, Overhead, Step
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class Session:
         self._carried: dict[str, tuple[int, int]] = {}
         try:
             for opened in steps:
-                overhead = Overhead()
-                step = opened(msgspec.structs.replace(context, overhead_bytes=overhead))
+                overhead, counters = Overhead(), Counters()
+                step = opened(msgspec.structs.replace(context, overhead_bytes=overhead, stats=counters))
                 self._steps.append(step)
                 if step.earlier is None:
-                    step.overhead = overhead
+                    step.overhead, step.counters = overhead, counters
                     self._owned.append(step)
         except BaseException:
             self.close()
@@ -78,10 +78,23 @@ class Session:
         self._rights: Final = [self._steps[index + 1 :] for index in range(len(self._steps))]
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
-        edge = admit if self._objects else admit_bytes
-        self._send: Final = Runner("send", sending, edge, partial(self._publish_dead_letter, "ON_SEND"))
+        self._stopping = self._offering(services.HearsStopped)
+        measuring = self._offering(services.Measures)
+        self._send: Final = Runner(
+            "send",
+            sending,
+            admit if self._objects else admit_bytes,
+            partial(self._publish_dead_letter, "ON_SEND"),
+            partial(self._tell_stopped, "send"),
+            measuring,
+        )
         self._consume: Final = Runner(
-            "consume", consuming, normalised, partial(self._publish_dead_letter, "ON_CONSUME")
+            "consume",
+            consuming,
+            normalised,
+            partial(self._publish_dead_letter, "ON_CONSUME"),
+            partial(self._tell_stopped, "consume"),
+            measuring,
         )
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
@@ -94,6 +107,8 @@ class Session:
         self._committing = self._offering(services.HearsCommits)
         self._beginning = self._offering(services.Begins)
         self._polling = self._offering(services.Polls)
+        self._ticking = self._offering(services.Ticks)
+        self._hearing_statistics = self._offering(services.HearsStatistics)
         self._flushing = self._offering(services.Flushes)
         self._following = self._offering(services.FollowsPosition)
         self._waiting = self._offering(services.Waits)
@@ -109,12 +124,17 @@ class Session:
         """Whether any interceptor hears of receives and commits."""
         self.surrounds: Final = bool(self._surrounding)
         """Whether any interceptor is there while the application processes records."""
+        self.ticks: Final = bool(self._ticking)
+        """Whether any interceptor has something to do from time to time."""
+        self.hears_statistics: Final = bool(self._hearing_statistics)
+        """Whether any interceptor hears librdkafka's statistics."""
         self.polls: Final = bool(self._polling)
         """Whether any interceptor releases consumed records on its own."""
         self.reassembles: Final = bool(self._holding)
         """Whether any interceptor makes one record of several, so that offsets need care."""
         for step, right in zip(self._steps, self._rights, strict=True):
             step.overhead.rights = (*step.overhead.rights, right)
+            step.counters.session = self
         if previous is not None:
             self._take_over(previous)
 
@@ -249,6 +269,23 @@ class Session:
         for step, interceptor in self._committing:
             _guarded(step, "on_commit", interceptor.on_commit, offsets)
 
+    def tick(self) -> None:
+        """Let interceptors do what they have to do from time to time."""
+        now = self.context.now_ms()
+        for step, interceptor in self._ticking:
+            _guarded(step, "tick", interceptor.tick, now)
+
+    @property
+    def statistics_interval_ms(self) -> int | None:
+        """The shortest interval in which an interceptor wants librdkafka's statistics, in milliseconds."""
+        wanted = [interceptor.statistics_interval_ms for _, interceptor in self._hearing_statistics]
+        return min((interval for interval in wanted if interval is not None), default=None)
+
+    def statistics(self, text: str) -> None:
+        """Tell interceptors librdkafka's statistics, as JSON."""
+        for step, interceptor in self._hearing_statistics:
+            _guarded(step, "on_statistics", interceptor.on_statistics, text)
+
     def begin(self, work: str) -> None:
         """Tell every interceptor what the client works at from now on, such as one batch of a job."""
         for _, interceptor in self._beginning:
@@ -372,6 +409,20 @@ class Session:
         """Close the session."""
         self.close()
 
+    def _tell_stopped(
+        self,
+        direction: Direction,
+        record: Record,
+        name: str,
+        outcome: str,
+        error: BaseException | None,
+    ) -> None:
+        """Tell interceptors of a record that a step stopped; its topic may be of any type at the edge."""
+        topic: object = record.topic
+        for step, interceptor in self._stopping:
+            if isinstance(topic, str) and step.topics.matches(topic):
+                _guarded(step, "on_stopped", interceptor.on_stopped, direction, record, name, outcome, error)
+
     def _offering(self, service: Callable[..., Service]) -> list[tuple[Step, Service]]:
         """Return the steps whose interceptors offer a service, each with its interceptor."""
         return [(step, found) for step in self._steps if (found := offered(step.opened, service)) is not None]
@@ -450,7 +501,7 @@ def _check(
     """Make a step of the session itself, which checks the records of one direction."""
     return Step(
         position=position,
-        name="chain",
+        name=EDGE,
         interceptor=None,
         opened=SimpleNamespace(**{f"on_{direction}": check}),
         topics=topics,

@@ -72,6 +72,7 @@ PACKAGES = [
     "headerware.connect.values",
     "headerware.interceptors",
     "headerware.keyring",
+    "headerware.ops.audit",
     "headerware.ops.chargeback",
     "headerware.registry",
     "headerware.registry.stores",

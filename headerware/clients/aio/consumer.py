@@ -67,7 +67,7 @@ class InterruptibleConsumer(Consumer):
         if isinstance(error, Exception):
             self._deferred_error = error
         messages = found if isinstance(found, list) else [] if found is None else [found]
-        if messages and not self.closing:
+        if messages and self._finish.alive:
             self._inbox.given = messages
             self._fetching_thread = get_ident()
             self._recover(sys._getframe())  # noqa: SLF001 - as above

@@ -30,6 +30,7 @@ import confluent_kafka.aio
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients.aio.lane import Lane, LoopResults, settle
+from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.producer import Producer
@@ -90,8 +91,8 @@ class QueueingProducer(Producer):
             return True
         return self._splits and not self.picker.knows(topic)
 
-    def _context(self, conf: Mapping[str, Any]) -> Context:
-        context = super()._context(conf)
+    def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
+        context = super()._context(conf, beside)
         assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
         self.picker = context.pick_partition
         return context
