@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+import aio
 import click
 import connect
 import header_ids
@@ -27,7 +28,7 @@ from headerware.testing import KafkaBroker
 @click.option(
     "--only",
     type=click.Choice(
-        ["small", "large", "tracing", "serdes", "header-ids", "connect", "spark", "spark-batches"]
+        ["small", "large", "tracing", "aio", "serdes", "header-ids", "connect", "spark", "spark-batches"]
     ),
     help="Measure one group; writes nothing. spark includes spark-batches.",
 )
@@ -44,6 +45,7 @@ def main(*, quick: bool, only: str | None) -> None:
     }
     on_a_broker = {
         "small": lambda broker: small.rows(broker, pairs=8 if quick else 40),
+        "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
     }

@@ -44,11 +44,21 @@ if TYPE_CHECKING:
         SerializingProducer,
         ShareConsumer,
     )
+    from headerware.clients.aio import (
+        AsyncConsumer,
+        AsyncDeserializingConsumer,
+        AsyncProducer,
+        AsyncSerializingProducer,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DROP",
+    "AsyncConsumer",
+    "AsyncDeserializingConsumer",
+    "AsyncProducer",
+    "AsyncSerializingProducer",
     "Chain",
     "CompressionError",
     "ConfigError",
@@ -89,7 +99,8 @@ __all__ = [
 ]
 
 _CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer", "ShareConsumer")
-_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients")
+_ASYNC = ("AsyncConsumer", "AsyncDeserializingConsumer", "AsyncProducer", "AsyncSerializingProducer")
+_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients") | dict.fromkeys(_ASYNC, "headerware.clients.aio")
 
 
 def __getattr__(name: str) -> Any:

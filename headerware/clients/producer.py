@@ -282,8 +282,9 @@ class Producer(confluent_kafka.Producer):
                 self._produce_wire_record(sent, report)
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
-            deliveries.acknowledge_failure(sent, error)
-            raise
+            if error.__class__ is not BufferError or not self._queue_later(deliveries, sent, report):
+                deliveries.acknowledge_failure(sent, error)
+                raise
 
     def produce_many(
         self,
@@ -439,6 +440,15 @@ class Producer(confluent_kafka.Producer):
             record.timestamp_ms or 0,
             wire_headers(record.headers),
         )
+
+    def _queue_later(
+        self,
+        deliveries: Deliveries,  # noqa: ARG002 - for those that override it
+        record: Record,  # noqa: ARG002 - as above
+        report: Any,  # noqa: ARG002 - as above
+    ) -> bool:
+        """Keep a record for which the queue has no room, and return whether that is possible."""
+        return False
 
     # Several records on the wire for one of the application; they are queued, and fail, as one
 

@@ -174,6 +174,8 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether it writes header names in a compact form and reads them back."""
     acknowledges_own: ClassVar[bool] = False
     """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
+    blocks: ClassVar[bool] = False
+    """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
 
     name: str | None = None
     topics: tuple[str, ...] = ("*",)

@@ -20,6 +20,10 @@ import headerware
 ROOT = Path(__file__).parents[2]
 PUBLIC = [
     "DROP",
+    "AsyncConsumer",
+    "AsyncDeserializingConsumer",
+    "AsyncProducer",
+    "AsyncSerializingProducer",
     "Chain",
     "CompressionError",
     "ConfigError",
@@ -60,6 +64,7 @@ PUBLIC = [
 ]
 PACKAGES = [
     "headerware",
+    "headerware.clients.aio",
     "headerware.connect",
     "headerware.connect.converters",
     "headerware.connect.data",
