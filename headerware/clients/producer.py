@@ -246,14 +246,16 @@ class Producer(confluent_kafka.Producer):
         if not self._chained:
             if headers is not None and not _has_plain_names(headers):
                 headers = _plain_headers(headers)
+            if callback is None:
+                callback = on_delivery  # C takes a None for a callback, and looks no further
             try:
-                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
+                _c_produce(self, topic, value, key, partition, callback, None, timestamp, headers)
             except TypeError:
                 record = _of_our_types(topic, value, key, headers)
                 if record is None:
                     raise
                 wire, value, key = wire_headers(record.headers), record.value, record.key
-                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, wire)
+                _c_produce(self, topic, value, key, partition, callback, None, timestamp, wire)
             return
         # A record stays with one chain, also if another takes its place meanwhile.
         deliveries = self._deliveries
@@ -325,7 +327,9 @@ class Producer(confluent_kafka.Producer):
             the number of queued messages; each of the others has a KafkaError under ``_error``.
         """
         if not self._chained and not _needs_more_than_c(topic, messages):
-            sent: int = _C.produce_batch(self, topic, messages, partition, callback, on_delivery)
+            sent: int = _C.produce_batch(
+                self, topic, messages, partition, on_delivery if callback is None else callback
+            )
             return sent
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
