@@ -38,6 +38,7 @@ from headerware.core.record import Record, RecordMetadata, TimestampType, Verifi
 
 if TYPE_CHECKING:
     from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer
+    from headerware.clients.instrumentation import instrument, uninstrument
 
 __version__ = "0.1.0"
 
@@ -78,15 +79,20 @@ __all__ = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "instrument",
     "load_chain",
+    "uninstrument",
 ]
 
 _CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer")
-_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients")
+_INSTRUMENTATION = ("instrument", "uninstrument")
+_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients") | dict.fromkeys(
+    _INSTRUMENTATION, "headerware.clients.instrumentation"
+)
 
 
 def __getattr__(name: str) -> Any:
-    """Load a client when it is first named."""
+    """Load a client, or what makes clients, when it is first named."""
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -99,7 +99,8 @@ def _check_usage(
 
 
 def _open_consumer(bootstrap_servers: str, properties: tuple[str, ...]) -> Consumer:
-    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - only this needs a client
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - only this needs a client
+    from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - as above; and never one with a chain
 
     settings: dict[str, Any] = {}
     for text in properties:

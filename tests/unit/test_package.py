@@ -55,7 +55,9 @@ PUBLIC = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "instrument",
     "load_chain",
+    "uninstrument",
 ]
 PACKAGES = [
     "headerware",
