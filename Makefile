@@ -122,6 +122,10 @@ test-oldest: .venv-oldest/.ready ## run the quick tests with the oldest confluen
 test-frameworks: .venv-frameworks/.ready ## run FastStream, Quix Streams, gunicorn and tracers under `headerware run`
 	$(test_with_frameworks)
 
+.PHONY: soak
+soak: java ## run clients on a real Kafka through faults, ten minutes (SOAK_MINUTES=); prints figures
+	$(REQUIRE_ALL) SOAK_MINUTES="$${SOAK_MINUTES-10}" $(BIN)/pytest -q -s tests/soak $(ARGS)
+
 .PHONY: check
 check: .venv/.ready ## lint, format, types and the five floors
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headerware import __version__
+from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
@@ -53,6 +54,7 @@ def main() -> None:
     """Work with Headerware chains, keys, header ids and trails, and run applications with a chain."""
 
 
+main.add_command(audit)
 main.add_command(check)
 main.add_command(explain)
 main.add_command(keys)

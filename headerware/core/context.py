@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -43,10 +43,14 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             its size for instance. None if there is nothing to send with.
         is_duplicate: returns whether a record of this identity has come before from another position; None
             if the interceptor that asks has to remember by itself.
+        post: queues a finished record past the chain and past the application's own queue, and returns at
+            once; then calls back with None or the error, later and on any thread. It raises if there is no
+            room. None if there is nothing to send with.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.
         max_message_bytes: the largest message that the client takes, or None if it is unknown.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
             session for each step.
+        stats: returns the session's counters by interceptor, set by the session.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
     """
@@ -58,7 +62,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: Callable[[], str | None] = _no_cluster
     publish: Callable[[Record], None] | None = None
     is_duplicate: Callable[[bytes, Record], bool] | None = None
+    post: Callable[[Record, Callable[[BaseException | None], None]], None] | None = None
     pick_partition: Callable[[Record], int | None] = _no_partition
     max_message_bytes: int | None = None
     overhead_bytes: Callable[[Record], int] = _no_overhead
+    stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False

@@ -127,7 +127,18 @@ class Record(msgspec.Struct, frozen=True):
 
     def with_local(self, name: str, state: Any) -> Record:
         """Return a copy with the state of an interceptor, under a name of its own."""
-        return self.replace(local={**(self.local or {}), name: state})
+        return Record(
+            self.topic,
+            self.value,
+            self.key,
+            self.headers,
+            self.partition,
+            self.timestamp_ms,
+            self.timestamp_type,
+            self.offset,
+            self.leader_epoch,
+            {name: state} if self.local is None else {**self.local, name: state},
+        )
 
     def __repr__(self) -> str:
         """Show the position and sizes only, for payloads may be secret."""

@@ -19,8 +19,11 @@ from headerware.core.hooks import DROP, FanOut, Stage
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import stage_of
 from headerware.core.record import Record
-from headerware.core.step import Direction, Failures, PublishDeadLetter, Step, error_at, wrapped
+from headerware.core.services import Direction, Measures
+from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped, error_at, wrapped
 
+Measuring = tuple[Step, Measures]
+"""A step that measures the others, and its interceptor."""
 Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of one record: a record, several, none yet (an empty list), dropped, or refused."""
 
@@ -35,7 +38,9 @@ class TopicHooks:
 
     __slots__ = ("_flow", "batches", "calls", "direction", "keeps_local", "records", "steps", "topic")
 
-    def __init__(self, topic: str, direction: Direction, steps: Sequence[Step]) -> None:
+    def __init__(
+        self, topic: str, direction: Direction, steps: Sequence[Step], measuring: Sequence[Measuring] = ()
+    ) -> None:
         self.topic: Final = topic
         self.direction: Final = direction
         self.records: int = 0
@@ -47,6 +52,10 @@ class TopicHooks:
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
             if step.topics.matches(topic) and (single is not None or batch is not None):
                 self.steps.append(step)
+                for meter, measures in measuring:
+                    if meter is not step and step.interceptor is not None and meter.topics.matches(topic):
+                        single = single and measures.measured(step.name, direction, single)
+                        batch = batch and measures.measured(step.name, direction, batch)
                 # A wrapper of its own for each step, so that a failure is found by identity.
                 own = single is not None and single not in self.calls
                 self.calls.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
@@ -90,6 +99,7 @@ class Runner:
     """Run one direction of a session: ``send`` is left to right, ``consume`` right to left.
 
     ``steps`` are in the order of sending for both. ``edge`` normalises a record that comes in, or raises.
+    ``measuring`` are the steps that measure the hooks of the others; hooks are wrapped when they are bound.
     """
 
     def __init__(
@@ -98,11 +108,14 @@ class Runner:
         steps: Sequence[Step],
         edge: Callable[[Record], Record],
         publish_dead_letter: PublishDeadLetter,
+        tell_stopped: TellStopped,
+        measuring: Sequence[Measuring] = (),
     ) -> None:
         self._direction = direction
         self._steps = steps
         self._edge = edge
-        self._failures: Final = Failures(publish_dead_letter)
+        self._failures: Final = Failures(publish_dead_letter, tell_stopped)
+        self._measuring = measuring
         self._by_topic: dict[str, TopicHooks] = {}
         self._retired: list[TopicHooks] = []
         self._forgotten: dict[str, int] = {}
@@ -113,6 +126,7 @@ class Runner:
         try:
             record = self._edge(record)
         except HeaderwareError as error:
+            self._failures.refused_at_edge(record, error)
             return error
         hooks = self._by_topic.get(record.topic) or self.hooks_of(record.topic)
         hooks.records += 1
@@ -129,6 +143,7 @@ class Runner:
             try:
                 admitted = self._edge(record)
             except HeaderwareError as error:
+                self._failures.refused_at_edge(record, error)
                 outcomes[index] = error
             else:
                 batches.setdefault(admitted.topic, []).append((index, admitted))
@@ -167,7 +182,8 @@ class Runner:
                     if len(self._by_topic) >= _TOPICS_LIMIT:
                         self._retired, self._by_topic = [*self._retired, *self._by_topic.values()], {}
                         self._add_retired()
-                    hooks = self._by_topic[topic] = TopicHooks(topic, self._direction, self._steps)
+                    hooks = TopicHooks(topic, self._direction, self._steps, self._measuring)
+                    self._by_topic[topic] = hooks
         return hooks
 
     def _add_retired(self) -> None:
@@ -218,7 +234,7 @@ class Runner:
         """Go on behind a hook that returned anything but the next record of the same topic."""
         step = hooks.steps[index]
         if out is DROP:
-            step.counts["dropped"] += 1
+            self._failures.dropped(step, original)
             return DROP
         if isinstance(out, Record):
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,14 +17,18 @@ from headerware.core.errors import (
 )
 from headerware.core.hooks import DROP, states
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.services import Settles, SettlesBatches, offered
+from headerware.core.record import Record
+from headerware.core.services import AddsBytes, Direction, Settles, SettlesBatches, offered
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
-    from headerware.core.hooks import OnError
-    from headerware.core.record import Record
+    from collections.abc import Mapping
 
-Direction = Literal["send", "consume"]
+    from headerware.core.hooks import OnError
+    from headerware.core.session import Session
+
+TellStopped = Callable[["Record", str, str, BaseException | None], None]
+"""Tells interceptors of a record that a step stops: ``(record, step's name, outcome, error)``."""
 PublishDeadLetter = Callable[["Record", InterceptorError, "Step"], bool]
 """Publishes the dead letter of ``(original, error, step)``.
 
@@ -34,22 +38,67 @@ _Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of a record that does not go on: it is refused, or dropped."""
 
 _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
+EDGE: Final = "chain"
+"""The name of the session's own checks."""
 _log: Final = logging.getLogger("headerware")
+
+
+class Overhead:
+    """Return an upper bound of what the steps to the right of one add to a record.
+
+    A step that has gone on into another session has the right-hand sides of both, until the earlier session
+    is closed.
+    """
+
+    __slots__ = ("rights",)
+
+    def __init__(self) -> None:
+        self.rights: tuple[Sequence[Step], ...] = ()
+
+    def __call__(self, record: Record) -> int:
+        return max((_added_bytes(right, record) for right in self.rights), default=0)
+
+    def drop(self, right: Sequence[Step]) -> None:
+        """Forget one of the right-hand sides."""
+        self.rights = tuple(other for other in self.rights if other is not right)
+
+
+class Counters:
+    """Return the counters of the latest session in which a step is, by interceptor."""
+
+    __slots__ = ("session",)
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+
+    def __call__(self) -> Mapping[str, Mapping[str, int]]:
+        return {} if self.session is None else self.session.stats()
+
+
+def _added_bytes(steps: Sequence[Step], record: Record) -> int:
+    return sum(
+        adding.overhead_bytes(record)
+        for step in steps
+        if (adding := offered(step.opened, AddsBytes)) is not None and step.topics.matches(record.topic)
+    )
 
 
 class Step:
     """Hold one interceptor of one session: its configuration, and the object with its hooks.
 
     ``position`` counts from the left. ``settles`` is the step whose ``settle`` this one runs, and whose
-    counters it shares.
+    counters it shares. ``earlier`` is the step of an earlier session whose opened object goes on here.
     """
 
     __slots__ = (
+        "counters",
         "counts",
+        "earlier",
         "interceptor",
         "name",
         "on_error",
         "opened",
+        "overhead",
         "position",
         "settles",
         "topics",
@@ -66,6 +115,7 @@ class Step:
         topics: TopicPatterns,
         on_error: OnError,
         settles: Step | None = None,
+        earlier: Step | None = None,
     ) -> None:
         self.position: Final = position
         self.name: Final = name
@@ -74,8 +124,12 @@ class Step:
         self.topics: Final = topics
         self.on_error: Final = on_error
         self.settles: Final = settles is not None
-        self.counts: Final[dict[str, int]] = settles.counts if settles else dict.fromkeys(_COUNTS, 0)
-        self.warned: Final[set[str]] = set()
+        self.earlier: Step | None = earlier
+        shared = settles or earlier
+        self.counts: Final[dict[str, int]] = shared.counts if shared else dict.fromkeys(_COUNTS, 0)
+        self.warned: Final[set[str]] = earlier.warned if earlier else set()
+        self.overhead: Overhead = earlier.overhead if earlier else Overhead()
+        self.counters: Counters = earlier.counters if earlier else Counters()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
         """Return a hook of the opened object, or None."""
@@ -112,10 +166,11 @@ class Step:
 class Failures:
     """Answer the failures of one direction of a session."""
 
-    __slots__ = ("_publish_dead_letter",)
+    __slots__ = ("_publish_dead_letter", "_tell_stopped")
 
-    def __init__(self, publish_dead_letter: PublishDeadLetter) -> None:
+    def __init__(self, publish_dead_letter: PublishDeadLetter, tell_stopped: TellStopped) -> None:
         self._publish_dead_letter = publish_dead_letter
+        self._tell_stopped = tell_stopped
 
     def answer(self, step: Step, error: Exception, current: Record, original: Record) -> _Refusal | None:
         """Return the outcome of a record that a step failed on; None if it goes on as it was.
@@ -124,9 +179,18 @@ class Failures:
         """
         refused = error_at(error, step, current)
         if step.on_error == "skip":
-            self._note(step, "skipped", refused)
+            self._note(step, "skipped", refused, original)
             return None
         return self._refused(step, refused, original)
+
+    def dropped(self, step: Step, original: Record) -> None:
+        """Count a record that a step dropped on purpose."""
+        step.counts["dropped"] += 1
+        self._tell_stopped(original, step.name, "dropped", None)
+
+    def refused_at_edge(self, record: Record, error: HeaderwareError) -> None:
+        """Note a record that no step has seen, because it is malformed."""
+        self._tell_stopped(record, EDGE, "refused", error)
 
     def released(self, step: Step, error: Any) -> list[_Refusal]:
         """Answer an error among the records that a step releases; it belongs to no record that is at hand."""
@@ -135,37 +199,46 @@ class Failures:
         refused = error if isinstance(error, InterceptorError) else wrapped(error)
         refused.step = refused.step or step.name
         if step.on_error == "skip":
-            self._note(step, "skipped", refused)
+            self._note(step, "skipped", refused, None)
             return []
         return [self._refused(step, refused)]
 
     def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> _Refusal:
         if isinstance(error, HeldBackError):
-            step.counts["failed"] += 1
-            return error
+            return self._failed(step, error, original)
         if step.on_error == "drop":
-            self._note(step, "dropped", error)
+            self._note(step, "dropped", error, original)
             return DROP
         if step.on_error == "dead_letter" and original is not None:
             try:
                 published = self._publish_dead_letter(original, error, step)
             except Exception as unstored:  # noqa: BLE001 - any failure to publish holds the record back
                 pass_on_interrupt(unstored)
-                step.counts["failed"] += 1
-                return _not_stored(unstored, error).at(step.name, original)
+                return self._failed(step, _not_stored(unstored, error).at(step.name, original), original)
             if published:
-                self._note(step, "dead_lettered", error)
+                self._note(step, "dead_lettered", error, original)
                 return DROP
+        return self._failed(step, error, original)
+
+    def _failed(self, step: Step, error: InterceptorError, original: Record | None) -> InterceptorError:
         step.counts["failed"] += 1
+        outcome = "held_back" if isinstance(error, HeldBackError) else "refused"
+        self._tell_stopped(original or _record_at(error), step.name, outcome, error)
         return error
 
-    def _note(self, step: Step, count: str, error: InterceptorError) -> None:
+    def _note(self, step: Step, count: str, error: InterceptorError, original: Record | None) -> None:
         """Count what is passed over, and log it once per cause."""
         step.counts[count] += 1
+        self._tell_stopped(original or _record_at(error), step.name, count, error)
         cause = type(error.__cause__ or error).__name__
         if cause not in step.warned:
             step.warned.add(cause)
             _log.warning("%s (%s; further ones of this kind are only counted)", error, count)
+
+
+def _record_at(error: InterceptorError) -> Record:
+    """Return a record without contents for an error that belongs to none that is at hand."""
+    return error.last_record or Record(error.topic or "", partition=error.partition, offset=error.offset)
 
 
 def wrapped(error: Exception) -> InterceptorError:

@@ -108,6 +108,8 @@ def known_to_click(tokens: list[str]) -> None:
     arguments = 0
     while tokens:
         token = tokens.pop(0)
+        if token not in options and any(parameter.nargs == -1 for parameter in command.params):
+            return  # from here on it is another program's command line
         if not token.startswith("-"):
             arguments += 1
             continue

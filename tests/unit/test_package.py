@@ -69,6 +69,7 @@ PACKAGES = [
     "headerware.connect.values",
     "headerware.interceptors",
     "headerware.keyring",
+    "headerware.ops.audit",
     "headerware.ops.chargeback",
     "headerware.registry",
     "headerware.registry.stores",
