@@ -14,6 +14,7 @@ import header_ids
 import large
 import small
 import spark
+import tracing
 from report import Row, table, write
 from rich.console import Console
 
@@ -25,7 +26,9 @@ from headerware.testing import KafkaBroker
 @click.option("--quick", is_flag=True, help="Fewer pairs; writes nothing.")
 @click.option(
     "--only",
-    type=click.Choice(["small", "large", "serdes", "header-ids", "connect", "spark", "spark-batches"]),
+    type=click.Choice(
+        ["small", "large", "tracing", "serdes", "header-ids", "connect", "spark", "spark-batches"]
+    ),
     help="Measure one group; writes nothing. spark includes spark-batches.",
 )
 def main(*, quick: bool, only: str | None) -> None:
@@ -42,6 +45,7 @@ def main(*, quick: bool, only: str | None) -> None:
     on_a_broker = {
         "small": lambda broker: small.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
+        "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
     }
 
     def measured(group: Iterator[Row]) -> None:

@@ -17,7 +17,7 @@ from report import Row
 from vega_datasets import local_data
 
 import headerware
-from headerware import Chain, Record
+from headerware import Chain, Record, load_chain
 from headerware.interceptors import Compress, Sign, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
@@ -63,6 +63,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     yield _produced("A/A: raw produce against raw produce", broker, small, many, raw, "")
     yield _produced("produce, empty chain", broker, small, many, _with(empty), "at least 0.97")
     yield _produced("produce, 4 no-op interceptors", broker, small, many, _with(wrapped), "at least 0.7")
+    yield _watched_file(broker, small, many)
     yield _consumed(
         "A/A: raw consume against raw consume", broker, small, pairs, confluent_kafka.Consumer, ""
     )
@@ -93,6 +94,23 @@ def _reading(chain: Chain) -> Callable[[dict[str, Any]], Any]:
     return lambda conf: headerware.Consumer(conf, chain=chain)
 
 
+def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Row:
+    """Measure what it costs that a chain may change at any time."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chain.toml"
+        path.write_text('[[interceptors]]\ntype = "trail"\nservice = "bench"\n')
+        live = {"headerware.config": str(path), "headerware.reload": "watch"}
+        return _produced(
+            "produce, a trail from a watched file against one in code",
+            broker,
+            values,
+            pairs,
+            lambda conf: headerware.Producer({**conf, **live}),
+            "",
+            _with(load_chain(path)),
+        )
+
+
 def _with(chain: Chain) -> Callable[[dict[str, Any]], confluent_kafka.Producer]:
     return lambda conf: headerware.Producer(conf, chain=chain)
 
@@ -118,12 +136,12 @@ def _produced(
     pairs: int,
     ours: Callable[[dict[str, Any]], Any],
     bar: str,
+    reference: Callable[[dict[str, Any]], Any] = confluent_kafka.Producer,
 ) -> Row:
     broker.create_topic(topic := f"produce-{abs(hash(name))}")
     conf = _producer_conf(broker)
     wrapped = _producing(ours(conf), topic, values)
-    reference = _producing(confluent_kafka.Producer(conf), topic, values)
-    found = compare(wrapped, reference, pairs=pairs)
+    found = compare(wrapped, _producing(reference(conf), topic, values), pairs=pairs)
     size = sum(map(len, values)) // len(values)
     note = f"{size}-byte values, 3 headers, flush included, {pairs} pairs of {CHUNK:,}"
     return _row(name, found, bar, note)

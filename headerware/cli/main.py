@@ -14,8 +14,10 @@ import click
 from headerware import __version__
 from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
+from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
+from headerware.cli.lineage import lineage
 from headerware.cli.registry import registry
 from headerware.cli.run import run
 from headerware.cli.trail import trail
@@ -56,8 +58,10 @@ def main() -> None:
 
 main.add_command(audit)
 main.add_command(check)
+main.add_command(doctor)
 main.add_command(explain)
 main.add_command(keys)
+main.add_command(lineage)
 main.add_command(registry)
 main.add_command(run)
 main.add_command(trail)

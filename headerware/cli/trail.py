@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
+from headerware.cli.last_records import last_records, open_consumer
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
@@ -20,9 +21,7 @@ from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Message
 
     from headerware.interceptors.trail_timeline import ClusterAndTopic
 
@@ -70,10 +69,10 @@ def trail(
         value = Path(path).read_bytes() if path is not None else (text or "").encode("utf-8", "replace")
         _show(None, decode_trail(value.strip()), as_json=as_json)
         return
-    consumer = _open_consumer(bootstrap_servers, properties)
+    consumer = open_consumer(bootstrap_servers, properties)
     show = _RecordPrinter(as_json=as_json)
     try:
-        for message in _last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
+        for message in last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
             show(message)
     finally:
         consumer.close()
@@ -96,88 +95,6 @@ def _check_usage(
         wrong = "--offset needs --partition"
     if wrong is not None:
         raise click.UsageError(wrong)
-
-
-def _open_consumer(bootstrap_servers: str, properties: tuple[str, ...]) -> Consumer:
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - only this needs a client
-    from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - as above; and never one with a chain
-
-    settings: dict[str, Any] = {}
-    for text in properties:
-        name, equals, value = text.partition("=")
-        if not equals:
-            message = "expected KEY=VALUE, found no '='"
-            raise click.BadParameter(message, param_hint="--property")
-        settings[name] = value
-    settings |= {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "headerware-trail",  # librdkafka asks for one; it is neither joined nor committed to
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "log_level": 0,  # errors are shown once, by the exception
-    }
-    try:
-        return Consumer(settings)
-    except KafkaException as error:
-        raise click.ClickException(error.args[0].str()) from error
-
-
-def _last_records(
-    consumer: Consumer, topic: str, partition: int | None, offset: int | None, limit: int, deadline: float
-) -> Iterator[Message]:
-    """Yield up to ``limit`` records of each partition, the last ones or those from ``offset`` on."""
-    from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - only this needs a client
-
-    try:
-        ends = {}
-        starts = []
-        for number in _partitions(consumer, topic, partition, deadline):
-            topic_partition = TopicPartition(topic, number)
-            low, high = consumer.get_watermark_offsets(topic_partition, timeout=_left(deadline))
-            first = max(low, high - limit if offset is None else offset)
-            if first < high:
-                starts.append(TopicPartition(topic, number, first))
-                ends[number] = min(high, first + limit)
-        consumer.assign(starts)
-        yield from _until(consumer, ends, limit, deadline)
-    except KafkaException as error:
-        raise click.ClickException(f"{topic}: {error.args[0].str()}") from error
-
-
-def _partitions(consumer: Consumer, topic: str, partition: int | None, deadline: float) -> list[int]:
-    found = consumer.list_topics(topic, timeout=_left(deadline)).topics[topic]
-    if found.error is not None:
-        raise click.ClickException(f"{topic}: {found.error.str()}")
-    if partition is not None and partition not in found.partitions:
-        raise click.ClickException(
-            f"{topic} has {len(found.partitions)} partitions, none of number {partition}"
-        )
-    return sorted(found.partitions) if partition is None else [partition]
-
-
-def _until(consumer: Consumer, ends: dict[int, int], limit: int, deadline: float) -> Iterator[Message]:
-    """Yield messages until each partition is at its end; offsets have holes, so the last may not be there."""
-    open_partitions = set(ends)
-    while open_partitions:
-        for message in consumer.consume(min(limit, 500), timeout=min(0.5, _left(deadline))):
-            number, offset, error = message.partition(), message.offset(), message.error()
-            if error is not None:
-                if error.code() != error._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-                    raise click.ClickException(error.str())
-                open_partitions.discard(number)
-            elif number in open_partitions and offset is not None:
-                if offset < ends[number]:
-                    yield message
-                if offset >= ends[number] - 1:
-                    open_partitions.discard(number)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        message = "the time is over; allow more with --timeout"
-        raise click.ClickException(message)
-    return left
 
 
 class _RecordPrinter:

@@ -56,6 +56,7 @@ from headerware.clients.raw import (
     INVALID_ARG,
     NO_OFFSET,
     TIMED_OUT,
+    instrumented_by,
     is_under_way,
     unless_chained,
 )
@@ -67,7 +68,14 @@ from headerware.clients.refused_records import (
     as_message,
 )
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import boolean, flattened, listen_to_statistics, merged, number
+from headerware.clients.settings import (
+    boolean,
+    bootstrap_servers,
+    flattened,
+    listen_to_statistics,
+    merged,
+    number,
+)
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
 from headerware.core.context import Context
@@ -165,7 +173,9 @@ class Consumer(cimpl.Consumer):
                 side="consumer",
                 client_id=conf.get("client.id"),
                 group_id=conf.get("group.id"),
-                cluster_id=cluster_id_port(self, conf),
+                bootstrap_servers=bootstrap_servers(conf),
+                instrumented_by=instrumented_by(self),
+                cluster_id=cluster_id_port(self, conf, _is_in_callback),
                 publish=dead_letters.publish,
                 post=reports.post,
                 pick_partition=dead_letters.pick_partition,
@@ -256,21 +266,25 @@ class Consumer(cimpl.Consumer):
         earlier = self._session
         session = chain.open(earlier.context, previous=earlier)
         if not session.keeps_waiting(earlier):
+            waiting = earlier.waiting_offsets()
             for topic_partition, taken in list(self._next_offsets.items()):
-                self._read_waiting_again(topic_partition, taken)
+                self._read_again_from_safe(topic_partition, taken, waiting.get(topic_partition, ()))
         self._offsets.follow(session)
         self._inbox.consume = session.consume_outcome
         self._bind(session)
         self.chain, self._in_use = chain, InUse(session)
         self._sessions.add(self._in_use, session)
 
-    def _read_waiting_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
-        """Go back to the offset from which a restart would read, to which other slices are still to come."""
+    def _read_again_from_safe(
+        self, topic_partition: TopicPartitionKey, taken: int, slices: Iterable[int]
+    ) -> None:
+        """Go back to where a restart would begin, if slices or records wait for the application."""
         safe = self._offsets.safe_offset(topic_partition, taken).offset if taken >= 0 else taken
         if safe == taken:
             return
-        waiting = self._inbox.first_offset(topic_partition)
-        self._offsets.note_resumed(topic_partition, safe, taken if waiting is None else min(taken, waiting))
+        first = self._inbox.first_offset(topic_partition)
+        given = taken if first is None else min(taken, first)
+        self._offsets.note_resumed(topic_partition, safe, given, slices)
         self._next_offsets[topic_partition] = safe
         self._inbox.drop({topic_partition})
         with suppress(KafkaException):  # it has gone meanwhile
@@ -373,7 +387,7 @@ class Consumer(cimpl.Consumer):
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
         self._begin_fetch()
-        began_ns = time.time_ns() if self._hears_operations else 0
+        began_ns = time.time_ns() if self._hears_operations and self._session.awaits_operations() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -437,7 +451,7 @@ class Consumer(cimpl.Consumer):
         if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
         self._begin_fetch()
-        began_ns = time.time_ns() if self._hears_operations else 0
+        began_ns = time.time_ns() if self._hears_operations and self._session.awaits_operations() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked, enough = False, True
         while True:
@@ -812,9 +826,7 @@ class Consumer(cimpl.Consumer):
         if message is None and offsets is None:
             return self._commit_stored(waits=waits)
         wanted = [self._behind(message)] if message is not None else offsets
-        return self._report_committed(
-            _c_commit(self, offsets=self.committable(wanted or []), asynchronous=not waits)
-        )
+        return self._report_committed(self._call_commit(offsets=self.committable(wanted or []), waits=waits))
 
     @unless_chained(_C.committed)
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -861,22 +873,37 @@ class Consumer(cimpl.Consumer):
     def _commit_stored(self, *, waits: bool) -> Any:
         held = self._offsets.take_watermarked()
         if not held:
-            return self._report_committed(_c_commit(self, asynchronous=not waits))
+            return self._report_committed(self._call_commit(waits=waits))
         try:
-            done = _c_commit(self, asynchronous=not waits) or []
+            done = self._call_commit(waits=waits) or []
         except KafkaException as error:
             if error.args[0].code() != NO_OFFSET:
                 raise
             done = []
-        ours = _c_commit(self, offsets=held, asynchronous=not waits)
+        ours = self._call_commit(offsets=held, waits=waits)
         if ours is None:
             return None
         newer = {topic_partition_of(partition) for partition in ours}
         return self._report_committed([*(p for p in done if topic_partition_of(p) not in newer), *ours])
 
+    def _call_commit(
+        self, *, offsets: list[TopicPartition] | None = None, waits: bool
+    ) -> list[TopicPartition] | None:
+        """Commit by confluent-kafka's method, and tell interceptors of a call that waits for the broker."""
+        if not waits or not self._hears_operations:
+            return _c_commit(self, offsets=offsets, asynchronous=not waits)  # type: ignore[no-any-return]
+        began_ns = time.time_ns()
+        try:
+            done: list[TopicPartition] = _c_commit(self, offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            _notify_commit_operation(self._session, offsets or [], error.args[0], began_ns, time.time_ns())
+            raise
+        _notify_commit_operation(self._session, done, None, began_ns, time.time_ns())
+        return done
+
     def _commit_quietly(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
         try:
-            self._report_committed(_c_commit(self, offsets=offsets, asynchronous=asynchronous))
+            self._report_committed(self._call_commit(offsets=offsets, waits=not asynchronous))
         except KafkaException as error:
             _log.warning("a watermark was not committed, so records may repeat after a restart: %s", error)
 
@@ -1155,8 +1182,26 @@ def _on_commit(
     own = [with_own_metadata(partition) for partition in partitions]
     if error is None:
         _notify_committed(offsets.session, own)
+    if offsets.session.hears_operations:
+        now_ns = time.time_ns()
+        _notify_commit_operation(offsets.session, own, error, now_ns, now_ns)
     if callback is not None:
         callback(error, own)
+
+
+_CALLBACKS: Final = frozenset(
+    callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, _on_commit)
+)
+
+
+def _is_in_callback(consumer: Consumer) -> bool:  # noqa: ARG001 - of whichever consumer, to be on the safe side
+    """Return whether this thread is inside a callback of ours."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
+    while frame is not None:
+        if frame.f_code in _CALLBACKS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _notify_committed(session: Session, partitions: list[TopicPartition]) -> None:
@@ -1164,3 +1209,23 @@ def _notify_committed(session: Session, partitions: list[TopicPartition]) -> Non
     done = [partition for partition in partitions if partition.offset >= 0 and partition.error is None]
     if done:
         session.committed(done)
+
+
+def _notify_commit_operation(
+    session: Session, partitions: list[TopicPartition], error: KafkaError | None, began_ns: int, ended_ns: int
+) -> None:
+    """Tell interceptors of a commit, unless there was nothing to commit."""
+    if error is not None and error.code() == NO_OFFSET:
+        return
+    offsets = [partition for partition in partitions if partition.offset >= 0]
+    failure = error or next((partition.error for partition in offsets if partition.error is not None), None)
+    if offsets or failure is not None:
+        session.operation(
+            Operation(
+                name="commit",
+                began_ns=began_ns,
+                ended_ns=ended_ns,
+                offsets=offsets,
+                error=None if failure is None else KafkaException(failure),
+            )
+        )

@@ -35,12 +35,20 @@ from headerware.clients.raw import (
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
+    instrumented_by,
     is_under_way,
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import boolean, flattened, listen_to_statistics, merged, number
+from headerware.clients.settings import (
+    boolean,
+    bootstrap_servers,
+    flattened,
+    listen_to_statistics,
+    merged,
+    number,
+)
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
@@ -122,6 +130,7 @@ class Producer(cimpl.Producer):
 
     def _open(self, conf: dict[str, Any]) -> None:
         beside = DeadLetters(conf)
+        self._serving: set[int] = set()
         session = self.chain.open(self._context(conf, beside))
         try:
             default = _callback_of(conf)
@@ -139,7 +148,6 @@ class Producer(cimpl.Producer):
         self._default = default
         self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
         self._max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
-        self._serving: set[int] = set()
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
@@ -162,7 +170,9 @@ class Producer(cimpl.Producer):
         return Context(
             side="producer",
             client_id=conf.get("client.id"),
-            cluster_id=cluster_id_port(self, conf),
+            bootstrap_servers=bootstrap_servers(conf),
+            instrumented_by=instrumented_by(self),
+            cluster_id=cluster_id_port(self, conf, Producer._is_serving),
             publish=publish,
             post=beside.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
@@ -261,7 +271,7 @@ class Producer(cimpl.Producer):
         if sent.__class__ is not Record:
             self._answer(deliveries, record, sent, user)
             return
-        reports = user is not None or deliveries.acknowledges
+        reports = user is not None or sent.local is not None or deliveries.acknowledges_all
         report = partial(deliveries.report, record, sent, user) if reports else None
         try:
             if sent is record:
@@ -381,7 +391,7 @@ class Producer(cimpl.Producer):
         if not isinstance(outcome, Record):
             self._answer(deliveries, record, outcome, user)
             return
-        reports = user is not None or deliveries.acknowledges
+        reports = user is not None or outcome.local is not None or deliveries.acknowledges_all
         report = partial(deliveries.report, record, outcome, user) if reports else None
         try:
             self._produce_wire_record(outcome, report)
@@ -440,6 +450,9 @@ class Producer(cimpl.Producer):
         user: DeliveryCallback | None,
     ) -> None:
         joint = JointDelivery(deliveries, record, user)
+        whole = pieces.whole if isinstance(pieces, FanOut) else next(iter(pieces), None)
+        if whole is not None:
+            joint.note_first(whole)
         try:
             self._require_room(record, pieces)
             sent = self._queue_pieces(iter(pieces), joint)
@@ -562,7 +575,7 @@ class Producer(cimpl.Producer):
             self._serving.discard(ident)
 
     def _is_serving(self) -> bool:
-        """Return whether this thread is inside a callback of this client."""
+        """Return whether this thread is inside a callback of this client, which must not poll or ask it."""
         return get_ident() in self._serving and is_under_way(self, self._RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001
 
     # Transactions

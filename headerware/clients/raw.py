@@ -50,6 +50,12 @@ def unless_chained(c_method: Callable[..., Any]) -> Callable[[_Method], _Method]
     return decorated
 
 
+def instrumented_by(client: object) -> str | None:
+    """Return the package of OpenTelemetry that instruments the client's base class; None if none does."""
+    modules = (each.__module__ for each in type(client).__mro__)
+    return next((module for module in modules if module.startswith("opentelemetry.instrumentation.")), None)
+
+
 def is_under_way(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> bool:
     """Return whether a frame, or one that called it, is one of these methods of the client.
 

@@ -81,6 +81,12 @@ def _tell_statistics(
         callback(text)
 
 
+def bootstrap_servers(conf: Mapping[str, Any]) -> str | None:
+    """Return the addresses of the brokers, under either of the names that librdkafka has for them."""
+    found = conf.get("bootstrap.servers") or conf.get("metadata.broker.list")
+    return None if found is None else str(found)
+
+
 def boolean(conf: Mapping[str, Any], name: str, *, default: bool) -> bool:
     """Return a boolean property, which may be text."""
     value = conf.get(name)

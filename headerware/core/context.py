@@ -37,6 +37,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         client_id: the client's name, or None.
         group_id: the consumer group, or None.
         now_ms: the clock, in milliseconds since the epoch; the only one that interceptors read.
+        bootstrap_servers: the addresses by which the client reaches its cluster, as configured, or None if
+            there is no client, as in Spark's tasks.
+        instrumented_by: the package of another instrumentation that the client's calls go through, or None.
         cluster_id: returns the cluster's id, or None as long as it is unknown; never blocks.
         publish: sends a finished record past the chain and returns once it is stored; raises
             otherwise, a :class:`~headerware.DeadLetterError` with ``unfit`` if this record is refused, for
@@ -59,6 +62,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
     group_id: str | None = None
     now_ms: Callable[[], int] = wall_clock_ms
+    bootstrap_servers: str | None = None
+    instrumented_by: str | None = None
     cluster_id: Callable[[], str | None] = _no_cluster
     publish: Callable[[Record], None] | None = None
     is_duplicate: Callable[[bytes, Record], bool] | None = None

@@ -60,9 +60,7 @@ class TopicHooks:
                 own = single is not None and single not in self.calls
                 self.calls.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
-        self.keeps_local: Final[bool] = direction == "consume" and any(
-            step.settles or step.states("verifies") for step in self.steps
-        )
+        self.keeps_local: Final[bool] = any(step.leaves_local(direction) for step in self.steps)
         """Whether a new record gets the local state of the one that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
 
@@ -244,7 +242,7 @@ class Runner:
             return self._next(hooks, index, sound, original)
         if isinstance(out, FanOut):
             lazily = partial(self._run_lazily, hooks, index, out, current)
-            return FanOut(out.count, lazily, size_bytes=out.size_bytes)
+            return FanOut(out.count, lazily, size_bytes=out.size_bytes, whole=current)
         if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
             error = InterceptorError(
                 f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"

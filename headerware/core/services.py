@@ -56,6 +56,13 @@ class HearsOperations(Protocol):
         """Called once for each, on the thread that consumes, before the application gets the records."""
 
 
+class Idles(Protocol):
+    """Has times in which ``on_operation`` does nothing, such as while nobody records what it observes."""
+
+    def is_idle(self) -> bool:
+        """Return whether this is such a time; called before an operation begins."""
+
+
 class HearsCommits(Protocol):
     """Is told which offsets were committed."""
 
@@ -212,6 +219,7 @@ class SettlesBatches(Protocol):
 _SERVICES: Final = (
     SurroundsProcessing,
     HearsOperations,
+    Idles,
     Begins,
     Polls,
     Flushes,

@@ -104,6 +104,7 @@ class Session:
         self._processing = self._offering(services.HearsProcessed)
         self._surrounding = self._offering(services.SurroundsProcessing)
         self._operating = self._offering(services.HearsOperations)
+        self._idling = [offered(interceptor, services.Idles) for _, interceptor in self._operating]
         self._committing = self._offering(services.HearsCommits)
         self._beginning = self._offering(services.Begins)
         self._polling = self._offering(services.Polls)
@@ -118,6 +119,10 @@ class Session:
         self._holding_partitions = self._offering(services.HoldsOffsets)
         self.acknowledges: Final = bool(self._acknowledging)
         """Whether any interceptor hears what became of records that were sent."""
+        self.acknowledges_all: Final = not all(
+            step.states("acknowledges_own") for step, _ in self._acknowledging
+        )
+        """Whether any of these needs records, too, in whose ``local`` nothing was left."""
         self.hears_commits: Final = bool(self._committing or self._operating)
         """Whether any interceptor hears which offsets were committed."""
         self.hears_operations: Final = bool(self._operating)
@@ -254,15 +259,21 @@ class Session:
                 self.processed(record, error)
 
     def operation(self, operation: Operation) -> None:
-        """Tell interceptors of a receive or a commit, each with the records of its own topics."""
+        """Tell interceptors of a receive or a commit, each with the records and offsets of its own topics."""
+        concerned = [*operation.records, *operation.offsets]
         for step, interceptor in self._operating:
             own = operation
-            if operation.records and not all(step.topics.matches(r.topic) for r in operation.records):
-                matching = [r for r in operation.records if step.topics.matches(r.topic)]
-                if not matching:
+            if concerned and not all(step.topics.matches(each.topic) for each in concerned):
+                records = [record for record in operation.records if step.topics.matches(record.topic)]
+                offsets = [offset for offset in operation.offsets if step.topics.matches(offset.topic)]
+                if not (records or offsets):
                     continue
-                own = msgspec.structs.replace(operation, records=matching)
+                own = msgspec.structs.replace(operation, records=records, offsets=offsets)
             _guarded(step, "on_operation", interceptor.on_operation, own)
+
+    def awaits_operations(self) -> bool:
+        """Return whether any interceptor would do something now if it heard of an operation."""
+        return any(idling is None or not idling.is_idle() for idling in self._idling)
 
     def committed(self, offsets: Sequence[Any]) -> None:
         """Tell every interceptor which offsets have been committed."""

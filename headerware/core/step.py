@@ -18,7 +18,14 @@ from headerware.core.errors import (
 from headerware.core.hooks import DROP, states
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
-from headerware.core.services import AddsBytes, Direction, Settles, SettlesBatches, offered
+from headerware.core.services import (
+    AddsBytes,
+    Direction,
+    Settles,
+    SettlesBatches,
+    SurroundsProcessing,
+    offered,
+)
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
@@ -139,6 +146,13 @@ class Step:
     def states(self, capability: str) -> bool:
         """Return whether the interceptor states a capability, such as ``atomic``."""
         return states(self.interceptor, capability)
+
+    def leaves_local(self, direction: Direction) -> bool:
+        """Return whether the interceptor leaves state in ``record.local`` that later steps must keep."""
+        if direction == "send":
+            return self.states("acknowledges_own")
+        surrounds = offered(self.opened, SurroundsProcessing) is not None
+        return self.settles or surrounds or self.states("verifies")
 
     def settling(self, position: float) -> Step | None:
         """Return the step that runs this one's ``settle`` at the end of consuming; None if it has none."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
     from headerware.interceptors.dedup import Dedup, Identity
+    from headerware.interceptors.lineage import Lineage
     from headerware.interceptors.metrics import Metrics
     from headerware.interceptors.schema import Schema
     from headerware.interceptors.serialize import Serialize
@@ -29,6 +30,7 @@ __all__ = [
     "Compress",
     "Dedup",
     "Identity",
+    "Lineage",
     "Metrics",
     "Schema",
     "Serialize",
@@ -54,6 +56,7 @@ _HOMES: Final = {
     "Dedup": "dedup",
     "Identity": "dedup",
     "Metrics": "metrics",
+    "Lineage": "lineage",
     "Schema": "schema",
     "Serialize": "serialize",
     "Sign": "sign",

@@ -15,6 +15,7 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "compress": "headerware.interceptors.compress:Compress",
     "dedup": "headerware.interceptors.dedup:Dedup",
     "metrics": "headerware.interceptors.metrics:Metrics",
+    "lineage": "headerware.interceptors.lineage:Lineage",
     "schema": "headerware.interceptors.schema:Schema",
     "serialize": "headerware.interceptors.serialize:Serialize",
     "sign": "headerware.interceptors.sign:Sign",

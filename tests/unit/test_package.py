@@ -89,6 +89,7 @@ HEAVY = [
     "opentelemetry",
     "pyspark",
     "rich",
+    "watchfiles",
     "click",
 ]
 
