@@ -34,6 +34,10 @@ HEADERS: list[tuple[str, bytes | None]] = [
 ]
 
 
+TRAIL: dict[str, Any] = {"interceptors": "trail", "interceptors.trail.service": "bench"}
+"""A chain in a client's configuration."""
+
+
 class NoOp:
     """An interceptor that does nothing, in both directions."""
 
@@ -61,11 +65,35 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     yield _produced("produce, empty chain", broker, small, many, _with(empty), "at least 0.97")
     yield _produced("produce, 4 no-op interceptors", broker, small, many, _with(wrapped), "at least 0.7")
     yield _watched_file(broker, small, many)
-    yield _consumed("A/A: raw consume against raw consume", broker, small, pairs, None, "")
-    yield _consumed("consume, empty chain", broker, small, pairs, empty, "at least 0.95")
-    yield _consumed("consume, 4 no-op interceptors", broker, small, pairs, wrapped, "")
+    yield _consumed(
+        "A/A: raw consume against raw consume", broker, small, pairs, confluent_kafka.Consumer, ""
+    )
+    yield _consumed("consume, empty chain", broker, small, pairs, _reading(empty), "at least 0.95")
+    yield _consumed("consume, 4 no-op interceptors", broker, small, pairs, _reading(wrapped), "")
+    for what, chain_keys in (("without a chain", {}), ("a trail", TRAIL)):
+        ours = _instrumented("Producer", chain_keys)
+        yield _produced(f"produce, instrumented, {what}", broker, small, many, ours, "")
+        ours = _instrumented("Consumer", chain_keys)
+        yield _consumed(f"consume, instrumented, {what}", broker, small, pairs, ours, "")
     yield from _first_chain(broker, _airports(10), pairs)
     yield _in_lanes(broker, pairs=max(3, pairs // 4))
+
+
+def _instrumented(name: str, chain_keys: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that makes a client by confluent-kafka's own name, for an unchanged application."""
+
+    def make(conf: dict[str, Any]) -> Any:
+        headerware.instrument()
+        try:
+            return getattr(confluent_kafka, name)({**conf, **chain_keys})
+        finally:
+            headerware.uninstrument()
+
+    return make
+
+
+def _reading(chain: Chain) -> Callable[[dict[str, Any]], Any]:
+    return lambda conf: headerware.Consumer(conf, chain=chain)
 
 
 def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Row:
@@ -142,17 +170,18 @@ def _row(name: str, found: Paired, bar: str, note: str) -> Row:
 
 
 def _consumed(
-    name: str, broker: KafkaBroker, values: list[bytes], pairs: int, chain: Chain | None, bar: str
+    name: str,
+    broker: KafkaBroker,
+    values: list[bytes],
+    pairs: int,
+    make: Callable[[dict[str, Any]], Any],
+    bar: str,
 ) -> Row:
     broker.create_topic(topic := f"consume-{abs(hash(name))}")
     chunk = _producing(confluent_kafka.Producer(_producer_conf(broker)), topic, values)
     for _ in range((pairs + 5) * (READ_CHUNK // CHUNK)):
         chunk()
-    ours: Any = (
-        confluent_kafka.Consumer(_consumer_conf(broker, "ours"))
-        if chain is None
-        else headerware.Consumer(_consumer_conf(broker, "ours"), chain=chain)
-    )
+    ours = make(_consumer_conf(broker, "ours"))
     reference = confluent_kafka.Consumer(_consumer_conf(broker, "reference"))
     for consumer in (ours, reference):
         _prefetched(consumer, topic)

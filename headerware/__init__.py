@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         AsyncProducer,
         AsyncSerializingProducer,
     )
+    from headerware.clients.instrumentation import instrument, uninstrument
 
 __version__ = "0.1.0"
 
@@ -95,16 +96,23 @@ __all__ = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "instrument",
     "load_chain",
+    "uninstrument",
 ]
 
 _CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer", "ShareConsumer")
 _ASYNC = ("AsyncConsumer", "AsyncDeserializingConsumer", "AsyncProducer", "AsyncSerializingProducer")
-_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients") | dict.fromkeys(_ASYNC, "headerware.clients.aio")
+_INSTRUMENTATION = ("instrument", "uninstrument")
+_LAZY = {
+    **dict.fromkeys(_CLIENTS, "headerware.clients"),
+    **dict.fromkeys(_ASYNC, "headerware.clients.aio"),
+    **dict.fromkeys(_INSTRUMENTATION, "headerware.clients.instrumentation"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a client when it is first named."""
+    """Load a client, or what makes clients, when it is first named."""
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

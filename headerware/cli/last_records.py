@@ -30,7 +30,8 @@ def client_settings(bootstrap_servers: str, properties: tuple[str, ...]) -> dict
 
 def open_consumer(bootstrap_servers: str, properties: tuple[str, ...]) -> Consumer:
     """Return a consumer that joins no group and commits nothing."""
-    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - only this needs a client
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - only this needs a client
+    from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - as above; and never one with a chain
 
     settings = client_settings(bootstrap_servers, properties) | {
         "group.id": "headerware-trail",  # librdkafka asks for one; it is neither joined nor committed to

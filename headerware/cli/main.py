@@ -19,6 +19,7 @@ from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
 from headerware.cli.registry import registry
+from headerware.cli.run import run
 from headerware.cli.trail import trail
 from headerware.core.errors import HeaderwareError
 
@@ -52,7 +53,7 @@ class _Root(click.Group):
 @click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headerware")
 def main() -> None:
-    """Work with Headerware chains, keys, header ids and trails."""
+    """Work with Headerware chains, keys, header ids and trails, and run applications with a chain."""
 
 
 main.add_command(audit)
@@ -62,4 +63,5 @@ main.add_command(explain)
 main.add_command(keys)
 main.add_command(lineage)
 main.add_command(registry)
+main.add_command(run)
 main.add_command(trail)

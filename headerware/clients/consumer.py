@@ -31,7 +31,6 @@ from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ClassVar, Final, Self
 
-import confluent_kafka
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -40,6 +39,7 @@ from confluent_kafka import (
     KafkaException,
     Message,
     TopicPartition,
+    cimpl,
 )
 from confluent_kafka.error import ConsumeError
 
@@ -95,7 +95,8 @@ from headerware.core.session import Session
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
 
-_C: Final[Any] = confluent_kafka.Consumer
+# Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
+_C: Final[Any] = cimpl.Consumer
 _c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
 _c_commit, _c_store = _C.commit, _C.store_offsets
 _TICK_S: Final = 0.5
@@ -108,18 +109,18 @@ _MAX_BATCH: Final = 1_000_000
 _log: Final = logging.getLogger("headerware")
 
 
-def _c_pause(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+def _c_pause(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> None:
     # This raises if the consumer is closed, at which confluent-kafka 2.13 ends the process.
     _C.assignment(consumer)
     _C.pause(consumer, partitions)
 
 
-def _c_resume(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+def _c_resume(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> None:
     _C.assignment(consumer)  # as above
     _C.resume(consumer, partitions)
 
 
-class Consumer(Processes, confluent_kafka.Consumer):
+class Consumer(Processes, cimpl.Consumer):
     """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
 
     Args:

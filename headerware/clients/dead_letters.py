@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any, Final
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from headerware.clients.messages import wire_headers
 from headerware.clients.partition_picker import PartitionPicker
@@ -40,7 +39,7 @@ _UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
 """Errors that confluent-kafka raises for a part of a record that it cannot send."""
 
 
-class _Publisher(confluent_kafka.Producer):
+class _Publisher(cimpl.Producer):
     """A plain producer that takes weak references; that of C takes none."""
 
 
@@ -53,7 +52,7 @@ class DeadLetters:
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._conf = _producer_settings(conf)
         self._lock = Lock()
-        self._producer: confluent_kafka.Producer | None = None
+        self._producer: cimpl.Producer | None = None
         self._failed: dict[str, tuple[float, KafkaError]] = {}
 
     def publish(self, record: Record) -> None:
@@ -84,7 +83,7 @@ class DeadLetters:
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
-    def _open(self) -> confluent_kafka.Producer:
+    def _open(self) -> cimpl.Producer:
         if self._producer is None:
             self._producer = _Publisher(self._conf)
         return self._producer

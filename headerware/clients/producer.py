@@ -21,8 +21,7 @@ from threading import get_ident
 from types import CodeType, TracebackType
 from typing import Any, ClassVar, Final
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
@@ -65,7 +64,8 @@ from headerware.core.session import Session
 Sendable = Record | Mapping[str, Any]
 """A Record, or a mapping with any of value, key, headers, partition, timestamp and on_delivery."""
 
-_C: Final[Any] = confluent_kafka.Producer
+# Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
+_C: Final[Any] = cimpl.Producer
 _c_init, _c_produce, _c_poll, _c_flush = _C.__init__, _C.produce, _C.poll, _C.flush
 _c_len, _c_close = _C.__len__, _C.close
 # Without the detour through type.__call__, a sixth of a microsecond.
@@ -80,7 +80,7 @@ _ITEM_NAMES: Final = frozenset(
 )
 
 
-class Producer(confluent_kafka.Producer):
+class Producer(cimpl.Producer):
     """Produce to Kafka through a chain; a drop-in for ``confluent_kafka.Producer``.
 
     Args:

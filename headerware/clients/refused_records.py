@@ -19,9 +19,8 @@ import time
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
-import confluent_kafka
 import confluent_kafka.error as theirs
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from headerware.clients.inbox import Entry
 from headerware.clients.messages import message_of
@@ -37,7 +36,7 @@ from headerware.clients.raw import (
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
 from headerware.core.services import TopicPartitionKey
 
-_C: Final[Any] = confluent_kafka.Consumer
+_C: Final[Any] = cimpl.Consumer
 _BETWEEN_COMMITS_S: Final = 0.1
 _COMMIT_TIMEOUT_S: Final = 2.0
 _AFTER_A_FAILURE_S: Final = 5.0

@@ -42,7 +42,7 @@ else:
 _BUILDER: Final = "builder"
 
 
-class SerializingProducer(Producer, confluent_kafka.SerializingProducer, Generic[K, V]):
+class SerializingProducer(Producer, confluent_kafka.serializing_producer.SerializingProducer, Generic[K, V]):
     """Serialize objects and produce them through a chain.
 
     A drop-in for ``confluent_kafka.SerializingProducer``.
@@ -109,7 +109,9 @@ class SerializingProducer(Producer, confluent_kafka.SerializingProducer, Generic
         return closed
 
 
-class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Generic[K, V]):
+class DeserializingConsumer(
+    Consumer, confluent_kafka.deserializing_consumer.DeserializingConsumer, Generic[K, V]
+):
     """Consume through a chain and deserialize what comes.
 
     A drop-in for ``confluent_kafka.DeserializingConsumer``, with ``consume()``.

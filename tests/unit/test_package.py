@@ -60,7 +60,9 @@ PUBLIC = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "instrument",
     "load_chain",
+    "uninstrument",
 ]
 PACKAGES = [
     "headerware",

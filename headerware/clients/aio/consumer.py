@@ -27,6 +27,7 @@ from headerware.clients.aio.lane import Lane, LoopResults, in_callback
 from headerware.clients.consumer import Consumer
 from headerware.clients.settings import flattened
 from headerware.core.chain import Chain
+from headerware.core.client_chain import PROCESSING
 from headerware.core.record import Verified
 
 _SLICE_S: Final = 0.05
@@ -47,6 +48,8 @@ class InterruptibleConsumer(Consumer):
         self.closing: bool = False
         self._raises_errors = chain is not None
         self.chain, rest = self._chain_for(dict(conf), chain)
+        rest.pop(PROCESSING, None)
+        self._may_be_implicit = False
         self._open(flattened(rest))  # with an empty chain, too: only so can a message be given back
         if self._live is not None:
             self._live.follow(self)

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import confluent_kafka
 import msgspec
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.core.errors import HeaderwareError, WireFormatError
 from headerware.interceptors.audit import AuditReport, decode_report
@@ -62,7 +61,7 @@ def read_reports(
 def _values(
     conf: Mapping[str, Any], topic: str, from_ms: int | None, deadline: float
 ) -> Iterator[bytes | None]:
-    consumer = confluent_kafka.Consumer(
+    consumer = cimpl.Consumer(  # never one with a chain
         {
             "group.id": "headerware-audit",  # librdkafka asks for one; it is neither joined nor committed to
             "log_level": 0,  # errors are raised
