@@ -520,8 +520,8 @@ class _SpanStep(_TraceStep):
         variable, the API is asked each time.
         """
         provider = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE)
-        if provider is not self._provider or provider is _NO_VARIABLE:
-            self._provider = provider
+        if provider is not self._provider:
+            self._provider = _UNKNOWN if provider is _NO_VARIABLE else provider
             self._found = _tracer_of(trace.get_tracer_provider())
         return self._found
 
@@ -534,7 +534,8 @@ class _RecordStep(_SpanStep):
         current = get_current()
         if current:
             current = _without_left_behind(current)
-        tracer = self._tracer()
+        known = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE) is self._provider
+        tracer = self._found if known else self._tracer()
         if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
             return self._propagated(record, current) if current else record
         named = self._named["send", record.topic]
