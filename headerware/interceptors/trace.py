@@ -227,8 +227,8 @@ class _TraceStep:
         return record if headers is record.headers else record.with_headers(headers)
 
     def _has_context(self, headers: Headers) -> bool:
+        names = self._known_fields().of_context
         if headers:
-            names = self._known_fields().of_context
             for name, _ in headers:
                 if name in names:
                     return True
@@ -540,7 +540,7 @@ class _RecordStep(_SpanStep):
             return self._propagated(record, current) if current else record
         named = self._named["send", record.topic]
         headers = record.headers
-        has_context = bool(headers) and self._has_context(headers)
+        has_context = self._has_context(headers)
         kind = _CLIENT if has_context else _PRODUCER
         span = tracer.start_span(named.name, current, kind, named.attributes)
         if not has_context:
@@ -563,10 +563,13 @@ class _RecordStep(_SpanStep):
             sending.acknowledge(metadata, error)
 
     def _injected(self, headers: Headers, span: Span, current: TraceContext) -> Headers:
-        """Return headers with the fields of a span's context and of the current baggage."""
+        """Return headers with the fields of a span's context and of the current baggage.
+
+        The caller has asked whether there is a context already, so the propagator is known.
+        """
         trace_id, span_id, _, flags, state, is_valid = span.get_span_context()
         # The common case, which costs a third of a propagator.
-        plain = self._known_fields().plain and (state is DEFAULT_TRACE_STATE or not state)
+        plain = self._fields.plain and (state is DEFAULT_TRACE_STATE or not state)
         if plain and is_valid and not (current and baggage.get_all(current)):
             value = f"00-{trace_id.to_bytes(16).hex()}-{span_id.to_bytes(8).hex()}-{_FLAGS[flags]}"
             return _new_headers(Headers, (*headers, ("traceparent", value.encode())))
@@ -611,8 +614,7 @@ class _BatchStep(_RecordStep):
         current = _ambient_context()
         if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
             return [self._propagated(record, current) for record in records]
-        has = self._has_context
-        have_context = [bool(record.headers) and has(record.headers) for record in records]
+        have_context = [self._has_context(record.headers) for record in records]
         batch = self._begin(tracer, records[0].topic, current, len(records), has_context=all(have_context))
         local = {_SENDING: batch}
         return [
