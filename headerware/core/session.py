@@ -40,6 +40,7 @@ from headerware.core.topics import Elsewhere
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
@@ -270,7 +271,7 @@ class Session:
             raise
         finally:
             for step, manager in reversed(left):
-                _guarded(step, "processing", manager.__exit__, type(error) if error else None, error, None)
+                _guarded(step, "processing", manager.__exit__, *exit_arguments(error))
             for record in told:
                 self.processed(record, error)
 
@@ -566,6 +567,13 @@ def _check(
         topics=topics,
         on_error="raise",
     )
+
+
+def exit_arguments(
+    error: BaseException | None,
+) -> tuple[type[BaseException] | None, BaseException | None, TracebackType | None]:
+    """Return the arguments of ``__exit__`` for an error; without its traceback, contextlib takes it away."""
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
 def _enter(manager: AbstractContextManager[object]) -> bool:
