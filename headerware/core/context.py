@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -49,6 +49,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             session for each step.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
+        dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
+            outlives the session, such as a file.
+        watch: is told of each call of a hook that takes a record: the step's name, the record, and the
+            result or the exception. Batches then come record by record. None if nobody watches.
     """
 
     side: Literal["producer", "consumer"] | None = None
@@ -62,3 +66,5 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int | None = None
     overhead_bytes: Callable[[Record], int] = _no_overhead
     signed: bool = False
+    dry_run: bool = False
+    watch: Callable[[str, Record, Any], None] | None = None

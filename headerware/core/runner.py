@@ -24,6 +24,9 @@ from headerware.core.step import Direction, Failures, PublishDeadLetter, Step, e
 Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of one record: a record, several, none yet (an empty list), dropped, or refused."""
 
+Watch = Callable[[str, Record, Any], None]
+"""Is told of a hook's call: the step's name, the record, and the result or the exception."""
+
 _TOPICS_LIMIT: Final = 1_000
 _OWN_REFERENCES: Final = 3
 """The references held by the list, the loop over it, and the call of getrefcount."""
@@ -35,7 +38,9 @@ class TopicHooks:
 
     __slots__ = ("_flow", "batches", "calls", "direction", "keeps_local", "records", "steps", "topic")
 
-    def __init__(self, topic: str, direction: Direction, steps: Sequence[Step]) -> None:
+    def __init__(
+        self, topic: str, direction: Direction, steps: Sequence[Step], watch: Watch | None = None
+    ) -> None:
         self.topic: Final = topic
         self.direction: Final = direction
         self.records: int = 0
@@ -49,8 +54,9 @@ class TopicHooks:
                 self.steps.append(step)
                 # A wrapper of its own for each step, so that a failure is found by identity.
                 own = single is not None and single not in self.calls
-                self.calls.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
-                self.batches.append(batch)
+                call: Callable[[Any], Any] = single if own else partial(_call, single, batch)  # type: ignore[assignment]
+                self.calls.append(call if watch is None else partial(_watched, watch, step.name, call))
+                self.batches.append(batch if watch is None else None)
         self.keeps_local: Final[bool] = direction == "consume" and any(
             step.settles or step.states("verifies") for step in self.steps
         )
@@ -90,6 +96,7 @@ class Runner:
     """Run one direction of a session: ``send`` is left to right, ``consume`` right to left.
 
     ``steps`` are in the order of sending for both. ``edge`` normalises a record that comes in, or raises.
+    ``watch`` is told of each call of a hook.
     """
 
     def __init__(
@@ -98,8 +105,10 @@ class Runner:
         steps: Sequence[Step],
         edge: Callable[[Record], Record],
         publish_dead_letter: PublishDeadLetter,
+        watch: Watch | None = None,
     ) -> None:
         self._direction = direction
+        self._watch = watch
         self._steps = steps
         self._edge = edge
         self._failures: Final = Failures(publish_dead_letter)
@@ -167,7 +176,9 @@ class Runner:
                     if len(self._by_topic) >= _TOPICS_LIMIT:
                         self._retired, self._by_topic = [*self._retired, *self._by_topic.values()], {}
                         self._add_retired()
-                    hooks = self._by_topic[topic] = TopicHooks(topic, self._direction, self._steps)
+                    hooks = self._by_topic[topic] = TopicHooks(
+                        topic, self._direction, self._steps, self._watch
+                    )
         return hooks
 
     def _add_retired(self) -> None:
@@ -412,3 +423,13 @@ def _call(single: Callable[..., Any] | None, batch: Callable[..., Any] | None, r
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
+
+
+def _watched(watch: Watch, name: str, call: Callable[[Any], Any], record: Any) -> Any:
+    try:
+        out = call(record)
+    except Exception as error:
+        watch(name, record, error)
+        raise
+    watch(name, record, out)
+    return out

@@ -65,9 +65,11 @@ class Session:
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
         edge = admit if self._objects else admit_bytes
-        self._send: Final = Runner("send", sending, edge, partial(self._publish_dead_letter, "ON_SEND"))
+        self._send: Final = Runner(
+            "send", sending, edge, partial(self._publish_dead_letter, "ON_SEND"), context.watch
+        )
         self._consume: Final = Runner(
-            "consume", consuming, normalised, partial(self._publish_dead_letter, "ON_CONSUME")
+            "consume", consuming, normalised, partial(self._publish_dead_letter, "ON_CONSUME"), context.watch
         )
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
         """Return the outcome of one record on its way to the wire; raise nothing for it."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from headerware.core.printable import printable
+
 if TYPE_CHECKING:
     from headerware.interceptors.trail import TrailEntry, TrailReading
 
@@ -93,7 +95,7 @@ def _step(entry: TrailEntry, before: TrailEntry | None) -> TimelineStep:
     return TimelineStep(
         kind="forwarded" if len(parts) == 2 else kind,
         text=", ".join(parts) or "left an entry without a place",
-        by_whom=None if entry.by_whom is None else _printable(entry.by_whom),
+        by_whom=None if entry.by_whom is None else printable(entry.by_whom),
         when_ms=entry.when_ms,
         after_ms=None if before is None else entry.when_ms - before.when_ms,
     )
@@ -148,9 +150,4 @@ def _same(one: ClusterAndTopic, other: ClusterAndTopic) -> bool:
 
 
 def _shown(cluster_and_topic: ClusterAndTopic) -> str:
-    return "/".join("?" if part is None else _printable(part) for part in cluster_and_topic)
-
-
-def _printable(text: str) -> str:
-    """Escape what a terminal might act on, because the writers of the record chose these texts."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "/".join("?" if part is None else printable(part) for part in cluster_and_topic)
