@@ -16,6 +16,7 @@ from headerware.cli.chains import check, explain
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.registry import registry
+from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.core.errors import HeaderwareError
 
@@ -56,4 +57,5 @@ main.add_command(check)
 main.add_command(explain)
 main.add_command(keys)
 main.add_command(registry)
+main.add_command(tail)
 main.add_command(trail)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, open_consumer
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
@@ -31,10 +32,7 @@ _STYLES = {"gap": "yellow", "left_out": "dim"}
 
 @click.command()
 @click.argument("topic", required=False)
-@click.option("--bootstrap-servers", help="The brokers' addresses, for TOPIC.")
-@click.option(
-    "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
-)
+@client_options
 @click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of --partition.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Records per partition.")
@@ -50,6 +48,7 @@ def trail(
     topic: str | None,
     bootstrap_servers: str | None,
     properties: tuple[str, ...],
+    client_config: str | None,
     partition: int | None,
     offset: int | None,
     limit: int,
@@ -65,12 +64,13 @@ def trail(
     Nothing is committed, and no consumer group is joined. The exit code is 1 if a header value that was given
     is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
     """
-    _check_usage(topic, bootstrap_servers, partition, offset, text, path)
-    if topic is None or bootstrap_servers is None:
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    _check_usage(topic, settings.get("bootstrap.servers"), partition, offset, text, path)
+    if topic is None:
         value = Path(path).read_bytes() if path is not None else (text or "").encode("utf-8", "replace")
         _show(None, decode_trail(value.strip()), as_json=as_json)
         return
-    consumer = _open_consumer(bootstrap_servers, properties)
+    consumer = open_consumer(settings, group_id="headerware-trail")
     show = _RecordPrinter(as_json=as_json)
     try:
         for message in _last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
@@ -98,36 +98,13 @@ def _check_usage(
         raise click.UsageError(wrong)
 
 
-def _open_consumer(bootstrap_servers: str, properties: tuple[str, ...]) -> Consumer:
-    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - only this needs a client
-
-    settings: dict[str, Any] = {}
-    for text in properties:
-        name, equals, value = text.partition("=")
-        if not equals:
-            message = "expected KEY=VALUE, found no '='"
-            raise click.BadParameter(message, param_hint="--property")
-        settings[name] = value
-    settings |= {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "headerware-trail",  # librdkafka asks for one; it is neither joined nor committed to
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "log_level": 0,  # errors are shown once, by the exception
-    }
-    try:
-        return Consumer(settings)
-    except KafkaException as error:
-        raise click.ClickException(error.args[0].str()) from error
-
-
 def _last_records(
     consumer: Consumer, topic: str, partition: int | None, offset: int | None, limit: int, deadline: float
 ) -> Iterator[Message]:
     """Yield up to ``limit`` records of each partition, the last ones or those from ``offset`` on."""
-    from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - only this needs a client
+    from confluent_kafka import TopicPartition  # noqa: PLC0415 - only this needs a client
 
-    try:
+    with kafka_errors(topic):
         ends = {}
         starts = []
         for number in _partitions(consumer, topic, partition, deadline):
@@ -139,8 +116,6 @@ def _last_records(
                 ends[number] = min(high, first + limit)
         consumer.assign(starts)
         yield from _until(consumer, ends, limit, deadline)
-    except KafkaException as error:
-        raise click.ClickException(f"{topic}: {error.args[0].str()}") from error
 
 
 def _partitions(consumer: Consumer, topic: str, partition: int | None, deadline: float) -> list[int]:

@@ -1,0 +1,89 @@
+"""The options by which a command reaches a cluster, and the consumer that they make."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka import Consumer
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+
+def client_options(command: _Command) -> _Command:
+    """Add ``--bootstrap-servers``, ``-X`` and ``--client-config`` to a command."""
+    for option in (
+        click.option(
+            "-F",
+            "--client-config",
+            type=click.Path(exists=True, dir_okay=False),
+            help="A file of client properties, one KEY=VALUE a line; -X counts for more.",
+        ),
+        click.option(
+            "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
+        ),
+        click.option("--bootstrap-servers", help="The brokers' addresses, for TOPIC."),
+    ):
+        command = option(command)
+    return command
+
+
+def client_settings(
+    bootstrap_servers: str | None, properties: tuple[str, ...], client_config: str | None
+) -> dict[str, Any]:
+    """Return a client's settings from a command's options; the servers may be in either of the others."""
+    settings: dict[str, Any] = {}
+    if client_config is not None:
+        lines = Path(client_config).read_text(encoding="utf-8").splitlines()
+        settings |= dict(
+            _property(line, "--client-config", f"line {number}: ")
+            for number, line in enumerate(lines, 1)
+            if line.strip() and not line.lstrip().startswith("#")
+        )
+    settings |= dict(_property(text, "--property") for text in properties)
+    if bootstrap_servers is not None:
+        settings["bootstrap.servers"] = bootstrap_servers
+    return settings
+
+
+def _property(text: str, option: str, where: str = "") -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{where}expected KEY=VALUE, found no '='", param_hint=option)
+    return name.strip(), value.strip()
+
+
+def open_consumer(settings: dict[str, Any], *, group_id: str) -> Consumer:
+    """Open a consumer that only looks; the group is neither joined nor committed to."""
+    # Not the package's own names, which may have a chain where those of an application have one.
+    from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - only few commands need a client
+
+    with kafka_errors():
+        return Consumer(
+            {
+                "auto.offset.reset": "earliest",
+                **settings,
+                "group.id": group_id,  # librdkafka asks for one
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "log_level": 0,  # errors are shown once, by the exception
+            }
+        )
+
+
+@contextmanager
+def kafka_errors(what: str | None = None) -> Iterator[None]:
+    """Show an error of the client as one line, with what it is about before it."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - only few commands need a client
+
+    try:
+        yield
+    except KafkaException as error:
+        text = error.args[0].str()
+        raise click.ClickException(text if what is None else f"{what}: {text}") from error
