@@ -248,7 +248,7 @@ class Condition(msgspec.Struct, frozen=True):
                 found = cls(text, "is_there")
             else:
                 found = cls(text[:at], "equals" if text[at] == "=" else "matches", text[at + 1 :])
-        if not found.name:
+        if not found.name or found.name.startswith("="):
             raise ConfigError(f"expected NAME=VALUE, NAME~PATTERN, NAME or !NAME, found {text!r}")
         if found.kind == "matches":
             try:

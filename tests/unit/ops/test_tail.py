@@ -216,7 +216,7 @@ class TestWhere:
         assert Condition.parse(text).holds(headers) is holds
         assert Condition.parse(text).text == text
 
-    @pytest.mark.parametrize("text", ["", "!", "a~("])
+    @pytest.mark.parametrize("text", ["", "!", "=x", "a~("])
     def test_refuses_what_says_nothing(self, text: str) -> None:
         with pytest.raises(ConfigError):
             Condition.parse(text)
