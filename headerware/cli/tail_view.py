@@ -122,6 +122,9 @@ class TailView(App[None]):
     ) -> None:
         super().__init__()
         self._reader = _Reader(batches)
+        self._status = Static(id="status")
+        self._table = _Records(id="records", cursor_type="row", zebra_stripes=True)
+        self._prompt = Input(id="prompt")
         self._topic = topic
         self._chain = " -> ".join(reversed(chain)) or "no chain"
         self._left_out = f" (not run: {', '.join(left_out)})" if left_out else ""
@@ -144,12 +147,11 @@ class TailView(App[None]):
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
-        yield Static(id="status")
-        table = _Records(id="records", cursor_type="row", zebra_stripes=True)
         for label, width in _COLUMNS:
-            table.add_column(label, width=width)
-        yield table
-        yield Input(id="prompt")
+            self._table.add_column(label, width=width)
+        yield self._status
+        yield self._table
+        yield self._prompt
         yield Footer()
 
     def on_mount(self) -> None:
@@ -164,10 +166,6 @@ class TailView(App[None]):
         self._reader.stop()
 
     @property
-    def _table(self) -> _Records:
-        return self.query_one("#records", _Records)
-
-    @property
     def current(self) -> TailedRecord | None:
         """The record at the cursor."""
         at = self._table.cursor_row
@@ -177,6 +175,8 @@ class TailView(App[None]):
 
     def _draw(self) -> None:
         """Take over what was read, a bounded number at once."""
+        if not self._table.is_attached:
+            return  # the view is being closed
         if not self.paused:
             while len(self._left) < _MAX_DRAWN and (batch := self._reader.take()) is not None:
                 self._left.extend(batch)
@@ -231,7 +231,7 @@ class TailView(App[None]):
             parts.append(f"where {self._where.text}")
         parts.append(f"{self._chain}{self._left_out}")
         style = "bold red" if self._reader.failure is not None else ""
-        self.query_one("#status", Static).update(Text(printable("  |  ".join(parts)), style, no_wrap=True))
+        self._status.update(Text(printable("  |  ".join(parts)), style, no_wrap=True))
 
     # Keys
 
@@ -310,14 +310,13 @@ class TailView(App[None]):
     def action_ask(self, question: str) -> None:
         """Ask for a text to search, or for a condition."""
         self._question = question
-        prompt = self.query_one("#prompt", Input)
-        prompt.placeholder = {
+        self._prompt.placeholder = {
             "search": "search in all columns and in names of headers",
             "where": "HEADER=VALUE, HEADER~PATTERN, HEADER or !HEADER; nothing shows all",
         }[question]
-        prompt.value = ""
-        prompt.add_class("asked")
-        prompt.focus()
+        self._prompt.value = ""
+        self._prompt.add_class("asked")
+        self._prompt.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take the answer."""
@@ -351,7 +350,7 @@ class TailView(App[None]):
         self.notify(f"not found: {printable(self._sought)}", severity="warning", timeout=2, markup=False)
 
     def _leave_prompt(self) -> None:
-        self.query_one("#prompt", Input).remove_class("asked")
+        self._prompt.remove_class("asked")
         self._table.focus()
         self._tell()
 
