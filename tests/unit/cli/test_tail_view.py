@@ -26,6 +26,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from headerware import Chain, Context, Headers, Record
+from headerware.cli.tail_lines import brief_line
 from headerware.cli.tail_view import RecordScreen, TailView
 from headerware.interceptors import Compact, Compress, Sign, Slice, Trail
 from headerware.keyring.lifecycle import with_new_key
@@ -371,12 +372,25 @@ class TestScreens:
         for name, picture in found.items():
             assert words(picture) == words((SCREENS / name).read_text(encoding="utf-8")), name
 
+    def test_the_lines_of_the_page_are_what_is_printed(self, records: list[TailedRecord]) -> None:
+        lines = [brief_line(record).plain for record in records]
+        page = (SCREENS.parent / "tail.md").read_text(encoding="utf-8")
+        (shown,) = [
+            block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "orders[0]" in block
+        ]
+        assert [words_of(line) for line in shown.splitlines()] == [words_of(line) for line in lines]
+
 
 def words(picture: str) -> list[str]:
     """Return the text of a picture, without what is random or depends on the version that drew it."""
-    text = unescape(" ".join(re.findall(r"<text[^>]*>([^<]*)</text>", picture))).replace("\xa0", " ")
+    return words_of(
+        unescape(" ".join(re.findall(r"<text[^>]*>([^<]*)</text>", picture))).replace("\xa0", " ")
+    )
+
+
+def words_of(text: str) -> list[str]:
     text = re.sub(r"message [0-9a-f]{8}|0x[0-9a-f.]+|session [0-9a-f]{16}", "", text)
-    return [word for word in text.split() if not re.fullmatch(r"\W*|[\w+/=]{40,}", word)]
+    return [word for word in text.split() if not re.fullmatch(r"\W*|[\w+/=]{12,}", word)]
 
 
 class TestTerminal:
