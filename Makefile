@@ -106,6 +106,10 @@ test-exhaustive: java ## run the property tests and the comparison with Kafka Co
 test-oldest: .venv-oldest/.ready ## run the quick tests with the oldest confluent-kafka
 	$(test_with_oldest)
 
+.PHONY: soak
+soak: java ## run clients on a real Kafka through faults, ten minutes (SOAK_MINUTES=); prints figures
+	$(REQUIRE_ALL) SOAK_MINUTES="$${SOAK_MINUTES-10}" $(BIN)/pytest -q -s tests/soak $(ARGS)
+
 .PHONY: check
 check: .venv/.ready ## lint, format, types and the five floors
 	$(BIN)/ruff check

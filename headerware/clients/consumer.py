@@ -43,6 +43,7 @@ from confluent_kafka.error import ConsumeError
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters
 from headerware.clients.inbox import Entry, Inbox
+from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
 from headerware.clients.messages import MessageHeaders, message_of, record_of, updated_message
 from headerware.clients.offsets import (
     Offsets,
@@ -65,6 +66,7 @@ from headerware.clients.refused_records import (
     as_client_error,
     as_message,
 )
+from headerware.clients.sessions import InUse, Sessions
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, client_chain
@@ -124,6 +126,8 @@ class Consumer(confluent_kafka.Consumer):
     """The chain; empty for a raw client."""
     _chained: bool = False
     """Whether there is a chain; if not, confluent-kafka's own methods answer."""
+    _live: LiveChain | None = None
+    """The chain as its file declares it; None if it comes from elsewhere."""
     _raises_events: ClassVar[bool] = False
     """Whether ``poll`` raises error events, so that nobody overlooks them."""
     _FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
@@ -136,14 +140,21 @@ class Consumer(confluent_kafka.Consumer):
             raise TypeError("expected configuration dict")
         self._raises_errors = chain is not None
         self.chain, rest = self._chain_for(given, chain)
-        if not self.chain:
+        if not self.chain and not (self._live and self._live.follows):
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
             return
         self._open(flattened(rest))
+        if self._live is not None:
+            self._live.follow(self)
 
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         """Return the chain, and the configuration that remains for the client itself."""
-        return client_chain(conf, chain)
+        self._live = live_chain(conf, chain)
+        return client_chain(conf, chain) if self._live is None else self._live.first()
+
+    def _whole_chain(self, chain: Chain) -> Chain:
+        """Return a chain that was read again, with what the client itself adds to it."""
+        return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
         dead_letters = DeadLetters(conf)
@@ -167,14 +178,14 @@ class Consumer(confluent_kafka.Consumer):
                 if boolean(conf, "enable.auto.commit", default=True)
                 else 0.0
             )
-            _c_init(self, _raw_settings(conf, session))
+            hears_commits = session.hears_commits or self._live is not None
+            _c_init(self, _raw_settings(conf, self._offsets, hears_commits=hears_commits))
         except BaseException:
             session.close()
             raise
-        self._consume_record = session.consume_outcome
-        self._reassembles = self._offsets.reassembles
-        self._hears_operations = session.hears_operations
-        self._needs_ticks = session.polls or self._reassembles
+        self._bind(session)
+        # The chain that takes the place of the present one at the next call; None if there is none.
+        self._next_chain: LoadedChain | None = None
         self._next_tick = self._next_commit = self._next_keep_alive = 0.0
         self._paused: set[TopicPartitionKey] = set()
         # Partitions that are paused for the moment of a poll.
@@ -196,11 +207,81 @@ class Consumer(confluent_kafka.Consumer):
         self._fetched_batches: list[list[Message]] | None = None
         # Whether the last batch was thrown away.
         self._lost_a_batch = False
-        self._finish = weakref.finalize(self, _close_all, session, dead_letters)
+        self._in_use = InUse(session)
+        self._sessions = Sessions(self._in_use, session)
+        self._finish = weakref.finalize(self, _close_all, self._sessions, dead_letters)
         self._chained = True
         # CPython 3.11 reads an attribute of a subclass of a C type in 20 ns, but in 9 ns if its dict shares
         # no keys with others of its class; poll reads a dozen of them for each record.
         self.__dict__ = dict(vars(self))
+
+    def _bind(self, session: Session) -> None:
+        """Let records go through a session from now on."""
+        self._session = session
+        self._consume_record = session.consume_outcome
+        self._reassembles = self._offsets.reassembles
+        self._hears_operations = session.hears_operations
+        self._needs_ticks = session.polls or self._reassembles
+
+    # Another chain
+
+    def reload(self) -> bool:
+        """Read the file of the chain again, and take the next record from the wire through the new chain.
+
+        Records that the present chain has already taken are still given. Messages of which only some slices
+        have come are kept, or read again if the new chain treats slices in another way.
+
+        Returns:
+            whether the chain has changed.
+
+        Raises:
+            ConfigError: the file is wrong, or the chain does not come from a file.
+            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+        """
+        live = reloadable(self)
+        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        return live.reload(self)
+
+    def chain_in_force(self) -> ChainInForce | None:
+        """Return which version of its file the chain is; None if it does not come from a file."""
+        return None if self._live is None else self._live.in_force(self.chain)
+
+    def _use_chain(self, chain: Chain) -> None:
+        earlier = self._session
+        session = chain.open(earlier.context, previous=earlier)
+        if not session.keeps_waiting(earlier):
+            for topic_partition, taken in list(self._next_offsets.items()):
+                self._read_waiting_again(topic_partition, taken)
+        self._offsets.follow(session)
+        self._inbox.consume = session.consume_outcome
+        self._bind(session)
+        self.chain, self._in_use = chain, InUse(session)
+        self._sessions.add(self._in_use, session)
+
+    def _read_waiting_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
+        """Go back to the offset from which a restart would read, to which other slices are still to come."""
+        safe = self._offsets.safe_offset(topic_partition, taken).offset if taken >= 0 else taken
+        if safe == taken:
+            return
+        waiting = self._inbox.first_offset(topic_partition)
+        self._offsets.note_resumed(topic_partition, safe, taken if waiting is None else min(taken, waiting))
+        self._next_offsets[topic_partition] = safe
+        self._inbox.drop({topic_partition})
+        with suppress(KafkaException):  # it has gone meanwhile
+            _C.seek(self, at_offset(topic_partition, safe))
+
+    def _offer_chain(self, loaded: LoadedChain) -> None:
+        self._next_chain = loaded
+
+    def _take_next_chain(self) -> None:
+        loaded, self._next_chain = self._next_chain, None
+        if loaded is None or self._live is None:
+            return
+        try:
+            self._live.replace(self, loaded)
+        except BaseException:  # an interrupt; the next call tries again, unless there is a newer one
+            self._next_chain = vars(self)["_next_chain"] or loaded
+            raise
 
     # Subscription and assignment
 
@@ -401,6 +482,8 @@ class Consumer(confluent_kafka.Consumer):
             self._fetching_thread = get_ident()
             # Not _getframe(2): a thread may have begun with the call.
             self._recover(sys._getframe(1).f_back)  # noqa: SLF001 - as inspect does
+        if self._next_chain is not None:
+            self._take_next_chain()
         self._fetched_batches = None
         self._fetching_thread = get_ident()
         if self._refused_offsets:
@@ -913,7 +996,8 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained or message.error() is not None:
             yield message
             return
-        with self._session.processing([_record_with_local(message)]):
+        in_use = self._in_use  # so that its interceptors are not closed before the block ends
+        with in_use.session.processing([_record_with_local(message)]):
             yield message
 
     def stats(self) -> dict[str, dict[str, int]]:
@@ -921,6 +1005,8 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained:
             return {"client": {}}
         own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
+        if self._live is not None:
+            own |= self._live.stats()
         return {**self._session.stats(), "client": own}
 
     # The end
@@ -931,6 +1017,8 @@ class Consumer(confluent_kafka.Consumer):
         if not self._finish.alive:
             _C.close(self)
             return
+        if self._live is not None:
+            self._live.close(self)
         try:
             self._commit_watermarks()
             _C.close(self)
@@ -961,19 +1049,19 @@ class Consumer(confluent_kafka.Consumer):
 Consumer._FETCHING = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
 
 
-def _raw_settings(conf: Mapping[str, Any], session: Session) -> dict[str, Any]:
+def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: bool) -> dict[str, Any]:
     """Return the raw client's configuration: we store the offsets, and hear of the commits."""
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
     raw["enable.auto.offset.store"] = False
     callback = raw.get("on_commit")
-    if callable(callback) or (callback is None and session.hears_commits):
-        raw["on_commit"] = partial(_on_commit, session, callback)
+    if callable(callback) or (callback is None and hears_commits):
+        raw["on_commit"] = partial(_on_commit, offsets, callback)
     return raw
 
 
-def _close_all(session: Session, dead_letters: DeadLetters) -> None:
+def _close_all(sessions: Sessions, dead_letters: DeadLetters) -> None:
     try:
-        session.close()
+        sessions.close()
     finally:
         dead_letters.close()
 
@@ -1054,7 +1142,7 @@ def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicP
 
 
 def _on_commit(
-    session: Session,
+    offsets: Offsets,
     callback: CommitCallback | None,
     error: KafkaError | None,
     partitions: list[TopicPartition],
@@ -1062,7 +1150,7 @@ def _on_commit(
     """Tell interceptors of committed offsets, and the application of all that librdkafka reports."""
     own = [with_own_metadata(partition) for partition in partitions]
     if error is None:
-        _notify_committed(session, own)
+        _notify_committed(offsets.session, own)
     if callback is not None:
         callback(error, own)
 

@@ -7,39 +7,48 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headerware.clients.messages import metadata_of, undelivered_message, with_original_parts
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record, RecordMetadata
+from headerware.core.runner import Outcome
 from headerware.core.session import Session
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
 
 class Deliveries:
-    """Turn reports of records on the wire into reports of the application's records.
+    """Send records through one session, and turn reports of them on the wire into the application's own.
 
-    The session is told of every outcome, once, before the application. This holds no reference to the client,
-    so that messages in flight do not keep it alive.
+    The session is told of every outcome, once, before the application. A client whose chain changes has one
+    of these for each session: whoever sends a record, and its report, hold the one that it went through. When
+    nobody holds it any more, its session is closed. This holds no reference to the client, so that messages
+    in flight do not keep it alive.
     """
 
-    __slots__ = ("_acknowledge", "_only_errors", "_refused", "deferred", "waits")
+    __slots__ = ("__weakref__", "_acknowledge", "_only_errors", "reports", "send", "session")
 
-    def __init__(self, session: Session, *, only_errors: bool) -> None:
+    def __init__(self, session: Session, reports: QueuedReports, *, only_errors: bool) -> None:
+        self.session: Final = session
+        self.reports: Final = reports
+        self.send: Callable[[Record], Outcome] = session.send_outcome
+        """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self._acknowledge = session.acknowledge if session.acknowledges else None
         self._only_errors = only_errors
-        self._refused: deque[tuple[Record, KafkaError, DeliveryCallback | None]] = deque()
-        self.deferred: deque[BaseException] = deque()
-        self.waits: int = 0
 
     @property
     def acknowledges(self) -> bool:
         """Whether an interceptor wants to hear of every record."""
         return self._acknowledge is not None
+
+    def following(self, session: Session) -> Deliveries:
+        """Return the deliveries of a session that takes the place of this one."""
+        return Deliveries(session, self.reports, only_errors=self._only_errors)
 
     def report(
         self,
@@ -69,16 +78,31 @@ class Deliveries:
 
     def queue_dropped(self, record: Record, callback: DeliveryCallback | None) -> None:
         """Queue the report of a record that a hook dropped."""
-        reason = "an interceptor dropped the record"
-        self._refused.append((record, KafkaError(KafkaError.POLICY_VIOLATION, reason), callback))
+        error = KafkaError(KafkaError.POLICY_VIOLATION, "an interceptor dropped the record")
+        self.reports.dropped.append(partial(self._report_dropped, record, error, callback))
+
+    def _report_dropped(self, record: Record, error: KafkaError, callback: DeliveryCallback | None) -> None:
+        self.report(record, record, callback, error, undelivered_message(record, error))
 
     def close(self) -> None:
-        """Stop acknowledging, because the interceptors are closed."""
-        self._acknowledge = None
+        """Send and acknowledge without the interceptors, because they are closed."""
+        self.send, self._acknowledge = _unchanged, None
+
+
+class QueuedReports:
+    """Hold the reports of dropped records, and errors of callbacks, until the client polls or flushes."""
+
+    __slots__ = ("deferred", "dropped", "waits")
+
+    def __init__(self) -> None:
+        self.dropped: deque[Callable[[], None]] = deque()
+        self.deferred: deque[BaseException] = deque()
+        self.waits: int = 0
+        """How often a slice has waited for room in the queue."""
 
     def __len__(self) -> int:
         """Count the reports that wait for a ``poll`` or ``flush``."""
-        return len(self._refused)
+        return len(self.dropped)
 
     def serve(self) -> int:
         """Deliver the queued reports, and count them.
@@ -87,14 +111,14 @@ class Deliveries:
         first error is raised.
         """
         served = 0
-        while self._refused:
+        while self.dropped:
             try:
-                record, error, callback = self._refused.popleft()
+                report = self.dropped.popleft()
             except IndexError:  # another thread served it
                 break
             served += 1
             try:
-                self.report(record, record, callback, error, undelivered_message(record, error))
+                report()
             except Exception as raised:  # noqa: BLE001 - it is raised below, when the others have run
                 pass_on_interrupt(raised)
                 self.deferred.append(raised)
@@ -103,6 +127,10 @@ class Deliveries:
             self.deferred.clear()
             raise first
         return served
+
+
+def _unchanged(record: Record) -> Outcome:
+    return record
 
 
 class JointDelivery:

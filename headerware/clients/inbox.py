@@ -73,7 +73,7 @@ class Inbox:
     """
 
     def __init__(self, consume: Callable[[Record], Any]) -> None:
-        self._consume: Final = consume
+        self.consume: Callable[[Record], Any] = consume
         self._entries: deque[Entry] = deque()
         self.leaving: list[Entry] = []
         """The entries that a call has popped which has not returned yet."""
@@ -117,7 +117,7 @@ class Inbox:
     def retry(self, entry: Entry) -> bool:
         """Take a blocked record through the chain again, and return whether that changed anything."""
         assert entry.original is not None  # noqa: S101 - the caller has looked
-        outcome = _listed(self._consume(entry.original))
+        outcome = _listed(self.consume(entry.original))
         if isinstance(outcome, HeldBackError):
             entry.error = outcome
             return False

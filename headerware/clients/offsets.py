@@ -85,14 +85,20 @@ class Offsets:
     """
 
     def __init__(self, session: Session, first_waiting: Callable[[TopicPartitionKey], int | None]) -> None:
-        self._session = session
+        self.session: Session = session
         self._first_waiting = first_waiting
-        self.reassembles: Final = session.reassembles
+        self.reassembles: bool = session.reassembles
+        """Whether the chain makes one record of several, or an earlier one did that was replaced."""
         self._unread_metadata: set[TopicPartitionKey] = set()
         self._watermarks: dict[TopicPartitionKey, int] = {}
         self._positions: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self._held: dict[TopicPartitionKey, TopicPartition] = {}
         self._uncommitted: set[TopicPartitionKey] = set()
+
+    def follow(self, session: Session) -> None:
+        """Go on with the session of another chain; what was held back for the earlier one still is."""
+        self.session = session
+        self.reassembles = self.reassembles or session.reassembles
 
     # What may be committed
 
@@ -109,7 +115,7 @@ class Offsets:
             position, leader_epoch = waiting, None
         if not self.reassembles or position < 0:
             return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
-        safe = self._session.safe_offset(*topic_partition, position)
+        safe = self.session.safe_offset(*topic_partition, position)
         delivered = max(position, self._watermarks.get(topic_partition, 0))
         if safe >= delivered:
             return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)

@@ -26,7 +26,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import dead_letter_error
-from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery
+from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery, QueuedReports
+from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
 from headerware.clients.messages import wire_headers
 from headerware.clients.offsets import held_back
 from headerware.clients.partition_picker import PartitionPicker
@@ -39,6 +40,7 @@ from headerware.clients.raw import (
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
+from headerware.clients.sessions import Sessions
 from headerware.clients.settings import boolean, flattened, merged, number
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
@@ -90,6 +92,8 @@ class Producer(confluent_kafka.Producer):
     """The chain; empty for a raw client."""
     _chained: bool = False
     """Whether there is a chain; if not, confluent-kafka's own methods answer."""
+    _live: LiveChain | None = None
+    """The chain as its file declares it; None if it comes from elsewhere."""
     _RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods within which callbacks run."""
 
@@ -99,38 +103,44 @@ class Producer(confluent_kafka.Producer):
             _c_init(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
         self.chain, rest = self._chain_for(given, chain)
-        if not self.chain:
+        if not self.chain and not (self._live and self._live.follows):
             _c_init(self, rest)
             return
         self._open(flattened(rest))
+        if self._live is not None:
+            self._live.follow(self)
 
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         """Return the chain, and the configuration that remains for the client itself."""
-        return client_chain(conf, chain)
+        self._live = live_chain(conf, chain)
+        return client_chain(conf, chain) if self._live is None else self._live.first()
+
+    def _whole_chain(self, chain: Chain) -> Chain:
+        """Return a chain that was read again, with what the client itself adds to it."""
+        return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
-        session = self._session = self.chain.open(self._context(conf))
+        session = self.chain.open(self._context(conf))
         try:
             default = _callback_of(conf)
             only_errors = boolean(conf, "delivery.report.only.error", default=False)
-            self._deliveries = Deliveries(session, only_errors=only_errors)
+            reports = self._reports = QueuedReports()
+            self._deliveries = Deliveries(session, reports, only_errors=only_errors)
             # Interceptors hear of successes too, and a message's last slice may be one.
             conf["delivery.report.only.error"] = False
             _c_init(self, conf)
         except BaseException:
             session.close()
             raise
-        self._send = session.send_outcome
-        self._report = self._deliveries.report
         self._default = default
-        self._reports_all = self._deliveries.acknowledges
         self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
         self._max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
         self._serving: set[int] = set()
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
-        self._finish = weakref.finalize(self, session.close)
+        self._sessions = Sessions(self._deliveries, session)
+        self._finish = weakref.finalize(self, self._sessions.close)
         self._chained = True
 
     def _context(self, conf: Mapping[str, Any]) -> Context:
@@ -153,6 +163,37 @@ class Producer(confluent_kafka.Producer):
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
             max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
         )
+
+    # Another chain
+
+    def reload(self) -> bool:
+        """Read the file of the chain again, and send the next record through the new chain.
+
+        Records in flight, and one that another thread is sending, stay with the chain that they have.
+
+        Returns:
+            whether the chain has changed.
+
+        Raises:
+            ConfigError: the file is wrong, or the chain does not come from a file.
+            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+        """
+        return reloadable(self).reload(self)
+
+    def chain_in_force(self) -> ChainInForce | None:
+        """Return which version of its file the chain is; None if it does not come from a file."""
+        return None if self._live is None else self._live.in_force(self.chain)
+
+    def _use_chain(self, chain: Chain) -> None:
+        earlier = self._deliveries
+        session = chain.open(earlier.session.context, previous=earlier.session)
+        following = earlier.following(session)
+        self._sessions.add(following, session)
+        self.chain, self._deliveries = chain, following
+
+    def _offer_chain(self, loaded: LoadedChain) -> None:
+        if self._live is not None:
+            self._live.replace(self, loaded)
 
     # Sending
 
@@ -199,6 +240,8 @@ class Producer(confluent_kafka.Producer):
                 wire, value, key = wire_headers(record.headers), record.value, record.key
                 _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, wire)
             return
+        # A record stays with one chain, also if another takes its place meanwhile.
+        deliveries = self._deliveries
         try:
             given = EMPTY if headers is None else _normalised(Headers, headers)
             user = self._default
@@ -206,14 +249,15 @@ class Producer(confluent_kafka.Producer):
                 user = _first_callback(callback, on_delivery)
         except Exception as error:
             pass_on_interrupt(error)
-            self._deliveries.acknowledge_failure(Record(topic, value, key), error)
+            deliveries.acknowledge_failure(Record(topic, value, key), error)
             raise
         record = Record(topic, value, key, given, None if partition == -1 else partition, timestamp or None)
-        sent = self._send(record)
+        sent = deliveries.send(record)
         if sent.__class__ is not Record:
-            self._answer(record, sent, user)
+            self._answer(deliveries, record, sent, user)
             return
-        report = partial(self._report, record, sent, user) if user is not None or self._reports_all else None
+        reports = user is not None or deliveries.acknowledges
+        report = partial(deliveries.report, record, sent, user) if reports else None
         try:
             if sent is record:
                 # Not the caller's own headers: confluent-kafka would take an id for the text of its number.
@@ -223,7 +267,7 @@ class Producer(confluent_kafka.Producer):
                 self._produce_wire_record(sent, report)
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
-            self._deliveries.acknowledge_failure(sent, error)
+            deliveries.acknowledge_failure(sent, error)
             raise
 
     def produce_many(
@@ -281,6 +325,7 @@ class Producer(confluent_kafka.Producer):
     ) -> list[Exception | None]:
         """Send through the batch forms of the hooks, and return a result for each record."""
         errors: list[Exception | None] = [None] * len(chunk)
+        deliveries = self._deliveries
         going: list[tuple[int, Record, DeliveryCallback | None]] = []
         for index, item in enumerate(chunk):
             try:
@@ -288,14 +333,14 @@ class Producer(confluent_kafka.Producer):
                 user = _first_callback(own, on_delivery, self._default)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
-                self._deliveries.acknowledge_failure(Record(topic), error)
+                deliveries.acknowledge_failure(Record(topic), error)
                 errors[index] = error
                 continue
             going.append((index, record, user))
-        outcomes = self._session.send_outcomes([record for _, record, _ in going])
+        outcomes = deliveries.session.send_outcomes([record for _, record, _ in going])
         for (index, record, user), outcome in zip(going, outcomes, strict=True):
             try:
-                self._dispatch(record, outcome, user)
+                self._dispatch(deliveries, record, outcome, user)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 errors[index] = error
@@ -325,29 +370,32 @@ class Producer(confluent_kafka.Producer):
                 errors.append(None)
         return errors
 
-    def _dispatch(self, record: Record, outcome: Outcome, user: DeliveryCallback | None) -> None:
+    def _dispatch(
+        self, deliveries: Deliveries, record: Record, outcome: Outcome, user: DeliveryCallback | None
+    ) -> None:
         if not isinstance(outcome, Record):
-            self._answer(record, outcome, user)
+            self._answer(deliveries, record, outcome, user)
             return
-        report = (
-            partial(self._report, record, outcome, user) if self._reports_all or user is not None else None
-        )
+        reports = user is not None or deliveries.acknowledges
+        report = partial(deliveries.report, record, outcome, user) if reports else None
         try:
             self._produce_wire_record(outcome, report)
         except Exception as error:
             pass_on_interrupt(error)  # as above
-            self._deliveries.acknowledge_failure(outcome, error)
+            deliveries.acknowledge_failure(outcome, error)
             raise
 
-    def _answer(self, record: Record, outcome: Any, user: DeliveryCallback | None) -> None:
+    def _answer(
+        self, deliveries: Deliveries, record: Record, outcome: Any, user: DeliveryCallback | None
+    ) -> None:
         """Report a dropped record, raise an error, or send several records for one."""
         if outcome is DROP:
-            self._deliveries.queue_dropped(record, user)
+            deliveries.queue_dropped(record, user)
         elif isinstance(outcome, HeaderwareError):
-            self._deliveries.acknowledge_failure(getattr(outcome, "last_record", None) or record, outcome)
+            deliveries.acknowledge_failure(getattr(outcome, "last_record", None) or record, outcome)
             raise as_client_error(outcome, "send")
         else:
-            self._fan_out(record, outcome, user)
+            self._fan_out(deliveries, record, outcome, user)
 
     def _publish(self, record: Record) -> None:
         """Send a record past the chain, and return once it is stored."""
@@ -379,17 +427,23 @@ class Producer(confluent_kafka.Producer):
 
     # Several records on the wire for one of the application; they are queued, and fail, as one
 
-    def _fan_out(self, record: Record, pieces: list[Record] | FanOut, user: DeliveryCallback | None) -> None:
-        joint = JointDelivery(self._deliveries, record, user)
+    def _fan_out(
+        self,
+        deliveries: Deliveries,
+        record: Record,
+        pieces: list[Record] | FanOut,
+        user: DeliveryCallback | None,
+    ) -> None:
+        joint = JointDelivery(deliveries, record, user)
         try:
             self._require_room(record, pieces)
             sent = self._queue_pieces(iter(pieces), joint)
         except BaseException as error:
             joint.cancel()
-            self._deliveries.acknowledge_failure(joint.sent, error)
+            deliveries.acknowledge_failure(joint.sent, error)
             raise
         if not sent:
-            self._deliveries.queue_dropped(record, user)
+            deliveries.queue_dropped(record, user)
 
     def _queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
         """Queue piece after piece; only two are held at a time."""
@@ -418,7 +472,7 @@ class Producer(confluent_kafka.Producer):
                 # Inside a callback, polling again would abort the process; the message fails as one.
                 if self._is_serving() or time.monotonic() >= deadline:
                     raise
-                self._deliveries.waits += 1
+                self._reports.waits += 1
                 self._make_room()
             else:
                 return
@@ -444,25 +498,25 @@ class Producer(confluent_kafka.Producer):
         """Serve delivery reports and other events for up to ``timeout`` seconds, and count them."""
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
-        served = self._deliveries.serve() if self._deliveries or self._deliveries.deferred else 0
+        served = self._reports.serve() if self._reports or self._reports.deferred else 0
         polled: int | None = self._serve_c(_c_poll, 0 if served else timeout)
         return served + (polled or 0)
 
     @unless_chained(_c_flush)
     def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
-        for outcome in self._session.flush():
+        for outcome in self._deliveries.session.flush():
             self._send_released(outcome)
         try:
-            self._deliveries.serve()
+            self._reports.serve()
         finally:
             left = self._serve_c(_c_flush, timeout) or 0
-        return left + len(self._deliveries)
+        return left + len(self._reports)
 
     @unless_chained(_c_len)
     def __len__(self) -> int:
         in_flight: int = _c_len(self)
-        return in_flight + len(self._deliveries)
+        return in_flight + len(self._reports)
 
     def _send_released(self, outcome: Outcome) -> None:
         """Send records that an interceptor held back; ``flush`` raises what they raise."""
@@ -471,7 +525,7 @@ class Producer(confluent_kafka.Producer):
                 self._produce_wire_record(record, None)
         except Exception as raised:  # noqa: BLE001 - nobody else is there to hear of it
             pass_on_interrupt(raised)
-            self._deliveries.deferred.append(raised)
+            self._reports.deferred.append(raised)
 
     def _make_room(self) -> None:
         """Serve reports; the next ``poll`` or ``flush`` raises what callbacks raise."""
@@ -479,7 +533,7 @@ class Producer(confluent_kafka.Producer):
             self._serve_c(_c_poll, _ROOM_POLL_S)
         except Exception as raised:  # noqa: BLE001 - it belongs to the callback's record, not to this one
             pass_on_interrupt(raised)
-            self._deliveries.deferred.append(raised)
+            self._reports.deferred.append(raised)
 
     def _serve_c(self, serve: Any, timeout: float) -> Any:
         """Call a C method that runs callbacks, unless this thread is inside one of them."""
@@ -504,13 +558,13 @@ class Producer(confluent_kafka.Producer):
     @unless_chained(_C.commit_transaction)
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit the transaction, as confluent-kafka does, and serve all reports."""
-        self._deliveries.serve()
+        self._reports.serve()
         self._serve_c(_C.commit_transaction, timeout)
 
     @unless_chained(_C.abort_transaction)
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort the transaction, as confluent-kafka does; its records are reported as purged."""
-        self._deliveries.serve()
+        self._reports.serve()
         self._serve_c(_C.abort_transaction, timeout)
 
     @unless_chained(_C.send_offsets_to_transaction)
@@ -524,8 +578,14 @@ class Producer(confluent_kafka.Producer):
         """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {"queued": _c_len(self)}}
-        queued = {"queued": _c_len(self), "reports_queued": len(self._deliveries)}
-        return {**self._session.stats(), "client": {**queued, "waits_for_room": self._deliveries.waits}}
+        own = {
+            "queued": _c_len(self),
+            "reports_queued": len(self._reports),
+            "waits_for_room": self._reports.waits,
+        }
+        if self._live is not None:
+            own |= self._live.stats()
+        return {**self._deliveries.session.stats(), "client": own}
 
     # The end
 
@@ -534,14 +594,15 @@ class Producer(confluent_kafka.Producer):
         """Flush, close the client, and close the interceptors, once; return True."""
         if not self._finish.alive:
             return True
+        if self._live is not None:
+            self._live.close(self)
         closed: bool
         try:
             try:
-                self._deliveries.serve()
+                self._reports.serve()
             finally:
                 closed = self._run_callbacks(_c_close)
         finally:
-            self._send = _unchanged
             self._deliveries.close()
             self._finish()
         return closed
@@ -626,10 +687,6 @@ def _callback_of(conf: dict[str, Any]) -> DeliveryCallback | None:
         if callable(conf.get(name)):
             found = conf.pop(name)
     return found
-
-
-def _unchanged(record: Record) -> Outcome:
-    return record
 
 
 def _size(record: Record) -> int:

@@ -67,6 +67,9 @@ class SerializingProducer(Producer, confluent_kafka.SerializingProducer, Generic
         found, rest = super()._chain_for(self._serdes.rest, chain)
         return self._serdes.added_to(found), rest
 
+    def _whole_chain(self, chain: Chain) -> Chain:
+        return self._serdes.added_to(chain)
+
     def _open(self, conf: dict[str, Any]) -> None:
         self._serdes.open(self, super()._open, conf)
 
@@ -131,6 +134,9 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
         self._serdes = _Serdes("deserializer", conf)
         found, rest = super()._chain_for(self._serdes.rest, chain)
         return self._serdes.added_to(found), rest
+
+    def _whole_chain(self, chain: Chain) -> Chain:
+        return self._serdes.added_to(chain)
 
     def _open(self, conf: dict[str, Any]) -> None:
         self._serdes.open(self, super()._open, conf)

@@ -13,6 +13,7 @@ from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label
 from headerware.core.options import refused
 from headerware.core.order import check_order, is_signed, role_of
 from headerware.core.plugins import require_arguments, require_hooks
+from headerware.core.services import HoldsOffset, offered
 from headerware.core.session import Session
 from headerware.core.step import Step
 from headerware.core.topics import TopicPatterns, check_patterns
@@ -82,21 +83,50 @@ class Chain:
             if _topics(interceptor).matches(topic)
         ]
 
-    def open(self, context: Context | None = None) -> Session:
+    def open(self, context: Context | None = None, *, previous: Session | None = None) -> Session:
         """Open the chain for one client.
 
         Args:
             context: the ports to the world; without one there is a clock and nothing else.
+            previous: the session of the same client that this one takes the place of. An interceptor that
+                has the same name and options in both goes on with what it holds (incomplete messages,
+                windows, counters, keys), and the previous session no longer closes it. One that makes
+                one record of several goes on only if everything to its right is the same, too, because
+                else a message would come together under two chains.
 
         Raises:
             HeaderwareError: an interceptor cannot start, such as for a keyring that is missing. Those
                 that have been opened are closed again.
         """
+        going_on = self._going_on(previous)
         steps = [
-            _opener(position, name, interceptor, signed=is_signed(interceptor, self._interceptors))
+            _opener(
+                position,
+                name,
+                interceptor,
+                signed=is_signed(interceptor, self._interceptors),
+                earlier=going_on.get(name),
+            )
             for position, (name, interceptor) in enumerate(zip(self._names, self._interceptors, strict=True))
         ]
-        return Session(steps, Context() if context is None else context)
+        return Session(steps, Context() if context is None else context, previous)
+
+    def _going_on(self, previous: Session | None) -> dict[str, Step]:
+        """Return by name the steps of the previous session that go on in a session of this chain."""
+        steps = () if previous is None else previous.steps
+        before = tuple(step.interceptor for step in steps)
+        found: dict[str, Step] = {}
+        for index, step in enumerate(steps):
+            if step.name not in self._names:
+                continue
+            own = self._names.index(step.name)
+            interceptor = self._interceptors[own]
+            same = type(interceptor) is type(step.interceptor) and interceptor == step.interceptor
+            signed = is_signed(interceptor, self._interceptors) == is_signed(step.interceptor, before)
+            alone = offered(step.opened, HoldsOffset) is None
+            if same and signed and (alone or self._interceptors[own + 1 :] == before[index + 1 :]):
+                found[step.name] = step
+        return found
 
     def __len__(self) -> int:
         """Count the interceptors."""
@@ -158,8 +188,20 @@ def resolved_on_error(interceptor: object) -> OnError:
     return chosen
 
 
-def _opener(position: int, name: str, interceptor: Any, *, signed: bool) -> Callable[[Context], Step]:
+def _opener(
+    position: int, name: str, interceptor: Any, *, signed: bool, earlier: Step | None
+) -> Callable[[Context], Step]:
     def opened(context: Context) -> Step:
+        if earlier is not None:
+            return Step(
+                position=position,
+                name=name,
+                interceptor=interceptor,
+                opened=earlier.opened,
+                topics=earlier.topics,
+                on_error=earlier.on_error,
+                earlier=earlier,
+            )
         context = msgspec.structs.replace(context, signed=signed)
         opens = getattr(interceptor, "open", None)
         step = opens(context) if callable(opens) else interceptor

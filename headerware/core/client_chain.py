@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
-from headerware.core.chain import Chain, load_chain
-from headerware.core.config import FILE, is_ours
+from headerware.core.chain import Chain
+from headerware.core.config import FILE, RELOAD, from_file, from_flat, is_ours
 from headerware.core.errors import ConfigError
+from headerware.core.files import Read, read_text
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
 
@@ -17,27 +18,32 @@ if TYPE_CHECKING:
 
 DEAD_LETTER: Final = "headerware.dead_letter."
 """Prefix of a consumer's overrides for the producer that publishes its dead letters."""
+Reload = Literal["off", "watch", "signal"]
+"""When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
 _log: Final = logging.getLogger("headerware")
 _ON: Final = frozenset({"1", "true", "yes", "on"})
 
 
-def client_chain(config: Mapping[str, Any], chain: Chain | None = None) -> tuple[Chain, dict[str, Any]]:
+def client_chain(
+    config: Mapping[str, Any], chain: Chain | None = None, read: Read = read_text
+) -> tuple[Chain, dict[str, Any]]:
     """Return a client's chain, and the configuration that remains for the client itself.
 
     The chain is the one given, else the one that the configuration declares, else that of the file named by
     ``HEADERWARE_CONFIG``, else empty. A chain in code and one in configuration are refused together.
     ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize, because an application's objects cannot be
     sent without them, and logs what is off; errors in the configuration are then only logged.
+    ``read`` returns the text of a file.
     """
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}
     for key in rest:
         if key.startswith("headerware.") and not key.startswith(DEAD_LETTER):
-            raise ConfigError(f"unknown key; known: {FILE}, {DEAD_LETTER}<producer key>", path=key)
+            raise ConfigError(f"unknown key; known: {FILE}, {RELOAD}, {DEAD_LETTER}<producer key>", path=key)
     if not is_disabled():
-        return _configured(ours, chain), rest
+        return _configured(ours, chain, read), rest
     try:
-        configured = _configured(ours, chain)
+        configured = _configured(ours, chain, read)
     except ConfigError as error:
         _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
         return Chain(), rest
@@ -58,7 +64,34 @@ def what_is_left(chain: Chain) -> Chain:
     return Chain([step for step in chain if place_of(step) is Place.SERIALIZE])
 
 
-def _configured(ours: Mapping[str, Any], chain: Chain | None) -> Chain:
+def followed_file(config: Mapping[str, Any], chain: Chain | None = None) -> tuple[str, Reload] | None:
+    """Return the file that a client's chain comes from, and when the client reads it again; None without one.
+
+    ``headerware.reload`` says when, or else ``HEADERWARE_RELOAD``.
+    """
+    if is_disabled():
+        return None
+    stated = config.get(RELOAD)
+    reload = os.environ.get("HEADERWARE_RELOAD") or "off" if stated is None else stated
+    if reload not in get_args(Reload):
+        place = "HEADERWARE_RELOAD" if stated is None else RELOAD
+        raise ConfigError(f"expected {', '.join(get_args(Reload))}, found {reload!r}", path=place)
+    path = config.get(FILE)
+    if path is None and not any(is_ours(key) for key in config if key != RELOAD):
+        path = os.environ.get("HEADERWARE_CONFIG")
+    if chain is not None:
+        return None
+    if path:
+        return str(path), cast("Reload", reload)
+    if stated not in {None, "off"}:
+        raise ConfigError(
+            f"there is no file to read again: {FILE} or HEADERWARE_CONFIG names one (found {reload!r})",
+            path=RELOAD,
+        )
+    return None
+
+
+def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Chain:
     """Return the chain from code, from the client's configuration or from the environment."""
     if chain is not None:
         _require_chain(chain)
@@ -68,13 +101,14 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None) -> Chain:
                 f"use one of the two"
             )
         return chain
+    ours = {key: value for key, value in ours.items() if key != RELOAD}
     if ours:
-        return Chain.from_config(ours)
+        return Chain(from_flat(ours, read))
     path = os.environ.get("HEADERWARE_CONFIG", "")
     if not path:
         return Chain()
     try:
-        return load_chain(path)
+        return Chain(from_file(path, read))
     except ConfigError as error:
         error.add_note(f"HEADERWARE_CONFIG names {path}")
         raise

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 FILE: Final = "headerware.config"
+RELOAD: Final = "headerware.reload"
+"""When a client reads the file of its chain again; the chain itself does not depend on it."""
 _ALIASES: Final = "interceptors"
 _PREFIX: Final = "interceptors."
 
@@ -66,7 +68,7 @@ def is_ours(key: object) -> bool:
     """Return whether a client's configuration key belongs to a chain."""
     if not isinstance(key, str):
         return False
-    return key in (_ALIASES, FILE) or key.startswith(_PREFIX) or _is_connector_line(key)
+    return key in (_ALIASES, FILE, RELOAD) or key.startswith(_PREFIX) or _is_connector_line(key)
 
 
 def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[list[Declared]]:

@@ -34,7 +34,7 @@ from headerware.core.order import precedes_bytes
 from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Service, TopicPartitionKey, offered
-from headerware.core.step import Direction, Step
+from headerware.core.step import Direction, Overhead, Step
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -50,18 +50,32 @@ _log: Final = logging.getLogger("headerware")
 class Session:
     """Run a chain; :meth:`headerware.Chain.open` makes one."""
 
-    def __init__(self, steps: Sequence[Callable[[Context], Step]], context: Context) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Callable[[Context], Step]],
+        context: Context,
+        previous: Session | None = None,
+    ) -> None:
         self.context: Final = context
         self._steps: list[Step] = []
         self._closed = False
+        self._owned: list[Step] = []
+        self._previous: Session | None = None
+        self._successor: Session | None = None
+        self._going_on: frozenset[str] = frozenset()
+        self._carried: dict[str, tuple[int, int]] = {}
         try:
-            for index, opened in enumerate(steps):
-                self._steps.append(
-                    opened(msgspec.structs.replace(context, overhead_bytes=self._overhead_right_of(index)))
-                )
+            for opened in steps:
+                overhead = Overhead()
+                step = opened(msgspec.structs.replace(context, overhead_bytes=overhead))
+                self._steps.append(step)
+                if step.earlier is None:
+                    step.overhead = overhead
+                    self._owned.append(step)
         except BaseException:
             self.close()
             raise
+        self._rights: Final = [self._steps[index + 1 :] for index in range(len(self._steps))]
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
         edge = admit if self._objects else admit_bytes
@@ -101,6 +115,29 @@ class Session:
         """Whether any interceptor releases consumed records on its own."""
         self.reassembles: Final = bool(self._holding)
         """Whether any interceptor makes one record of several, so that offsets need care."""
+        for step, right in zip(self._steps, self._rights, strict=True):
+            step.overhead.rights = (*step.overhead.rights, right)
+        if previous is not None:
+            self._take_over(previous)
+
+    def _take_over(self, previous: Session) -> None:
+        """Become the owner of the steps that go on here; the previous session closes only the others."""
+        going_on = [step for step in self._steps if step.earlier is not None]
+        self._going_on = frozenset(step.name for step in going_on)
+        for step in going_on:
+            step.earlier = None  # or every session would keep all before it
+        self._owned = list(self._steps)
+        previous._owned = [step for step in previous._owned if step.name not in self._going_on]
+        self._previous, previous._successor = previous, self
+
+    def keeps_waiting(self, previous: Session) -> bool:
+        """Return whether all steps of the previous session that make one record of several go on here."""
+        return all(step.name in self._going_on for step, _ in previous._holding)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The interceptors at work, in the order of sending."""
+        return tuple(self._steps)
 
     def _with_checks(self) -> tuple[list[Step], list[Step]]:
         """Return the steps of sending and of consuming, with the session's own checks among them."""
@@ -282,11 +319,11 @@ class Session:
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, by name."""
-        sent, consumed = self._send.records_by_step(), self._consume.records_by_step()
+        records = self._records_by_step()
         return {
             step.name: {
-                "sent": sent.get(step.name, 0),
-                "consumed": consumed.get(step.name, 0),
+                "sent": records[step.name][0],
+                "consumed": records[step.name][1],
                 **step.counts,
                 **({"patterns_unmatched": len(step.topics.unmatched)} if step.topics.unmatched else {}),
                 **({} if (own := offered(step.opened, services.Counts)) is None else own.stats()),
@@ -294,17 +331,37 @@ class Session:
             for step in self._steps
         }
 
+    def _records_by_step(self) -> dict[str, tuple[int, int]]:
+        """Count what each step has sent and consumed, also in the sessions that it went on from."""
+        sent, consumed = self._send.records_by_step(), self._consume.records_by_step()
+        previous = self._previous
+        earlier = self._carried if previous is None else previous._records_by_step()  # noqa: SLF001 - a session
+        found: dict[str, tuple[int, int]] = {}
+        for step in self._steps:
+            before = earlier.get(step.name, (0, 0)) if step.name in self._going_on else (0, 0)
+            found[step.name] = (sent.get(step.name, 0) + before[0], consumed.get(step.name, 0) + before[1])
+        return found
+
     def close(self) -> None:
-        """Close every interceptor once, whatever the others do; calling it again does nothing."""
+        """Close every interceptor once, whatever the others do; calling it again does nothing.
+
+        Interceptors that go on in a later session are left to that one.
+        """
         if self._closed:
             return
         self._closed = True
+        successor, self._successor = self._successor, None
+        if successor is not None:
+            successor._carried, successor._previous = self._records_by_step(), None  # noqa: SLF001 - a session
+            for step, right in zip(self._steps, self._rights, strict=True):
+                step.overhead.drop(right)
         unmatched = [
-            f"{step.name} ({', '.join(found)})" for step in self._steps if (found := step.topics.unmatched)
+            f"{step.name} ({', '.join(found)})" for step in self._owned if (found := step.topics.unmatched)
         ]
         if unmatched:
             _log.warning("patterns of topics that matched no topic of this client: %s", "; ".join(unmatched))
-        for step in self._steps:
+        self._acknowledging = []
+        for step in self._owned:
             closing = offered(step.opened, services.Closes)
             if closing is not None:
                 _guarded(step, "close", closing.close)
@@ -320,18 +377,6 @@ class Session:
     def _offering(self, service: Callable[..., Service]) -> list[tuple[Step, Service]]:
         """Return the steps whose interceptors offer a service, each with its interceptor."""
         return [(step, found) for step in self._steps if (found := offered(step.opened, service)) is not None]
-
-    def _overhead_right_of(self, index: int) -> Callable[[Record], int]:
-        def overhead_bytes(record: Record) -> int:
-            right = self._steps[index + 1 :]
-            return sum(
-                adding.overhead_bytes(record)
-                for step in right
-                if (adding := offered(step.opened, services.AddsBytes)) is not None
-                and step.topics.matches(record.topic)
-            )
-
-        return overhead_bytes
 
     def _publish_dead_letter(self, stage: str, original: Record, error: InterceptorError, step: Step) -> bool:
         """Publish the dead letter of a record and return once it is stored, or raise.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,7 +17,7 @@ from headerware.core.errors import (
 )
 from headerware.core.hooks import DROP, states
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.services import Settles, SettlesBatches, offered
+from headerware.core.services import AddsBytes, Settles, SettlesBatches, offered
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
@@ -37,19 +37,49 @@ _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
 _log: Final = logging.getLogger("headerware")
 
 
+class Overhead:
+    """Return an upper bound of what the steps to the right of one add to a record.
+
+    A step that has gone on into another session has the right-hand sides of both, until the earlier session
+    is closed.
+    """
+
+    __slots__ = ("rights",)
+
+    def __init__(self) -> None:
+        self.rights: tuple[Sequence[Step], ...] = ()
+
+    def __call__(self, record: Record) -> int:
+        return max((_added_bytes(right, record) for right in self.rights), default=0)
+
+    def drop(self, right: Sequence[Step]) -> None:
+        """Forget one of the right-hand sides."""
+        self.rights = tuple(other for other in self.rights if other is not right)
+
+
+def _added_bytes(steps: Sequence[Step], record: Record) -> int:
+    return sum(
+        adding.overhead_bytes(record)
+        for step in steps
+        if (adding := offered(step.opened, AddsBytes)) is not None and step.topics.matches(record.topic)
+    )
+
+
 class Step:
     """Hold one interceptor of one session: its configuration, and the object with its hooks.
 
     ``position`` counts from the left. ``settles`` is the step whose ``settle`` this one runs, and whose
-    counters it shares.
+    counters it shares. ``earlier`` is the step of an earlier session whose opened object goes on here.
     """
 
     __slots__ = (
         "counts",
+        "earlier",
         "interceptor",
         "name",
         "on_error",
         "opened",
+        "overhead",
         "position",
         "settles",
         "topics",
@@ -66,6 +96,7 @@ class Step:
         topics: TopicPatterns,
         on_error: OnError,
         settles: Step | None = None,
+        earlier: Step | None = None,
     ) -> None:
         self.position: Final = position
         self.name: Final = name
@@ -74,8 +105,11 @@ class Step:
         self.topics: Final = topics
         self.on_error: Final = on_error
         self.settles: Final = settles is not None
-        self.counts: Final[dict[str, int]] = settles.counts if settles else dict.fromkeys(_COUNTS, 0)
-        self.warned: Final[set[str]] = set()
+        self.earlier: Step | None = earlier
+        shared = settles or earlier
+        self.counts: Final[dict[str, int]] = shared.counts if shared else dict.fromkeys(_COUNTS, 0)
+        self.warned: Final[set[str]] = earlier.warned if earlier else set()
+        self.overhead: Overhead = earlier.overhead if earlier else Overhead()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
         """Return a hook of the opened object, or None."""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from headerware.testing import MissingPartError
-from tests.conftest import cannot_run
+from headerware.testing.pytest_plugin import cannot_run
 from tests.connect_oracle.oracle import ConnectOracle
 from tests.vectors.connect.compare import nearly_same, same
 from tests.vectors.connect.nodes import write_json

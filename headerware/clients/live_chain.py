@@ -1,0 +1,576 @@
+"""Follow the file of a chain while clients run: when it changes, on SIGHUP, or when the application asks.
+
+A new chain is read and checked first. Then each client opens it and puts it in place of the present one,
+between two records. Whatever is wrong with it, the chain in force goes on.
+
+One thread per process and file looks for changes, or waits for the signal; it ends with the last client.
+It does not survive a fork: clients that are made in the child follow the file anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import os
+import signal
+import stat
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, RLock, Thread, current_thread, main_thread
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from headerware.core.chain import Chain
+from headerware.core.client_chain import Reload, client_chain, followed_file
+from headerware.core.config import RELOAD
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, raised_at
+from headerware.core.extras import install_command
+from headerware.core.files import read_text
+from headerware.core.hooks import Role
+from headerware.core.interrupts import pass_on_interrupt
+from headerware.core.order import role_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+    from types import FrameType
+
+_log: Final = logging.getLogger("headerware")
+_LOOK_S: Final = 2.0
+"""How often to look at the files even if nothing reports a change, as on network file systems."""
+_STEP_MS: Final = 100
+_SETTLE_S: Final = 0.2
+"""How long a file must have stayed as it is: one that is being written may be a shorter chain by accident."""
+_STOP_TIMEOUT_S: Final = 5.0
+_WRITABLE_BY_OTHERS: Final = 0o022
+_DIGEST_DIGITS: Final = 12
+_REQUIRE: Final[Mapping[Any, int]] = {"off": 0, False: 0, "warn": 1, "enforce": 2, True: 2}
+
+
+class ChainInForce(msgspec.Struct, frozen=True, kw_only=True):
+    """Which chain a client works with now, of those that its file has declared.
+
+    Args:
+        path: the file.
+        digest: the first 12 hexadecimal digits of the SHA-256 of the file, followed by the files that it
+            includes, in the order of reading.
+        names: the names of the interceptors, in the order of sending.
+        loaded_at_ms: when it was read, in milliseconds since the epoch.
+        reloads: how often the chain has been replaced.
+        failures: how often a new version of the file could not be used.
+        failure: why the latest version could not be used; None if it could.
+    """
+
+    path: str
+    digest: str
+    names: tuple[str, ...]
+    loaded_at_ms: int
+    reloads: int
+    failures: int
+    failure: str | None
+
+
+class LoadedChain(msgspec.Struct, frozen=True):
+    """A chain as its file declares it, read and checked, but not opened yet."""
+
+    chain: Chain
+    digest: str
+    loaded_at_ms: int
+
+
+class Client(Protocol):
+    """What a client whose chain comes from a file has for it."""
+
+    chain: Chain
+
+    def _whole_chain(self, chain: Chain) -> Chain:
+        """Return the chain with what the client itself adds to it."""
+
+    def _use_chain(self, chain: Chain) -> None:
+        """Open a chain and let it take the place of the present one, between two records; or raise."""
+
+    def _offer_chain(self, loaded: LoadedChain) -> None:
+        """Have :meth:`LiveChain.replace` called, on a thread where the client may change its chain."""
+
+
+class LiveChain:
+    """The chain of one client, as its file declares it.
+
+    ``conf`` is the client's whole configuration, which may lay options over those of the file.
+    """
+
+    def __init__(self, conf: Mapping[str, Any], path: str, reload: Reload) -> None:
+        self._conf: Final = conf
+        self._path: Final = path
+        self._reload: Final = reload
+        self._lock: Final = RLock()
+        self._stamps: dict[str, _Stamp] = {}
+        self._digest = ""
+        self._loaded_at_ms = 0
+        self._reloads = self._failures = 0
+        self._failure: str | None = None
+        self._follower: _Follower | None = None
+        self._closed = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether the chain may change by itself, so that the client has to be ready for any chain."""
+        return self._reload != "off"
+
+    def first(self) -> tuple[Chain, dict[str, Any]]:
+        """Read the chain for the first time; return it, and the configuration of the client itself.
+
+        Raises:
+            ConfigError: the configuration is wrong.
+            MissingPartError: the file is to be watched, and nothing is installed that does.
+        """
+        if self._reload == "watch":
+            _watch_function()
+        reading = _Reading()
+        found = client_chain(self._conf, None, reading)
+        self._stamps, self._digest, self._loaded_at_ms = reading.stamps, reading.digest, wall_clock_ms()
+        return found
+
+    def follow(self, client: Client) -> None:
+        """Have a client, which is complete now, follow the file."""
+        if self.follows:
+            _warn_of_writers(self._stamps)
+            self._follower = _follow(self._path, self._reload, client, self)
+
+    def is_stale(self) -> bool:
+        """Return whether any of the files is another than the one that was read last."""
+        return any(_stamp(path) != stamp for path, stamp in self._stamps.items())
+
+    def files(self) -> frozenset[str]:
+        """Return the paths of the files that the chain was read from."""
+        return frozenset(self._stamps)
+
+    def reload(self, client: Client) -> bool:
+        """Read the files again and replace the chain; return whether it has changed, or raise."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed")
+            try:
+                return self._put_in_force(client, self._read(client))
+            except Exception as error:
+                pass_on_interrupt(error)
+                self._note_failure(error)
+                raise
+
+    def look_again(self, client: Client) -> None:
+        """Read the files again and offer the chain to the client; whatever is wrong is logged, once."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                loaded = self._read(client)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong, the chain in force goes on
+                pass_on_interrupt(error)
+                self._log_failure(error)
+                return
+        client._offer_chain(loaded)  # noqa: SLF001 - the client itself
+
+    def replace(self, client: Client, loaded: LoadedChain) -> None:
+        """Put a chain in force; if it cannot be opened, that is logged, and the present one goes on."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self._put_in_force(client, loaded)
+            except Exception as error:  # noqa: BLE001 - as above
+                pass_on_interrupt(error)
+                self._log_failure(error)
+
+    def close(self, client: Client) -> None:
+        """Replace nothing any more."""
+        if self._follower is not None:
+            self._follower.remove(client)
+        with self._lock:
+            self._closed = True
+
+    def in_force(self, chain: Chain) -> ChainInForce:
+        """Return what is known of the chain in force."""
+        return ChainInForce(
+            path=self._path,
+            digest=self._digest,
+            names=chain.names,
+            loaded_at_ms=self._loaded_at_ms,
+            reloads=self._reloads,
+            failures=self._failures,
+            failure=self._failure,
+        )
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters for the client's statistics."""
+        return {
+            "reloads": self._reloads,
+            "reload_failures": self._failures,
+            "chain_loaded_at_ms": self._loaded_at_ms,
+        }
+
+    def _read(self, client: Client) -> LoadedChain:
+        reading = _Reading(refuses_empty=True)
+        try:
+            chain = client._whole_chain(client_chain(self._conf, None, reading)[0])  # noqa: SLF001 - as above
+        except BaseException:
+            # A file that could not be reached for a mistake in another one is still to be looked at.
+            self._stamps = {**self._stamps, **reading.stamps}
+            raise
+        self._stamps = reading.stamps
+        return LoadedChain(chain, reading.digest, wall_clock_ms())
+
+    def _put_in_force(self, client: Client, loaded: LoadedChain) -> bool:
+        before, after = client.chain, loaded.chain
+        changed = before != after
+        if changed:
+            client._use_chain(after)  # noqa: SLF001 - as above
+            self._reloads += 1
+        self._digest, self._loaded_at_ms, self._failure = loaded.digest, loaded.loaded_at_ms, None
+        if changed:
+            what = type(client).__name__, self._path, loaded.digest
+            _log.info("%s: %s (%s) is in force: %s", *what, "; ".join(_changes(before, after)))
+            if weaker := _less_protection(before, after):
+                _log.warning("%s: %s (%s) takes protection away: %s", *what, "; ".join(weaker))
+        return changed
+
+    def _note_failure(self, error: Exception) -> str:
+        self._failures += 1
+        # Only the texts of our own errors are known to quote no secret.
+        own = isinstance(error, HeaderwareError)
+        self._failure = str(error) if own else f"{type(error).__name__}{raised_at(error)}"
+        return self._failure
+
+    def _log_failure(self, error: Exception) -> None:
+        text = self._note_failure(error)
+        if self._follower is None or self._follower.is_news(text, self._stamps):
+            _log.error("%s cannot be used, so the chain in force goes on: %s", self._path, text)
+
+
+def live_chain(conf: Mapping[str, Any], chain: Chain | None) -> LiveChain | None:
+    """Return the chain that a client's file declares; None if it comes from elsewhere."""
+    found = followed_file(conf, chain)
+    return None if found is None else LiveChain(conf, *found)
+
+
+def reloadable(client: Any) -> LiveChain:
+    """Return the live chain of a client that is asked to reload, or raise why it cannot."""
+    live: LiveChain | None = client._live  # noqa: SLF001 - the client itself
+    if live is None:
+        raise ConfigError("the chain does not come from a file (headerware.config, HEADERWARE_CONFIG)")
+    if not client._chained:  # noqa: SLF001 - as above
+        raise ConfigError(
+            "the chain was empty when the client was made, so confluent-kafka's own methods answer; with "
+            f"{RELOAD} = watch or signal the client is ready for any chain"
+        )
+    return live
+
+
+# Files
+
+
+_Stamp = tuple[str, int, int, int, int] | None
+"""What tells one version of a file from another; None if it is not there."""
+
+
+def _stamp(path: str) -> _Stamp:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a path as text
+        # With the path behind the links: a mounted folder is replaced by pointing a link elsewhere.
+        return (os.path.realpath(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    except OSError:
+        return None
+
+
+class _Reading:
+    """Read the files of a chain, and remember which versions they were."""
+
+    def __init__(self, *, refuses_empty: bool = False) -> None:
+        self.stamps: dict[str, _Stamp] = {}
+        self._refuses_empty = refuses_empty
+        self._sha256 = hashlib.sha256()
+
+    def __call__(self, path: Path) -> str:
+        # Before the file is read, so that a change meanwhile is found afterwards.
+        self.stamps[str(path)] = _stamp(str(path))
+        text = read_text(path)
+        if self._refuses_empty and not text.strip():
+            raise ConfigError(
+                "is empty, as a file is that is just being written; for no chain, write: interceptors = []",
+                path=str(path),
+            )
+        self._sha256.update(text.encode())
+        return text
+
+    @property
+    def digest(self) -> str:
+        return self._sha256.hexdigest()[:_DIGEST_DIGITS]
+
+
+_warned_of: Final[set[str]] = set()
+
+
+def _warn_of_writers(paths: Iterable[str]) -> None:
+    """Warn, once for each file, that others can change which chain is in force."""
+    for path in paths:
+        with suppress(OSError):
+            mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - as above
+            if mode & _WRITABLE_BY_OTHERS and path not in _warned_of:
+                _warned_of.add(path)
+                _log.warning(
+                    "%s can be written by others (mode %04o), and whoever writes it decides what is signed, "
+                    "checked and hidden while the application runs: run chmod go-w %s",
+                    *(path, mode, path),
+                )
+
+
+# Changes
+
+
+def _changes(before: Chain, after: Chain) -> list[str]:
+    """Say, by names alone, what has changed."""
+    old, new = (dict(zip(chain.names, chain.interceptors, strict=True)) for chain in (before, after))
+    found = [
+        ("added", [name for name in new if name not in old]),
+        ("removed", [name for name in old if name not in new]),
+        ("changed", [name for name in new if name in old and new[name] != old[name]]),
+    ]
+    said = [f"{word} {', '.join(names)}" for word, names in found if names]
+    kept = [name for name in new if name in old]
+    if kept != [name for name in old if name in new]:
+        said.append(f"order is {', '.join(new) or 'empty'}")
+    return said
+
+
+def _less_protection(before: Chain, after: Chain) -> list[str]:
+    """Say which interceptors that protect are gone, demand less than before, or work on other topics."""
+    new = dict(zip(after.names, after.interceptors, strict=True))
+    found: list[str] = []
+    for name, old in zip(before.names, before.interceptors, strict=True):
+        if role_of(old) is not Role.PROTECT:
+            continue
+        other = new.get(name)
+        if other is None or type(other) is not type(old):
+            found.append(f"{name} was removed")
+            continue
+        was, now = getattr(old, "require", None), getattr(other, "require", None)
+        if _REQUIRE.get(now, 0) < _REQUIRE.get(was, 0):
+            found.append(f"{name} has require = {now!r}, which was {was!r}")
+        if getattr(old, "topics", None) != getattr(other, "topics", None):
+            found.append(f"{name} works on other topics than before")
+    return found
+
+
+# Following
+
+
+class _Follower:
+    """Look after one file for all clients of this process that follow it.
+
+    Clients are held weakly. ``is_set`` makes it the stop event of watchfiles.
+    """
+
+    def __init__(self, path: str, reload: Reload) -> None:
+        self._path: Final = path
+        self._reload: Final = reload
+        self._lives: WeakKeyDictionary[Client, LiveChain] = WeakKeyDictionary()
+        self._asked: SimpleQueue[None] = SimpleQueue()
+        self._told: tuple[object, str] | None = None
+        self._stopped = False
+        self.thread: Final = Thread(target=self._run, name="headerware-reload", daemon=True)
+
+    def add(self, client: Client, live: LiveChain) -> None:
+        """Look after a client, too; the caller has the lock."""
+        self._lives[client] = live
+
+    def remove(self, client: Client) -> None:
+        """Look after a client no more."""
+        with _lock:
+            self._lives.pop(client, None)
+
+    def _clients(self) -> list[tuple[Client, LiveChain]]:
+        with _lock:
+            return list(self._lives.items())
+
+    def ask(self) -> None:
+        """Have the file read again; may be called by a handler of a signal."""
+        self._asked.put(None)
+
+    def stop(self) -> None:
+        """Let the thread end."""
+        self._stopped = True
+        self.ask()
+
+    def is_set(self) -> bool:
+        """Return whether nobody follows the file any more."""
+        return self._stopped or not self._lives
+
+    def is_news(self, failure: str, stamps: Mapping[str, _Stamp]) -> bool:
+        """Return whether a failure of a version of the file is told for the first time, by any client."""
+        told, self._told = self._told, (dict(stamps), failure)
+        return told != self._told
+
+    def _run(self) -> None:
+        while self._goes_on():
+            if self._reload == "watch":
+                self._watch()
+            elif self._was_asked():
+                self._look(everybody=True)
+
+    def _goes_on(self) -> bool:
+        """Return whether anybody is left; if not, the next client starts another thread."""
+        with _lock:
+            if self.is_set():
+                if _followers.get((self._path, self._reload)) is self:
+                    del _followers[self._path, self._reload]
+                return False
+        return True
+
+    def _was_asked(self) -> bool:
+        try:
+            self._asked.get(timeout=_LOOK_S)
+        except Empty:
+            return False
+        return not self._stopped
+
+    def _watch(self) -> None:
+        """Watch the folders of the files until they are others, or nobody is left."""
+        folders = self._folders()
+        try:
+            changes = _watch_function()(
+                *folders,
+                watch_filter=None,
+                step=_STEP_MS,
+                stop_event=self,
+                rust_timeout=int(_LOOK_S * 1000),
+                yield_on_timeout=True,
+                raise_interrupt=False,
+                recursive=False,
+            )
+            for _ in changes:
+                self._look()
+                if self._folders() != folders:
+                    return
+        except Exception as error:  # noqa: BLE001 - no folder, or no more watches: look now and then
+            _log.debug("changes of %s are not reported: %s", self._path, type(error).__name__)
+            self._was_asked()
+            self._look()
+
+    def _folders(self) -> set[str]:
+        """Return the folders in which files, or links on the way to them, may be replaced."""
+        paths = {path for _, live in self._clients() for path in live.files()}
+        return {folder for path in paths for folder in _folders_of(path)}
+
+    def _look(self, *, everybody: bool = False) -> None:
+        """Have clients read the file again: those for which it has changed, or all."""
+        if any(live.is_stale() for _, live in self._clients()):
+            self._settle()
+        for client, live in self._clients():
+            if everybody or live.is_stale():
+                live.look_again(client)
+
+    def _settle(self) -> None:
+        """Wait until the files have not changed for a while."""
+        before: object = None
+        while before != (now := self._versions()) and not self._stopped:
+            before = now
+            time.sleep(_SETTLE_S)
+
+    def _versions(self) -> dict[str, _Stamp]:
+        return {path: _stamp(path) for _, live in self._clients() for path in live.files()}
+
+
+def _folders_of(path: str) -> set[str]:
+    """Return the folder of a path, and of each link that the path goes through."""
+    found: set[str] = set()
+    whole = os.path.abspath(path)  # noqa: PTH100 - a path as text
+    found.add(os.path.dirname(whole))  # noqa: PTH120 - as above
+    with suppress(OSError):
+        found.add(os.path.dirname(os.path.realpath(whole)))  # noqa: PTH120 - as above
+    return {folder for folder in found if os.path.isdir(folder)}  # noqa: PTH112 - as above
+
+
+def _watch_function() -> Callable[..., Any]:
+    try:
+        from watchfiles import watch  # noqa: PLC0415 - few clients follow their file
+    except ImportError as error:
+        raise MissingPartError(
+            f"{RELOAD} = watch needs the package watchfiles: {install_command('live')}"
+        ) from error
+    return watch
+
+
+_followers: dict[tuple[str, Reload], _Follower] = {}
+_lock = Lock()
+
+
+def _follow(path: str, reload: Reload, client: Client, live: LiveChain) -> _Follower:
+    """Have the one follower of a file in this process look after a client, too."""
+    if reload == "signal":
+        _install_handler()
+    with _lock:
+        follower = _followers.get((path, reload))
+        if follower is None:
+            follower = _followers[path, reload] = _Follower(path, reload)
+            follower.add(client, live)
+            follower.thread.start()
+        else:
+            follower.add(client, live)
+    return follower
+
+
+def _stop_all() -> None:
+    """End the threads: one that is inside watchfiles when Python ends would take the process along."""
+    running = list(_followers.values())
+    for follower in running:
+        follower.stop()
+    for follower in running:
+        follower.thread.join(_STOP_TIMEOUT_S)
+
+
+def _forget_all() -> None:
+    """Forget, in a forked child, the threads that only its parent has."""
+    global _lock  # noqa: PLW0603 - the parent may have held it
+    _lock = Lock()
+    _followers.clear()
+
+
+atexit.register(_stop_all)
+os.register_at_fork(after_in_child=_forget_all)
+
+
+# The signal
+
+
+_earlier_handler: Any = None
+_is_installed = False
+
+
+def _install_handler() -> None:
+    """Take SIGHUP, and pass it on to whatever handled it before."""
+    global _earlier_handler, _is_installed
+    if _is_installed:
+        return
+    earlier = signal.getsignal(signal.SIGHUP)
+    if current_thread() is not main_thread() or earlier is None:
+        where = "code that is not Python's handles it" if earlier is None else "this is not the main thread"
+        _log.warning(
+            "%s = signal, but SIGHUP cannot be handled, for %s: the chain changes only when the application "
+            "calls reload()",
+            *(RELOAD, where),
+        )
+        return
+    _earlier_handler, _is_installed = earlier, True
+    signal.signal(signal.SIGHUP, _on_signal)
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    # The work is done by the threads: the signal may have come inside anything, and that may hold any lock.
+    for follower in list(_followers.values()):
+        follower.ask()
+    if callable(_earlier_handler):
+        _earlier_handler(number, frame)
