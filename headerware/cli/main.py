@@ -39,6 +39,10 @@ class _Root(click.Group):
             code = error.exit_code
         sys.exit(code)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the commands in the order in which they are needed: a chain, its topics, keys, ids."""
+        return list(self.commands)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises on purpose becomes click's kind of error."""
         try:
@@ -50,12 +54,12 @@ class _Root(click.Group):
 @click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headerware")
 def main() -> None:
-    """Work with Headerware chains, keys, header ids and trails."""
+    """Work with Headerware chains, the records that they make, keys and header ids."""
 
 
 main.add_command(check)
 main.add_command(explain)
-main.add_command(keys)
-main.add_command(registry)
 main.add_command(tail)
 main.add_command(trail)
+main.add_command(keys)
+main.add_command(registry)

@@ -80,9 +80,9 @@ class TailView(App[None]):
         kept: how many of the latest records can be looked at.
     """
 
-    ENABLE_COMMAND_PALETTE = False
-    TITLE = "headerware tail"
-    CSS = """
+    ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
+    TITLE: str | None = "headerware tail"
+    CSS: ClassVar[str] = """
     #status { height: 1; background: $primary-background; padding: 0 1; }
     #records { height: 1fr; }
     #prompt { dock: bottom; display: none; }
@@ -103,7 +103,7 @@ class TailView(App[None]):
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
     ]
-    HELP = """
+    HELP: ClassVar[str | None] = """
     # headerware tail
 
     Each row is a record on the wire, with what the chain makes of it. Interceptors that only observe do not
@@ -130,9 +130,9 @@ class TailView(App[None]):
         self._left_out = f" (not run: {', '.join(left_out)})" if left_out else ""
         self.values: Values = values
         """How keys and values are shown."""
-        self.paused = False
+        self.paused: bool = False
         """Whether reading waits."""
-        self.following = True
+        self.following: bool = True
         """Whether the cursor stays at the latest record."""
         self.shown: list[TailedRecord] = []
         """The record of each row."""
@@ -364,7 +364,7 @@ class RecordScreen(Screen[None]):
     """Show the record at the cursor in full."""
 
     app: TailView
-    CSS = """
+    CSS: ClassVar[str] = """
     RecordScreen Static { padding: 0 1; }
     #title { height: auto; background: $primary-background; }
     .pane { border: round $primary; height: auto; }
