@@ -74,6 +74,13 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@.venv-oldest/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/oldest.txt --editable '.[test]'
 	@touch $@
 
+.venv-frameworks/.ready: pyproject.toml requirements/frameworks.txt
+	$(call make_environment,.venv-frameworks)
+	@echo "installing into .venv-frameworks"
+	@.venv-frameworks/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/frameworks.txt --editable '.[frameworks]'
+	@.venv-frameworks/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/frameworks.txt --no-deps quixstreams
+	@touch $@
+
 .PHONY: demo
 demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
 	@$(DEMO)/bin/python examples/demo/run.py $(ARGS)
@@ -88,11 +95,16 @@ define test_with_oldest
 .venv-oldest/bin/pytest -n $(WORKERS) --dist loadgroup -m 'not broker' $(QUICK_TESTS)
 endef
 
+define test_with_frameworks
+.venv-frameworks/bin/pytest tests/frameworks
+endef
+
 .PHONY: test
-test: java .venv-oldest/.ready ## run all tests, then the quick ones with the oldest confluent-kafka; needs Java 17
+test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then the quick ones with the oldest confluent-kafka; needs Java 17
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(QUICK_TESTS) $(ARGS)
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) --dist loadfile $(SLOW_TESTS) $(ARGS)
 	$(test_with_oldest)
+	$(test_with_frameworks)
 
 .PHONY: test-quick
 test-quick: .venv/.ready ## run the tests that need neither a real Kafka nor Spark (ARGS=...)
@@ -105,6 +117,10 @@ test-exhaustive: java ## run the property tests and the comparison with Kafka Co
 .PHONY: test-oldest
 test-oldest: .venv-oldest/.ready ## run the quick tests with the oldest confluent-kafka
 	$(test_with_oldest)
+
+.PHONY: test-frameworks
+test-frameworks: .venv-frameworks/.ready ## run FastStream, Quix Streams, gunicorn and tracers under `headerware run`
+	$(test_with_frameworks)
 
 .PHONY: soak
 soak: java ## run clients on a real Kafka through faults, ten minutes (SOAK_MINUTES=); prints figures
@@ -145,4 +161,4 @@ broker: $(DEMO)/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS=
 
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave
-	@rm -rf .venv .venv-demo .venv-oldest build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

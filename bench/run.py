@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+import aio
 import click
 import connect
 import header_ids
 import large
 import small
 import spark
+import tracing
 from report import Row, table, write
 from rich.console import Console
 
@@ -25,7 +27,9 @@ from headerware.testing import KafkaBroker
 @click.option("--quick", is_flag=True, help="Fewer pairs; writes nothing.")
 @click.option(
     "--only",
-    type=click.Choice(["small", "large", "serdes", "header-ids", "connect", "spark", "spark-batches"]),
+    type=click.Choice(
+        ["small", "large", "tracing", "aio", "serdes", "header-ids", "connect", "spark", "spark-batches"]
+    ),
     help="Measure one group; writes nothing. spark includes spark-batches.",
 )
 def main(*, quick: bool, only: str | None) -> None:
@@ -41,7 +45,9 @@ def main(*, quick: bool, only: str | None) -> None:
     }
     on_a_broker = {
         "small": lambda broker: small.rows(broker, pairs=8 if quick else 40),
+        "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
+        "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
     }
 
     def measured(group: Iterator[Row]) -> None:

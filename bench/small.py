@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 import tempfile
 import time
@@ -17,7 +18,7 @@ from report import Row
 from vega_datasets import local_data
 
 import headerware
-from headerware import Chain, Record
+from headerware import Chain, Record, load_chain
 from headerware.interceptors import Compress, Sign, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
@@ -31,6 +32,10 @@ HEADERS: list[tuple[str, bytes | None]] = [
     ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     ("tenant", b"north"),
 ]
+
+
+TRAIL: dict[str, Any] = {"interceptors": "trail", "interceptors.trail.service": "bench"}
+"""A chain in a client's configuration."""
 
 
 class NoOp:
@@ -59,10 +64,53 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     yield _produced("A/A: raw produce against raw produce", broker, small, many, raw, "")
     yield _produced("produce, empty chain", broker, small, many, _with(empty), "at least 0.97")
     yield _produced("produce, 4 no-op interceptors", broker, small, many, _with(wrapped), "at least 0.7")
-    yield _consumed("A/A: raw consume against raw consume", broker, small, pairs, None, "")
-    yield _consumed("consume, empty chain", broker, small, pairs, empty, "at least 0.95")
-    yield _consumed("consume, 4 no-op interceptors", broker, small, pairs, wrapped, "")
+    yield _watched_file(broker, small, many)
+    yield _consumed(
+        "A/A: raw consume against raw consume", broker, small, pairs, confluent_kafka.Consumer, ""
+    )
+    yield _consumed("consume, empty chain", broker, small, pairs, _reading(empty), "at least 0.95")
+    yield _consumed("consume, 4 no-op interceptors", broker, small, pairs, _reading(wrapped), "")
+    for what, chain_keys in (("without a chain", {}), ("a trail", TRAIL)):
+        ours = _instrumented("Producer", chain_keys)
+        yield _produced(f"produce, instrumented, {what}", broker, small, many, ours, "")
+        ours = _instrumented("Consumer", chain_keys)
+        yield _consumed(f"consume, instrumented, {what}", broker, small, pairs, ours, "")
     yield from _first_chain(broker, _airports(10), pairs)
+    yield _in_lanes(broker, pairs=max(3, pairs // 4))
+
+
+def _instrumented(name: str, chain_keys: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that makes a client by confluent-kafka's own name, for an unchanged application."""
+
+    def make(conf: dict[str, Any]) -> Any:
+        headerware.instrument()
+        try:
+            return getattr(confluent_kafka, name)({**conf, **chain_keys})
+        finally:
+            headerware.uninstrument()
+
+    return make
+
+
+def _reading(chain: Chain) -> Callable[[dict[str, Any]], Any]:
+    return lambda conf: headerware.Consumer(conf, chain=chain)
+
+
+def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Row:
+    """Measure what it costs that a chain may change at any time."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chain.toml"
+        path.write_text('[[interceptors]]\ntype = "trail"\nservice = "bench"\n')
+        live = {"headerware.config": str(path), "headerware.reload": "watch"}
+        return _produced(
+            "produce, a trail from a watched file against one in code",
+            broker,
+            values,
+            pairs,
+            lambda conf: headerware.Producer({**conf, **live}),
+            "",
+            _with(load_chain(path)),
+        )
 
 
 def _with(chain: Chain) -> Callable[[dict[str, Any]], confluent_kafka.Producer]:
@@ -90,12 +138,12 @@ def _produced(
     pairs: int,
     ours: Callable[[dict[str, Any]], Any],
     bar: str,
+    reference: Callable[[dict[str, Any]], Any] = confluent_kafka.Producer,
 ) -> Row:
     broker.create_topic(topic := f"produce-{abs(hash(name))}")
     conf = _producer_conf(broker)
     wrapped = _producing(ours(conf), topic, values)
-    reference = _producing(confluent_kafka.Producer(conf), topic, values)
-    found = compare(wrapped, reference, pairs=pairs)
+    found = compare(wrapped, _producing(reference(conf), topic, values), pairs=pairs)
     size = sum(map(len, values)) // len(values)
     note = f"{size}-byte values, 3 headers, flush included, {pairs} pairs of {CHUNK:,}"
     return _row(name, found, bar, note)
@@ -122,17 +170,18 @@ def _row(name: str, found: Paired, bar: str, note: str) -> Row:
 
 
 def _consumed(
-    name: str, broker: KafkaBroker, values: list[bytes], pairs: int, chain: Chain | None, bar: str
+    name: str,
+    broker: KafkaBroker,
+    values: list[bytes],
+    pairs: int,
+    make: Callable[[dict[str, Any]], Any],
+    bar: str,
 ) -> Row:
     broker.create_topic(topic := f"consume-{abs(hash(name))}")
     chunk = _producing(confluent_kafka.Producer(_producer_conf(broker)), topic, values)
     for _ in range((pairs + 5) * (READ_CHUNK // CHUNK)):
         chunk()
-    ours: Any = (
-        confluent_kafka.Consumer(_consumer_conf(broker, "ours"))
-        if chain is None
-        else headerware.Consumer(_consumer_conf(broker, "ours"), chain=chain)
-    )
+    ours = make(_consumer_conf(broker, "ours"))
     reference = confluent_kafka.Consumer(_consumer_conf(broker, "reference"))
     for consumer in (ours, reference):
         _prefetched(consumer, topic)
@@ -175,6 +224,46 @@ def _consuming(
         return seen
 
     return chunk
+
+
+def _in_lanes(broker: KafkaBroker, *, pairs: int) -> Row:
+    """Compare ``run`` with a plain loop, for a handler that waits 2 ms."""
+    lanes, wait_s, size = 8, 0.002, 800
+    broker.create_topic(topic := "lanes")
+    producer = confluent_kafka.Producer(_producer_conf(broker))
+    for number in range((pairs + 5) * size):
+        producer.produce(topic, b"v", str(number % 97).encode())
+    producer.flush()
+    conf = {"headerware.processing": "explicit", "enable.auto.commit": False}
+    ours = headerware.Consumer({**_consumer_conf(broker, "ours"), **conf})
+    reference = confluent_kafka.Consumer(_consumer_conf(broker, "reference"))
+    for consumer in (ours, reference):
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
+
+    def in_lanes() -> int:
+        seen = itertools.count(1)
+
+        def handle(_: Any) -> None:
+            time.sleep(wait_s)
+            if next(seen) == size:
+                ours.stop()
+
+        # What waits when it stops is read again, so little may wait.
+        ours.run(handle, lanes=lanes, max_pending=2 * lanes)
+        return size
+
+    def loop() -> int:
+        seen = 0
+        while seen < size:
+            seen += reference.poll(10) is not None
+            time.sleep(wait_s)
+        return seen
+
+    found = compare(in_lanes, loop, pairs=pairs, warm_up=2)
+    ours.close()
+    reference.close()
+    note = f"a handler that waits 2 ms, 97 keys, start and stop included, {pairs} pairs of {size}"
+    return _row(f"run(lanes={lanes}) against a plain loop", found, "at least 5", note)
 
 
 # The first chain: trail, compression and HMAC against the bare primitives with the same three headers

@@ -37,12 +37,29 @@ from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
 from headerware.core.record import Record, RecordMetadata, TimestampType, Verified
 
 if TYPE_CHECKING:
-    from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer
+    from headerware.clients import (
+        Consumer,
+        DeserializingConsumer,
+        Producer,
+        SerializingProducer,
+        ShareConsumer,
+    )
+    from headerware.clients.aio import (
+        AsyncConsumer,
+        AsyncDeserializingConsumer,
+        AsyncProducer,
+        AsyncSerializingProducer,
+    )
+    from headerware.clients.instrumentation import instrument, uninstrument
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DROP",
+    "AsyncConsumer",
+    "AsyncDeserializingConsumer",
+    "AsyncProducer",
+    "AsyncSerializingProducer",
     "Chain",
     "CompressionError",
     "ConfigError",
@@ -70,6 +87,7 @@ __all__ = [
     "Role",
     "SerdeError",
     "SerializingProducer",
+    "ShareConsumer",
     "SignatureError",
     "Stage",
     "TimestampType",
@@ -78,15 +96,23 @@ __all__ = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "instrument",
     "load_chain",
+    "uninstrument",
 ]
 
-_CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer")
-_LAZY = dict.fromkeys(_CLIENTS, "headerware.clients")
+_CLIENTS = ("Consumer", "DeserializingConsumer", "Producer", "SerializingProducer", "ShareConsumer")
+_ASYNC = ("AsyncConsumer", "AsyncDeserializingConsumer", "AsyncProducer", "AsyncSerializingProducer")
+_INSTRUMENTATION = ("instrument", "uninstrument")
+_LAZY = {
+    **dict.fromkeys(_CLIENTS, "headerware.clients"),
+    **dict.fromkeys(_ASYNC, "headerware.clients.aio"),
+    **dict.fromkeys(_INSTRUMENTATION, "headerware.clients.instrumentation"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a client when it is first named."""
+    """Load a client, or what makes clients, when it is first named."""
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headerware import __version__
+from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
+from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
+from headerware.cli.lineage import lineage
 from headerware.cli.registry import registry
+from headerware.cli.run import run
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.core.errors import HeaderwareError
@@ -40,7 +44,7 @@ class _Root(click.Group):
         sys.exit(code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands in the order in which they are needed: a chain, its topics, keys, ids."""
+        """Return the commands in the order in which they are needed: a chain, its records, keys, ids."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -54,12 +58,8 @@ class _Root(click.Group):
 @click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headerware")
 def main() -> None:
-    """Work with Headerware chains, the records that they make, keys and header ids."""
+    """Run applications with a chain, look at what it does, and manage its keys and header ids."""
 
 
-main.add_command(check)
-main.add_command(explain)
-main.add_command(tail)
-main.add_command(trail)
-main.add_command(keys)
-main.add_command(registry)
+for command in (run, check, explain, doctor, tail, trail, lineage, audit, keys, registry):
+    main.add_command(command)

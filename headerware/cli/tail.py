@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, open_consumer
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, open_consumer, require_servers
 from headerware.cli.tail_lines import Values, as_json, brief_line, record_lines
 from headerware.core.chain import Chain, load_chain
 from headerware.core.errors import ConfigError
@@ -80,17 +80,17 @@ def tail(
     brief: bool,  # noqa: FBT001
     plain: bool,  # noqa: FBT001
 ) -> None:
-    """Show the records of TOPIC as on the wire, and what a chain makes of them.
+    """Show TOPIC's records, and what a chain makes of them.
 
-    For each record: the sizes before and after each step, who signed it or why it is refused, its slices and
-    its trail. In a terminal this is a view in which to follow, pause, search and open records.
+    For each record: its headers on the wire, the sizes before and after each step, who signed it or why it is
+    refused, its slices and its trail. In a terminal this is a view in which to follow, pause, search and open
+    records.
 
     Nothing is committed, no consumer group is joined, and the chain leaves no mark: interceptors that only
     observe do not run, dead letters are not published, and dedup does not open its store.
     """
     settings = client_settings(bootstrap_servers, properties, client_config)
-    if not settings.get("bootstrap.servers"):
-        raise click.UsageError("TOPIC needs --bootstrap-servers, or bootstrap.servers in --client-config")
+    require_servers(settings, "TOPIC")
     with _wrong_use("--from"):
         begin = Start.parse(start)
     with _wrong_use("--where"):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, open_consumer
+from headerware.cli.kafka import client_options, client_settings, last_records, open_consumer, require_servers
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
@@ -21,9 +21,7 @@ from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Message
 
     from headerware.interceptors.trail_timeline import ClusterAndTopic
 
@@ -65,15 +63,16 @@ def trail(
     is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
     """
     settings = client_settings(bootstrap_servers, properties, client_config)
-    _check_usage(topic, settings.get("bootstrap.servers"), partition, offset, text, path)
+    _check_usage(topic, partition, offset, text, path)
     if topic is None:
         value = Path(path).read_bytes() if path is not None else (text or "").encode("utf-8", "replace")
         _show(None, decode_trail(value.strip()), as_json=as_json)
         return
+    require_servers(settings, "TOPIC")
     consumer = open_consumer(settings, group_id="headerware-trail")
     show = _RecordPrinter(as_json=as_json)
     try:
-        for message in _last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
+        for message in last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
             show(message)
     finally:
         consumer.close()
@@ -81,7 +80,6 @@ def trail(
 
 def _check_usage(
     topic: str | None,
-    bootstrap_servers: str | None,
     partition: int | None,
     offset: int | None,
     text: str | None,
@@ -90,68 +88,10 @@ def _check_usage(
     wrong = None
     if [topic, text, path].count(None) != 2:
         wrong = "name a TOPIC, or give one of --value and --file"
-    elif topic is not None and bootstrap_servers is None:
-        wrong = "TOPIC needs --bootstrap-servers"
     elif offset is not None and partition is None:
         wrong = "--offset needs --partition"
     if wrong is not None:
         raise click.UsageError(wrong)
-
-
-def _last_records(
-    consumer: Consumer, topic: str, partition: int | None, offset: int | None, limit: int, deadline: float
-) -> Iterator[Message]:
-    """Yield up to ``limit`` records of each partition, the last ones or those from ``offset`` on."""
-    from confluent_kafka import TopicPartition  # noqa: PLC0415 - only this needs a client
-
-    with kafka_errors(topic):
-        ends = {}
-        starts = []
-        for number in _partitions(consumer, topic, partition, deadline):
-            topic_partition = TopicPartition(topic, number)
-            low, high = consumer.get_watermark_offsets(topic_partition, timeout=_left(deadline))
-            first = max(low, high - limit if offset is None else offset)
-            if first < high:
-                starts.append(TopicPartition(topic, number, first))
-                ends[number] = min(high, first + limit)
-        consumer.assign(starts)
-        yield from _until(consumer, ends, limit, deadline)
-
-
-def _partitions(consumer: Consumer, topic: str, partition: int | None, deadline: float) -> list[int]:
-    found = consumer.list_topics(topic, timeout=_left(deadline)).topics[topic]
-    if found.error is not None:
-        raise click.ClickException(f"{topic}: {found.error.str()}")
-    if partition is not None and partition not in found.partitions:
-        raise click.ClickException(
-            f"{topic} has {len(found.partitions)} partitions, none of number {partition}"
-        )
-    return sorted(found.partitions) if partition is None else [partition]
-
-
-def _until(consumer: Consumer, ends: dict[int, int], limit: int, deadline: float) -> Iterator[Message]:
-    """Yield messages until each partition is at its end; offsets have holes, so the last may not be there."""
-    open_partitions = set(ends)
-    while open_partitions:
-        for message in consumer.consume(min(limit, 500), timeout=min(0.5, _left(deadline))):
-            number, offset, error = message.partition(), message.offset(), message.error()
-            if error is not None:
-                if error.code() != error._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-                    raise click.ClickException(error.str())
-                open_partitions.discard(number)
-            elif number in open_partitions and offset is not None:
-                if offset < ends[number]:
-                    yield message
-                if offset >= ends[number] - 1:
-                    open_partitions.discard(number)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        message = "the time is over; allow more with --timeout"
-        raise click.ClickException(message)
-    return left
 
 
 class _RecordPrinter:

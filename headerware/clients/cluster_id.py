@@ -15,20 +15,24 @@ from headerware.clients.settings import connection_settings
 
 _TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 5.0
+_CALLBACK_RETRY_S: Final = 1.0
 _log: Final = logging.getLogger("headerware")
 
 
-def cluster_id_port(client: Any, conf: Mapping[str, Any]) -> Callable[[], str | None]:
+def cluster_id_port(
+    client: Any, conf: Mapping[str, Any], is_in_callback: Callable[[Any], bool]
+) -> Callable[[], str | None]:
     """Return a function that returns the cluster's id, or None as long as it is unknown.
 
     The client is held weakly. From confluent-kafka 2.16 on it knows the id itself: a timeout of 0 only looks
     at what librdkafka's own threads have learned (16 us the first time, 3 us while it is unknown, then
-    nothing). For a client of an older version, a thread of our own asks. If the application passes tokens by
+    nothing). Inside a callback, which must not call its client, a short-lived thread looks, once a second at
+    most. For a client of an older version, a thread of our own asks. If the application passes tokens by
     ``oauth_cb``, nobody asks: the callback would run in that thread at the same time as for the client, and
     its failure there would be the client's.
     """
     if hasattr(client, "cluster_id"):
-        ask = _asker(client)
+        ask = _asker(client, is_in_callback)
     elif conf.get("oauth_cb") is not None:
         return _unknown
     else:
@@ -48,17 +52,36 @@ def _unknown() -> None:
     return None
 
 
-def _asker(client: Any) -> Callable[[], str | None]:
+def _asker(client: Any, is_in_callback: Callable[[Any], bool]) -> Callable[[], str | None]:
     reference = weakref.ref(client)
+    again_at = 0.0
 
     def ask() -> str | None:
+        nonlocal again_at
         live = reference()
-        try:
-            return None if live is None else live.cluster_id(0)
-        except (KafkaException, RuntimeError):  # unknown as yet; not initialised, or closed
+        if live is None:
             return None
+        if not is_in_callback(live):
+            return _asked(live)
+        # On the thread of a callback, confluent-kafka would abort the process.
+        if time.monotonic() < again_at:
+            return None
+        again_at = time.monotonic() + _CALLBACK_RETRY_S
+        found: list[str | None] = []
+        thread = Thread(target=lambda: found.append(_asked(live)), name="headerware-cluster-id", daemon=True)
+        thread.start()
+        thread.join()
+        return found[0]
 
     return ask
+
+
+def _asked(client: Any) -> str | None:
+    try:
+        found: str | None = client.cluster_id(0)
+    except (KafkaException, RuntimeError):  # unknown as yet; not initialised, or closed
+        return None
+    return found
 
 
 def _background_asker(conf: Mapping[str, Any]) -> Callable[[], str | None]:

@@ -17,18 +17,20 @@ that the application gets, that commit, and the pauses for a record that may not
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from functools import partial
+from math import inf
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
-import confluent_kafka
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -37,14 +39,16 @@ from confluent_kafka import (
     KafkaException,
     Message,
     TopicPartition,
+    cimpl,
 )
 from confluent_kafka.error import ConsumeError
 
 from headerware.clients.cluster_id import cluster_id_port
-from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters
+from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
+from headerware.clients.lanes import Lanes
 from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
-from headerware.clients.messages import MessageHeaders, message_of, record_of, updated_message
+from headerware.clients.messages import record_of, updated_message, wire_topic_and_local
 from headerware.clients.offsets import (
     Offsets,
     at_offset,
@@ -52,10 +56,13 @@ from headerware.clients.offsets import (
     topic_partition_of,
     with_own_metadata,
 )
+from headerware.clients.processing import Processes, processing_mode
+from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
     NO_OFFSET,
     TIMED_OUT,
+    instrumented_by,
     is_under_way,
     unless_chained,
 )
@@ -63,46 +70,57 @@ from headerware.clients.refused_records import (
     RefusedOffsets,
     RefusedRecordError,
     RetryPauses,
-    as_client_error,
     as_message,
+    raisable,
 )
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import (
+    boolean,
+    bootstrap_servers,
+    flattened,
+    listen_to_statistics,
+    merged,
+    number,
+    tell_statistics,
+)
 from headerware.core.chain import Chain
-from headerware.core.client_chain import DEAD_LETTER, client_chain
+from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
 from headerware.core.context import Context
-from headerware.core.errors import HeaderwareError, SerdeError
+from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import VERIFIED, Operation, Record, Verified
+from headerware.core.record import Operation, Record
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
 
-_C: Final[Any] = confluent_kafka.Consumer
+# Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
+_C: Final[Any] = cimpl.Consumer
 _c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
 _c_commit, _c_store = _C.commit, _C.store_offsets
 _TICK_S: Final = 0.5
 _KEEP_ALIVE_S: Final = 0.1
 """The least time between two polls whose only purpose is to stay in the group."""
+_LOOP_S: Final = 0.1
+"""How long a loop waits before it looks whether it was stopped."""
 _COMMITTED_TIMEOUT_S: Final = 5.0
 _MAX_BATCH: Final = 1_000_000
 _log: Final = logging.getLogger("headerware")
 
 
-def _c_pause(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+def _c_pause(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> None:
     # This raises if the consumer is closed, at which confluent-kafka 2.13 ends the process.
     _C.assignment(consumer)
     _C.pause(consumer, partitions)
 
 
-def _c_resume(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+def _c_resume(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> None:
     _C.assignment(consumer)  # as above
     _C.resume(consumer, partitions)
 
 
-class Consumer(confluent_kafka.Consumer):
+class Consumer(Processes, cimpl.Consumer):
     """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
 
     Args:
@@ -128,8 +146,10 @@ class Consumer(confluent_kafka.Consumer):
     """Whether there is a chain; if not, confluent-kafka's own methods answer."""
     _live: LiveChain | None = None
     """The chain as its file declares it; None if it comes from elsewhere."""
-    _raises_events: ClassVar[bool] = False
+    _raises_events: bool = False
     """Whether ``poll`` raises error events, so that nobody overlooks them."""
+    _stopping: bool = False
+    """Whether ``stop`` was called."""
     _FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods that take records from the wire to the application."""
 
@@ -140,7 +160,10 @@ class Consumer(confluent_kafka.Consumer):
             raise TypeError("expected configuration dict")
         self._raises_errors = chain is not None
         self.chain, rest = self._chain_for(given, chain)
-        if not self.chain and not (self._live and self._live.follows):
+        mode = processing_mode(rest.pop(PROCESSING, None), chain)
+        self._may_be_implicit = mode == "implicit"
+        # An application that passed a chain, or says so, may call run, for which we store the offsets.
+        if not self.chain and not (chain or mode == "said" or (self._live and self._live.follows)):
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
             return
         self._open(flattened(rest))
@@ -157,14 +180,18 @@ class Consumer(confluent_kafka.Consumer):
         return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
-        dead_letters = DeadLetters(conf)
+        # Two, because a dead letter is waited for, and reports never are.
+        dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
         session = self._session = self.chain.open(
             Context(
                 side="consumer",
                 client_id=conf.get("client.id"),
                 group_id=conf.get("group.id"),
-                cluster_id=cluster_id_port(self, conf),
+                bootstrap_servers=bootstrap_servers(conf),
+                instrumented_by=instrumented_by(self),
+                cluster_id=cluster_id_port(self, conf, is_in_callback),
                 publish=dead_letters.publish,
+                post=reports.post,
                 pick_partition=dead_letters.pick_partition,
                 max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
             )
@@ -173,19 +200,24 @@ class Consumer(confluent_kafka.Consumer):
             self._inbox = Inbox(session.consume_outcome)
             self._offsets = Offsets(session, self._inbox.first_offset)
             self._stores_offsets = boolean(conf, "enable.auto.offset.store", default=True)
+            self._run_commit_interval_s = number(conf, "auto.commit.interval.ms", 5_000) / 1000
             self._commit_interval_s = (
-                number(conf, "auto.commit.interval.ms", 5_000) / 1000
-                if boolean(conf, "enable.auto.commit", default=True)
-                else 0.0
+                self._run_commit_interval_s if boolean(conf, "enable.auto.commit", default=True) else 0.0
             )
             hears_commits = session.hears_commits or self._live is not None
-            _c_init(self, _raw_settings(conf, self._offsets, hears_commits=hears_commits))
+            raw = _raw_settings(conf, self._offsets, hears_commits=hears_commits)
+            reference = weakref.ref(self)
+            listen_to_statistics(raw, session, lambda: _session_of(reference()))
+            _c_init(self, raw)
         except BaseException:
             session.close()
             raise
+        self._keeps_originals = False
+        self._in_process = None
         self._bind(session)
         # The chain that takes the place of the present one at the next call; None if there is none.
         self._next_chain: LoadedChain | None = None
+        self._lanes: Lanes | None = None
         self._next_tick = self._next_commit = self._next_keep_alive = 0.0
         self._paused: set[TopicPartitionKey] = set()
         # Partitions that are paused for the moment of a poll.
@@ -196,6 +228,7 @@ class Consumer(confluent_kafka.Consumer):
         self._starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._repeated = self._refused = 0
         self._logged: set[tuple[str | None, str]] = set()
+        self._run_counts: Counter[str] = Counter()
         self._refused_offsets = RefusedOffsets()
         self._pauses = RetryPauses()
         # The error of a callback, to be raised by the next call.
@@ -209,7 +242,7 @@ class Consumer(confluent_kafka.Consumer):
         self._lost_a_batch = False
         self._in_use = InUse(session)
         self._sessions = Sessions(self._in_use, session)
-        self._finish = weakref.finalize(self, _close_all, self._sessions, dead_letters)
+        self._finish = weakref.finalize(self, close_all, self._sessions, dead_letters, reports)
         self._chained = True
         # CPython 3.11 reads an attribute of a subclass of a C type in 20 ns, but in 9 ns if its dict shares
         # no keys with others of its class; poll reads a dozen of them for each record.
@@ -220,8 +253,10 @@ class Consumer(confluent_kafka.Consumer):
         self._session = session
         self._consume_record = session.consume_outcome
         self._reassembles = self._offsets.reassembles
-        self._hears_operations = session.hears_operations
-        self._needs_ticks = session.polls or self._reassembles
+        self._observe(session)
+        if self._keeps_originals:
+            session.keep_originals()
+        self._needs_ticks = session.polls or session.ticks or self._reassembles
 
     # Another chain
 
@@ -250,21 +285,25 @@ class Consumer(confluent_kafka.Consumer):
         earlier = self._session
         session = chain.open(earlier.context, previous=earlier)
         if not session.keeps_waiting(earlier):
+            waiting = earlier.waiting_offsets()
             for topic_partition, taken in list(self._next_offsets.items()):
-                self._read_waiting_again(topic_partition, taken)
+                self._read_again_from_safe(topic_partition, taken, waiting.get(topic_partition, ()))
         self._offsets.follow(session)
         self._inbox.consume = session.consume_outcome
         self._bind(session)
         self.chain, self._in_use = chain, InUse(session)
         self._sessions.add(self._in_use, session)
 
-    def _read_waiting_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
-        """Go back to the offset from which a restart would read, to which other slices are still to come."""
+    def _read_again_from_safe(
+        self, topic_partition: TopicPartitionKey, taken: int, slices: Iterable[int]
+    ) -> None:
+        """Go back to where a restart would begin, if slices or records wait for the application."""
         safe = self._offsets.safe_offset(topic_partition, taken).offset if taken >= 0 else taken
         if safe == taken:
             return
-        waiting = self._inbox.first_offset(topic_partition)
-        self._offsets.note_resumed(topic_partition, safe, taken if waiting is None else min(taken, waiting))
+        first = self._inbox.first_offset(topic_partition)
+        given = taken if first is None else min(taken, first)
+        self._offsets.note_resumed(topic_partition, safe, given, slices)
         self._next_offsets[topic_partition] = safe
         self._inbox.drop({topic_partition})
         with suppress(KafkaException):  # it has gone meanwhile
@@ -299,6 +338,7 @@ class Consumer(confluent_kafka.Consumer):
     @unless_chained(_C.unsubscribe)
     def unsubscribe(self) -> None:
         """Leave the subscription, and forget records that were not delivered."""
+        self._end_implicit()
         gone = _C.assignment(self)
         self._commit_watermarks()
         _C.unsubscribe(self)
@@ -367,7 +407,7 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
         self._begin_fetch()
-        began_ns = time.time_ns() if self._hears_operations else 0
+        began_ns = time.time_ns() if self._observes and self._is_awaited() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
@@ -383,7 +423,7 @@ class Consumer(confluent_kafka.Consumer):
                 self._inbox.leaving = []
                 if messages:
                     if began_ns:
-                        self._report_receive(messages, began_ns)
+                        self._hand_over(messages, began_ns)
                     self._fetching_thread = 0
                     return messages[0]
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
@@ -414,7 +454,7 @@ class Consumer(confluent_kafka.Consumer):
                 message = updated_message(message, record, outcome)
                 self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 if began_ns:
-                    self._report_receive([message], began_ns)
+                    self._hand_over([message], began_ns)
                 self._fetching_thread = 0
                 return message
             self._enqueue(message, record, outcome)
@@ -431,7 +471,7 @@ class Consumer(confluent_kafka.Consumer):
         if not self._chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
         self._begin_fetch()
-        began_ns = time.time_ns() if self._hears_operations else 0
+        began_ns = time.time_ns() if self._observes and self._is_awaited() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked, enough = False, True
         while True:
@@ -446,7 +486,7 @@ class Consumer(confluent_kafka.Consumer):
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._inbox.given) or (asked and timeout >= 0 and left <= 0):
                 if began_ns:
-                    self._report_receive(self._inbox.given, began_ns)
+                    self._hand_over(self._inbox.given, began_ns)
                 messages, self._inbox.given = self._inbox.given, []
                 # Records that a callback threw away are read again when the application has got its error.
                 self._fetching_thread = 0 if self._deferred_error is None else self._fetching_thread
@@ -466,18 +506,13 @@ class Consumer(confluent_kafka.Consumer):
             # A batch that is short was cut off by our own timeout, not by the caller's.
             enough = len(fetched) == wanted or (not fetched and bool(self._inbox))
 
-    def _report_receive(self, messages: list[Message], began_ns: int) -> None:
-        """Tell the interceptors which records the application receives now."""
-        records = [_record_with_local(message) for message in messages if message.error() is None]
-        if records:
-            operation = Operation(name="receive", began_ns=began_ns, ended_ns=time.time_ns(), records=records)
-            self._session.operation(operation)
-
     def _begin_fetch(self) -> None:
         """Raise a deferred error, recover from an interrupt, and note that this thread fetches now."""
         deferred, self._deferred_error = self._deferred_error, None
         if deferred is not None:
             raise deferred
+        if self._in_process is not None:
+            self._end_implicit()
         if self._fetching_thread:
             self._fetching_thread = get_ident()
             # Not _getframe(2): a thread may have begun with the call.
@@ -586,7 +621,7 @@ class Consumer(confluent_kafka.Consumer):
             return
         if not isinstance(error, RefusedRecordError):
             raise ConsumeError(error, kafka_message=message)
-        refused = _raisable(error.cause)
+        refused = raisable(error.cause)
         if isinstance(refused, SerdeError):
             raise refused
         raise ConsumeError(error, refused, message) from refused
@@ -603,9 +638,9 @@ class Consumer(confluent_kafka.Consumer):
             self._refused += 1
             self._pass_refused(entry)
         if self._raises_errors:
-            raise _raisable(error)
+            raise raisable(error)
         cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
-        if cause not in self._logged and not self._raises_events:
+        if cause not in self._logged and not self._raises_events and self._lanes is None:
             self._logged.add(cause)
             # Log its text only: a handler may keep the arguments, and the error refers to the record.
             _log.warning("%s (refused; further ones of this kind are only counted)", str(error))
@@ -695,6 +730,7 @@ class Consumer(confluent_kafka.Consumer):
         if now < self._next_tick:
             return
         self._next_tick = now + _TICK_S
+        self._session.tick()
         self._pauses.count(now)
         if self._pauses.held_s and not self._session.safe_offsets():
             self._pauses.held_s = 0.0
@@ -805,9 +841,7 @@ class Consumer(confluent_kafka.Consumer):
         if message is None and offsets is None:
             return self._commit_stored(waits=waits)
         wanted = [self._behind(message)] if message is not None else offsets
-        return self._report_committed(
-            _c_commit(self, offsets=self.committable(wanted or []), asynchronous=not waits)
-        )
+        return self._report_committed(self._call_commit(offsets=self.committable(wanted or []), waits=waits))
 
     @unless_chained(_C.committed)
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -830,7 +864,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _behind(self, message: Message) -> TopicPartition:
         """Return the offset behind a message, on the topic of the wire."""
-        topic_partition = (_wire_topic_and_local(message)[0], message.partition() or 0)
+        topic_partition = (wire_topic_and_local(message)[0], message.partition() or 0)
         return at_offset(topic_partition, (message.offset() or 0) + 1, None, message.leader_epoch())
 
     def _store_passed(self, positions: Mapping[TopicPartitionKey, tuple[int, int | None]]) -> None:
@@ -854,22 +888,37 @@ class Consumer(confluent_kafka.Consumer):
     def _commit_stored(self, *, waits: bool) -> Any:
         held = self._offsets.take_watermarked()
         if not held:
-            return self._report_committed(_c_commit(self, asynchronous=not waits))
+            return self._report_committed(self._call_commit(waits=waits))
         try:
-            done = _c_commit(self, asynchronous=not waits) or []
+            done = self._call_commit(waits=waits) or []
         except KafkaException as error:
             if error.args[0].code() != NO_OFFSET:
                 raise
             done = []
-        ours = _c_commit(self, offsets=held, asynchronous=not waits)
+        ours = self._call_commit(offsets=held, waits=waits)
         if ours is None:
             return None
         newer = {topic_partition_of(partition) for partition in ours}
         return self._report_committed([*(p for p in done if topic_partition_of(p) not in newer), *ours])
 
+    def _call_commit(
+        self, *, offsets: list[TopicPartition] | None = None, waits: bool
+    ) -> list[TopicPartition] | None:
+        """Commit by confluent-kafka's method, and tell interceptors of a call that waits for the broker."""
+        if not waits or not self._session.hears_operations:
+            return _c_commit(self, offsets=offsets, asynchronous=not waits)  # type: ignore[no-any-return]
+        began_ns = time.time_ns()
+        try:
+            done: list[TopicPartition] = _c_commit(self, offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            _notify_commit_operation(self._session, offsets or [], error.args[0], began_ns, time.time_ns())
+            raise
+        _notify_commit_operation(self._session, done, None, began_ns, time.time_ns())
+        return done
+
     def _commit_quietly(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
         try:
-            self._report_committed(_c_commit(self, offsets=offsets, asynchronous=asynchronous))
+            self._report_committed(self._call_commit(offsets=offsets, waits=not asynchronous))
         except KafkaException as error:
             _log.warning("a watermark was not committed, so records may repeat after a restart: %s", error)
 
@@ -970,44 +1019,148 @@ class Consumer(confluent_kafka.Consumer):
         with suppress(KafkaException):  # it has gone meanwhile
             _C.seek(self, at_offset(topic_partition, begin))
 
-    # The interceptors' state of a message
+    # Processing
 
-    def local(self, message: Message) -> Mapping[str, Any]:
-        """Return the interceptors' state of a delivered message, by interceptor; empty if there is none.
+    def messages(self, timeout: float = -1) -> MessageLoop:
+        """Iterate over messages; each is in :meth:`processing` while the loop's body works at it.
 
-        It is there as long as the message is, and as the message keeps the headers that it came with.
+        Args:
+            timeout: end after so many seconds without a message; a negative number waits for ever.
+
+        The loop also ends after :meth:`stop`. Refused records, and events, come as :meth:`poll` gives them.
+        A ``for`` loop does not tell its iterator why it ends: if its body raises or breaks, interceptors hear
+        of a GeneratorExit. In ``with consumer.messages() as messages: for message in messages: ...`` they
+        hear of the error, and of none after a ``break``.
         """
-        return (_wire_topic_and_local(message)[1] or {}) if self._chained else {}
+        return MessageLoop(self, timeout)
 
-    def verified(self, message: Message) -> Verified | None:
-        """Return what a signature verified of a delivered message; None if no signature did.
+    def run(
+        self,
+        handler: Callable[[Message], object],
+        *,
+        lanes: int = 8,
+        order: Order = "key",
+        on_failure: OnFailure = "raise",
+        attempts: int = 1,
+        retry_on: tuple[type[Exception], ...] = (Exception,),
+        backoff_s: float = 0.5,
+        max_backoff_s: float = 30.0,
+        dead_letter_topic: str = "{topic}.dead-letter",
+        dead_letter_headers: DeadLetterHeaders = "connect",
+        max_pending: int = 1_000,
+        stop_timeout_s: float = 30.0,
+        revoke_timeout_s: float = 10.0,
+    ) -> None:
+        """Process messages on several threads until :meth:`stop`.
 
-        It is there as long as the message is, and as the message keeps the headers that it came with.
+        This thread polls. An offset is committed once everything before it is processed, whatever
+        ``enable.auto.commit`` says, so a crash repeats records and loses none.
+
+        Args:
+            handler: called with each message, on one of the lanes; it is done when it returns.
+            lanes: how many messages are processed at once.
+            order: what is processed one after the other: the records of one ``key``, of one
+                ``partition``, or ``none``. Records without a key keep the order of their partition.
+            on_failure: what becomes of a record that the handler failed on for good, or that the chain
+                refused: ``raise`` ends ``run`` with that error, ``skip`` goes on behind it, and
+                ``dead_letter`` keeps it as it was on the wire in another topic first.
+            attempts: how often the handler is tried in all.
+            retry_on: the exceptions that are worth another attempt.
+            backoff_s: seconds before the second attempt; they double with each further one, and up to
+                half of them, at random, is left out.
+            max_backoff_s: the longest pause between two attempts, in seconds.
+            dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
+            dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
+            max_pending: how many records may wait or be at work, shared by the assigned partitions.
+            stop_timeout_s: how long to wait for records at work at the end, in seconds.
+            revoke_timeout_s: how long to wait for those of a partition that goes to another consumer.
+
+        Raises:
+            ConfigError: an option cannot work; or the client stores offsets by itself, see below.
+            TypeError: the handler is a coroutine function.
+            KafkaException: the client failed.
+            Exception: with ``on_failure="raise"``, what the handler raised, or why the chain refused.
+
+        A client without a chain stores an offset when ``poll`` returns the message, so it needs
+        ``headerware.processing = "explicit"``.
         """
-        found: Verified | None = self.local(message).get(VERIFIED)
-        return found
+        options = Processing(
+            lanes=lanes,
+            order=order,
+            on_failure=on_failure,
+            attempts=attempts,
+            retry_on=retry_on,
+            backoff_s=backoff_s,
+            max_backoff_s=max_backoff_s,
+            dead_letter_topic=dead_letter_topic,
+            dead_letter_headers=dead_letter_headers,
+            max_pending=max_pending,
+            stop_timeout_s=stop_timeout_s,
+            revoke_timeout_s=revoke_timeout_s,
+        )
+        if inspect.iscoroutinefunction(handler):
+            raise TypeError("expected a function as handler, found a coroutine function")
+        if not self._chained:
+            raise ConfigError(
+                f"a consumer without a chain stores an offset when poll returns the message; set "
+                f"{PROCESSING} = 'explicit' to use run without a chain"
+            )
+        if self._lanes is not None:
+            raise ConfigError("run is under way already; a consumer has one caller at a time")
+        self._begin_explicit()
+        # Also for a chain that takes the place of this one.
+        if on_failure == "dead_letter" or self._session.takes_objects:
+            self._keeps_originals = True
+            self._session.keep_originals()
+        lanes_ = self._lanes = Lanes(self, handler, options)
+        before = self._stores_offsets, self._raises_errors, self._raises_events
+        # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.
+        self._stores_offsets = self._raises_errors = self._raises_events = False
+        try:
+            lanes_.run()
+        finally:
+            self._lanes, self._stopping = None, False
+            self._stores_offsets, self._raises_errors, self._raises_events = before
+            self._run_counts.update(lanes_.counts)
 
-    @contextmanager
-    def processing(self, message: Message) -> Iterator[Message]:
-        """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
+    def _next_message(self, timeout: float) -> Message | None:
+        """Return the next message for a loop, or None at its end."""
+        deadline = inf if timeout < 0 else time.monotonic() + timeout
+        while not self._stopping:
+            left = deadline - time.monotonic()
+            message = self.poll(max(0.0, min(left, _LOOP_S)))
+            if message is not None or left <= _LOOP_S:
+                return message
+        self._stopping = False
+        return None
 
-        What the block raises is passed to them, and on.
+    def stop(self) -> None:
+        """End :meth:`run` and :meth:`messages`, now or at their next call; records at work are finished.
+
+        Any thread may call it, and so may a signal's handler.
         """
-        if not self._chained or message.error() is not None:
-            yield message
-            return
-        in_use = self._in_use  # so that its interceptors are not closed before the block ends
-        with in_use.session.processing([_record_with_local(message)]):
-            yield message
+        self._stopping = True
+
+    def _store_processed(
+        self, topic_partition: TopicPartitionKey, position: int, leader_epoch: int | None
+    ) -> None:
+        """Store the position up to which a partition is processed."""
+        self._store_offset(self._offsets.offset_to_store(topic_partition, position, None, leader_epoch))
+
+    def _before_revocation(self, partitions: list[TopicPartition], *, lost: bool = False) -> None:
+        """Let records at work of partitions that go be finished, and commit them."""
+        if self._lanes is not None:
+            self._lanes.revoke({topic_partition_of(partition) for partition in partitions}, lost=lost)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {}}
+        counts = self._run_counts + Counter({} if self._lanes is None else self._lanes.counts)
         own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
         if self._live is not None:
             own |= self._live.stats()
-        return {**self._session.stats(), "client": own}
+        return {**self._session.stats(), "client": {**own, **counts}}
 
     # The end
 
@@ -1017,6 +1170,7 @@ class Consumer(confluent_kafka.Consumer):
         if not self._finish.alive:
             _C.close(self)
             return
+        self._end_implicit()
         if self._live is not None:
             self._live.close(self)
         try:
@@ -1034,10 +1188,13 @@ class Consumer(confluent_kafka.Consumer):
         exc_value: BaseException | None,
         exc_traceback: TracebackType | None,
     ) -> None:
+        self._end_implicit(exc_value)
         self.close()
 
     def __del__(self) -> None:
         # Not at the exit of the process: the cycle collector has taken the consumer out of that set by now.
+        if getattr(self, "_in_process", None) is not None:
+            self._end_implicit()
         refused = getattr(self, "_refused_offsets", None)
         if refused:
             refused.commit(self)
@@ -1047,6 +1204,44 @@ class Consumer(confluent_kafka.Consumer):
 
 
 Consumer._FETCHING = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
+
+
+class MessageLoop:
+    """The messages of a consumer, each in processing until the next one is asked for."""
+
+    def __init__(self, consumer: Consumer, timeout: float) -> None:
+        self._consumer: Final = consumer
+        self._timeout: Final = timeout
+        self._scope: AbstractContextManager[Message] | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        """End the processing of the message before, and return the next one."""
+        self._end(None)
+        message = self._consumer._next_message(self._timeout)  # noqa: SLF001 - the consumer's own iterator
+        if message is None:
+            raise StopIteration
+        self._scope = self._consumer.processing(message)
+        return self._scope.__enter__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: object
+    ) -> None:
+        self._end(exc_value)
+
+    def __del__(self) -> None:
+        if self._scope is not None:
+            self._end(GeneratorExit("the loop was left, and did not say why"))
+
+    def _end(self, error: BaseException | None) -> None:
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            scope.__exit__(None if error is None else type(error), error, None)
 
 
 def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: bool) -> dict[str, Any]:
@@ -1059,29 +1254,8 @@ def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: b
     return raw
 
 
-def _close_all(sessions: Sessions, dead_letters: DeadLetters) -> None:
-    try:
-        sessions.close()
-    finally:
-        dead_letters.close()
-
-
-def _raisable(error: HeaderwareError) -> HeaderwareError:
-    record = getattr(error, "last_record", None)
-    return as_client_error(error, "consume", None if record is None else message_of(record))
-
-
-def _wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | None]:
-    """Return the topic on the wire, and the interceptors' state, of a message that was delivered."""
-    headers = message.headers()
-    if headers.__class__ is MessageHeaders:
-        return headers.topic, headers.local
-    return message.topic() or "", None
-
-
-def _record_with_local(message: Message) -> Record:
-    """Return the record of a message that was delivered, with the interceptors' state."""
-    return record_of(message).replace(local=_wire_topic_and_local(message)[1])
+def _session_of(consumer: Consumer | None) -> Session | None:
+    return None if consumer is None else consumer._session  # noqa: SLF001 - our own
 
 
 def _is_good(message: Any) -> bool:
@@ -1128,6 +1302,7 @@ def _on_assign(callback: RebalanceCallback | None, consumer: Any, partitions: li
 
 def _on_revoke(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
     try:
+        consumer._before_revocation(partitions)  # noqa: SLF001 - as above
         if callback is not None:
             callback(consumer, partitions)
     finally:
@@ -1136,6 +1311,7 @@ def _on_revoke(callback: RebalanceCallback | None, consumer: Any, partitions: li
 
 def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicPartition]) -> None:
     try:
+        consumer._before_revocation(partitions, lost=True)  # noqa: SLF001 - as above
         callback(consumer, partitions)
     finally:
         consumer._remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
@@ -1151,8 +1327,26 @@ def _on_commit(
     own = [with_own_metadata(partition) for partition in partitions]
     if error is None:
         _notify_committed(offsets.session, own)
+    if offsets.session.hears_operations:
+        now_ns = time.time_ns()
+        _notify_commit_operation(offsets.session, own, error, now_ns, now_ns)
     if callback is not None:
         callback(error, own)
+
+
+_CALLBACKS: Final = frozenset(
+    callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, _on_commit, tell_statistics)
+)
+
+
+def is_in_callback(consumer: object) -> bool:  # noqa: ARG001 - of whichever consumer, to be on the safe side
+    """Return whether this thread is inside a callback of ours."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
+    while frame is not None:
+        if frame.f_code in _CALLBACKS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _notify_committed(session: Session, partitions: list[TopicPartition]) -> None:
@@ -1160,3 +1354,23 @@ def _notify_committed(session: Session, partitions: list[TopicPartition]) -> Non
     done = [partition for partition in partitions if partition.offset >= 0 and partition.error is None]
     if done:
         session.committed(done)
+
+
+def _notify_commit_operation(
+    session: Session, partitions: list[TopicPartition], error: KafkaError | None, began_ns: int, ended_ns: int
+) -> None:
+    """Tell interceptors of a commit, unless there was nothing to commit."""
+    if error is not None and error.code() == NO_OFFSET:
+        return
+    offsets = [partition for partition in partitions if partition.offset >= 0]
+    failure = error or next((partition.error for partition in offsets if partition.error is not None), None)
+    if offsets or failure is not None:
+        session.operation(
+            Operation(
+                name="commit",
+                began_ns=began_ns,
+                ended_ns=ended_ns,
+                offsets=offsets,
+                error=None if failure is None else KafkaException(failure),
+            )
+        )

@@ -1,17 +1,20 @@
-"""The producer of a consumer's dead letters, made when the first one is due."""
+"""The producer of what a client sends beside the application: dead letters, and interceptors' reports.
+
+It is made when the first record is due.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any, Final
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from headerware.clients.messages import wire_headers
 from headerware.clients.partition_picker import PartitionPicker
+from headerware.clients.sessions import Sessions
 from headerware.clients.settings import connection_settings
 from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import DeadLetterError
@@ -20,6 +23,7 @@ from headerware.core.record import Record
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """The default limit of a broker, which is more than that of librdkafka."""
 _TIMEOUT_MS: Final = 30_000
+_CLOSE_TIMEOUT_S: Final = 5.0
 _ALIKE_S: Final = 0.05
 """Less than any pause between attempts."""
 _UNFIT: Final = frozenset(
@@ -35,7 +39,7 @@ _UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
 """Errors that confluent-kafka raises for a part of a record that it cannot send."""
 
 
-class _Publisher(confluent_kafka.Producer):
+class _Publisher(cimpl.Producer):
     """A plain producer that takes weak references; that of C takes none."""
 
 
@@ -48,7 +52,7 @@ class DeadLetters:
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._conf = _producer_settings(conf)
         self._lock = Lock()
-        self._producer: confluent_kafka.Producer | None = None
+        self._producer: cimpl.Producer | None = None
         self._failed: dict[str, tuple[float, KafkaError]] = {}
 
     def publish(self, record: Record) -> None:
@@ -58,12 +62,28 @@ class DeadLetters:
         except (KafkaException, BufferError, *_UNSENDABLE) as error:
             raise dead_letter_error(record, error) from error
 
+    def post(self, record: Record, done: Callable[[BaseException | None], None]) -> None:
+        """Queue a record and return at once; ``done`` is called by a later call, or when this is closed."""
+        with self._lock:
+            producer = self._open()
+            producer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                -1 if record.partition is None else record.partition,
+                lambda error, _: done(None if error is None else KafkaException(error)),
+                None,
+                record.timestamp_ms or 0,
+                wire_headers(record.headers),
+            )
+            producer.poll(0)
+
     def pick_partition(self, record: Record) -> int | None:
         """Choose one partition for all slices of a dead letter whose key leaves it open."""
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
-    def _open(self) -> confluent_kafka.Producer:
+    def _open(self) -> cimpl.Producer:
         if self._producer is None:
             self._producer = _Publisher(self._conf)
         return self._producer
@@ -97,7 +117,18 @@ class DeadLetters:
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
+            if producer.flush(_CLOSE_TIMEOUT_S):
+                producer.purge()  # the cluster is gone, and the application shall not wait for it
             producer.close()
+
+
+def close_all(sessions: Sessions, *beside: DeadLetters) -> None:
+    """Close sessions, which may still report something, and then what sends beside the application."""
+    try:
+        sessions.close()
+    finally:
+        for each in beside:
+            each.close()
 
 
 def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:

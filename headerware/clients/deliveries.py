@@ -31,7 +31,15 @@ class Deliveries:
     in flight do not keep it alive.
     """
 
-    __slots__ = ("__weakref__", "_acknowledge", "_only_errors", "reports", "send", "session")
+    __slots__ = (
+        "__weakref__",
+        "_acknowledge",
+        "_only_errors",
+        "acknowledges_all",
+        "reports",
+        "send",
+        "session",
+    )
 
     def __init__(self, session: Session, reports: QueuedReports, *, only_errors: bool) -> None:
         self.session: Final = session
@@ -39,12 +47,9 @@ class Deliveries:
         self.send: Callable[[Record], Outcome] = session.send_outcome
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self._acknowledge = session.acknowledge if session.acknowledges else None
+        self.acknowledges_all: bool = session.acknowledges_all
+        """Whether an interceptor wants to hear of every record, also of those without local state."""
         self._only_errors = only_errors
-
-    @property
-    def acknowledges(self) -> bool:
-        """Whether an interceptor wants to hear of every record."""
-        return self._acknowledge is not None
 
     def following(self, session: Session) -> Deliveries:
         """Return the deliveries of a session that takes the place of this one."""
@@ -86,7 +91,7 @@ class Deliveries:
 
     def close(self) -> None:
         """Send and acknowledge without the interceptors, because they are closed."""
-        self.send, self._acknowledge = _unchanged, None
+        self.send, self._acknowledge, self.acknowledges_all = _unchanged, None, False
 
 
 class QueuedReports:
@@ -150,7 +155,10 @@ class JointDelivery:
         """How many reports there will be; -1 as long as more slices follow."""
 
     def note_first(self, first: Record) -> None:
-        """Remember the first slice's headers and state for the acknowledgement, not its payload."""
+        """Remember the first slice's headers and state for the acknowledgement, not its payload.
+
+        Before it is made, those of the record that is sliced count.
+        """
         self._sent = first.with_value(self._original.value, first.headers)
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.clients.messages import message_of, updated_message
 from headerware.core.errors import HeaderwareError, HeldBackError
 from headerware.core.hooks import DROP
-from headerware.core.record import Record
+from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Inbox:
             return
         error = outcome if isinstance(outcome, HeaderwareError) else None
         # A reassembled message is not the record that came last; that record alone would not make it again.
-        alone = isinstance(error, HeldBackError) and error.last_record == record
+        alone = isinstance(error, HeldBackError) and _is_made_of(error.last_record, record)
         yield Entry(
             topic_partition,
             offset=record.offset,
@@ -208,6 +208,14 @@ class Inbox:
             error=error,
             original=record if alone else None,
         )
+
+
+def _is_made_of(last: Record | None, record: Record) -> bool:
+    """Return whether the record that was refused is the one of the wire, and no other."""
+    if last is None:
+        return False
+    kept = (last.local or {}).get(ORIGINAL)
+    return last == record if kept is None else kept is record
 
 
 def _listed(outcome: Any) -> Any:

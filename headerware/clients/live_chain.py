@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _log: Final = logging.getLogger("headerware")
-_LOOK_S: Final = 2.0
-"""How often to look at the files even if nothing reports a change, as on network file systems."""
+_LOOK_S: Final = 0.5
+"""How often to look at the files even if no change is reported, as on network file systems."""
 _STEP_MS: Final = 100
 _SETTLE_S: Final = 0.2
 """How long a file must have stayed as it is: one that is being written may be a shorter chain by accident."""
@@ -391,6 +391,7 @@ class _Follower:
         """Look after a client no more."""
         with _lock:
             self._lives.pop(client, None)
+        self.ask()  # to end, if that was the last
 
     def _clients(self) -> list[tuple[Client, LiveChain]]:
         with _lock:
@@ -435,7 +436,7 @@ class _Follower:
             self._asked.get(timeout=_LOOK_S)
         except Empty:
             return False
-        return not self._stopped
+        return not self.is_set()
 
     def _watch(self) -> None:
         """Watch the folders of the files until they are others, or nobody is left."""

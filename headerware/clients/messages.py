@@ -113,6 +113,19 @@ def _headers_with_local(headers: Headers, record: Record, topic: str) -> Any:
     return known
 
 
+def wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | None]:
+    """Return the topic on the wire, and the interceptors' state, of a message that was delivered."""
+    headers = message.headers()
+    if headers.__class__ is MessageHeaders:
+        return headers.topic, headers.local
+    return message.topic() or "", None
+
+
+def record_with_local(message: Message) -> Record:
+    """Return the record of a message that was delivered, with the interceptors' state."""
+    return record_of(message).replace(local=wire_topic_and_local(message)[1])
+
+
 def undelivered_message(record: Record, error: KafkaError) -> Message:
     """Return the message of a delivery report for a record that never reached librdkafka."""
     return Message(

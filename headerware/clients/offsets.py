@@ -91,6 +91,7 @@ class Offsets:
         """Whether the chain makes one record of several, or an earlier one did that was replaced."""
         self._unread_metadata: set[TopicPartitionKey] = set()
         self._watermarks: dict[TopicPartitionKey, int] = {}
+        self._undelivered: dict[TopicPartitionKey, frozenset[int]] = {}
         self._positions: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self._held: dict[TopicPartitionKey, TopicPartition] = {}
         self._uncommitted: set[TopicPartitionKey] = set()
@@ -205,10 +206,16 @@ class Offsets:
         if begin < wanted:
             self._watermarks[topic_partition] = wanted
 
-    def note_resumed(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
-        """Note that reading goes on before the wanted offset, after an interrupt."""
+    def note_resumed(
+        self, topic_partition: TopicPartitionKey, begin: int, wanted: int, undelivered: Iterable[int] = ()
+    ) -> None:
+        """Note that reading goes on before the wanted offset; what lies between is not delivered again.
+
+        ``undelivered`` are the offsets between the two of which nothing has been delivered.
+        """
         if begin < wanted:
             self._watermarks[topic_partition] = max(wanted, self._watermarks.get(topic_partition, 0))
+            self._undelivered[topic_partition] = frozenset(undelivered)
 
     def first_incomplete(self, topic_partition: TopicPartitionKey, position: int) -> int:
         """Return the first offset of the oldest incomplete message, or the position."""
@@ -221,8 +228,9 @@ class Offsets:
         if watermark is None:
             return False
         if offset < watermark:
-            return True
+            return offset not in self._undelivered.get(topic_partition, ())
         del self._watermarks[topic_partition]
+        self._undelivered.pop(topic_partition, None)
         return False
 
     def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
@@ -230,6 +238,7 @@ class Offsets:
         for topic_partition in topic_partitions:
             self._unread_metadata.discard(topic_partition)
             self._watermarks.pop(topic_partition, None)
+            self._undelivered.pop(topic_partition, None)
             self._positions.pop(topic_partition, None)
             self._held.pop(topic_partition, None)
             self._uncommitted.discard(topic_partition)

@@ -6,6 +6,7 @@ import secrets
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,6 +26,7 @@ _SCATTERED: Final[Mapping[str, tuple[bool, bool, bool]]] = {
 """Whether librdkafka's partitioners scatter null keys, empty keys and other keys. (Measured.)"""
 
 _REFRESH_S: Final = 60.0
+_MARGIN_S: Final = 10.0
 _TIMEOUT_S: Final = 5.0
 
 
@@ -39,6 +41,7 @@ class PartitionPicker:
         self._client = weakref.ref(client)
         self._scatters = _SCATTERED.get(partitioner, _SCATTERED["consistent_random"])
         self._known: dict[str, tuple[float, list[int]]] = {}
+        self._learn_again: dict[str, float] = {}
 
     def __call__(self, record: Record) -> int | None:
         """Return a partition, or None if the record or its key decides."""
@@ -47,6 +50,22 @@ class PartitionPicker:
         null, empty, other = self._scatters
         scattered = null if record.key is None else other if record.key else empty
         return secrets.choice(self._partitions(record.topic)) if scattered else None
+
+    def knows(self, topic: str) -> bool:
+        """Return whether the partitions of a topic are known, so that a choice asks nobody."""
+        asked_at, partitions = self._known.get(topic, (0.0, ()))
+        return bool(partitions) and time.monotonic() - asked_at <= _REFRESH_S - _MARGIN_S
+
+    def learn(self, topic: str) -> None:
+        """Ask for the partitions of a topic unless they are known; a topic without any stays unknown."""
+        now = time.monotonic()
+        client = self._client()
+        if client is None or self.knows(topic) or now < self._learn_again.get(topic, 0.0):
+            return
+        self._learn_again[topic] = now + _TIMEOUT_S
+        with suppress(KafkaException):
+            if partitions := list(client.list_topics(topic, _TIMEOUT_S).topics[topic].partitions):
+                self._known[topic] = (time.monotonic(), partitions)
 
     def _partitions(self, topic: str) -> list[int]:
         asked_at, partitions = self._known.get(topic, (0.0, []))

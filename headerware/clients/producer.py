@@ -21,11 +21,10 @@ from threading import get_ident
 from types import CodeType, TracebackType
 from typing import Any, ClassVar, Final
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.cluster_id import cluster_id_port
-from headerware.clients.dead_letters import dead_letter_error
+from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
 from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery, QueuedReports
 from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
 from headerware.clients.messages import wire_headers
@@ -36,12 +35,20 @@ from headerware.clients.raw import (
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
+    instrumented_by,
     is_under_way,
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import boolean, flattened, merged, number
+from headerware.clients.settings import (
+    boolean,
+    bootstrap_servers,
+    flattened,
+    listen_to_statistics,
+    merged,
+    number,
+)
 from headerware.core.chain import Chain
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
@@ -52,11 +59,13 @@ from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.runner import Outcome, flat
+from headerware.core.session import Session
 
 Sendable = Record | Mapping[str, Any]
 """A Record, or a mapping with any of value, key, headers, partition, timestamp and on_delivery."""
 
-_C: Final[Any] = confluent_kafka.Producer
+# Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
+_C: Final[Any] = cimpl.Producer
 _c_init, _c_produce, _c_poll, _c_flush = _C.__init__, _C.produce, _C.poll, _C.flush
 _c_len, _c_close = _C.__len__, _C.close
 # Without the detour through type.__call__, a sixth of a microsecond.
@@ -71,7 +80,7 @@ _ITEM_NAMES: Final = frozenset(
 )
 
 
-class Producer(confluent_kafka.Producer):
+class Producer(cimpl.Producer):
     """Produce to Kafka through a chain; a drop-in for ``confluent_kafka.Producer``.
 
     Args:
@@ -120,7 +129,9 @@ class Producer(confluent_kafka.Producer):
         return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
-        session = self.chain.open(self._context(conf))
+        beside = DeadLetters(conf)
+        self._serving: set[int] = set()
+        session = self.chain.open(self._context(conf, beside))
         try:
             default = _callback_of(conf)
             only_errors = boolean(conf, "delivery.report.only.error", default=False)
@@ -128,6 +139,8 @@ class Producer(confluent_kafka.Producer):
             self._deliveries = Deliveries(session, reports, only_errors=only_errors)
             # Interceptors hear of successes too, and a message's last slice may be one.
             conf["delivery.report.only.error"] = False
+            reference = weakref.ref(self)
+            listen_to_statistics(conf, session, lambda: _session_of(reference()))
             _c_init(self, conf)
         except BaseException:
             session.close()
@@ -135,15 +148,14 @@ class Producer(confluent_kafka.Producer):
         self._default = default
         self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
         self._max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
-        self._serving: set[int] = set()
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
         self._sessions = Sessions(self._deliveries, session)
-        self._finish = weakref.finalize(self, self._sessions.close)
+        self._finish = weakref.finalize(self, close_all, self._sessions, beside)
         self._chained = True
 
-    def _context(self, conf: Mapping[str, Any]) -> Context:
+    def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
 
         def publish(record: Record) -> None:
@@ -158,8 +170,11 @@ class Producer(confluent_kafka.Producer):
         return Context(
             side="producer",
             client_id=conf.get("client.id"),
-            cluster_id=cluster_id_port(self, conf),
+            bootstrap_servers=bootstrap_servers(conf),
+            instrumented_by=instrumented_by(self),
+            cluster_id=cluster_id_port(self, conf, Producer._is_serving),
             publish=publish,
+            post=beside.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
             max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
         )
@@ -231,14 +246,16 @@ class Producer(confluent_kafka.Producer):
         if not self._chained:
             if headers is not None and not _has_plain_names(headers):
                 headers = _plain_headers(headers)
+            if callback is None:
+                callback = on_delivery  # C takes a None for a callback, and looks no further
             try:
-                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
+                _c_produce(self, topic, value, key, partition, callback, None, timestamp, headers)
             except TypeError:
                 record = _of_our_types(topic, value, key, headers)
                 if record is None:
                     raise
                 wire, value, key = wire_headers(record.headers), record.value, record.key
-                _c_produce(self, topic, value, key, partition, callback, on_delivery, timestamp, wire)
+                _c_produce(self, topic, value, key, partition, callback, None, timestamp, wire)
             return
         # A record stays with one chain, also if another takes its place meanwhile.
         deliveries = self._deliveries
@@ -256,7 +273,7 @@ class Producer(confluent_kafka.Producer):
         if sent.__class__ is not Record:
             self._answer(deliveries, record, sent, user)
             return
-        reports = user is not None or deliveries.acknowledges
+        reports = user is not None or sent.local is not None or deliveries.acknowledges_all
         report = partial(deliveries.report, record, sent, user) if reports else None
         try:
             if sent is record:
@@ -267,8 +284,9 @@ class Producer(confluent_kafka.Producer):
                 self._produce_wire_record(sent, report)
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
-            deliveries.acknowledge_failure(sent, error)
-            raise
+            if error.__class__ is not BufferError or not self._queue_later(deliveries, sent, report):
+                deliveries.acknowledge_failure(sent, error)
+                raise
 
     def produce_many(
         self,
@@ -309,7 +327,9 @@ class Producer(confluent_kafka.Producer):
             the number of queued messages; each of the others has a KafkaError under ``_error``.
         """
         if not self._chained and not _needs_more_than_c(topic, messages):
-            sent: int = _C.produce_batch(self, topic, messages, partition, callback, on_delivery)
+            sent: int = _C.produce_batch(
+                self, topic, messages, partition, on_delivery if callback is None else callback
+            )
             return sent
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
@@ -376,7 +396,7 @@ class Producer(confluent_kafka.Producer):
         if not isinstance(outcome, Record):
             self._answer(deliveries, record, outcome, user)
             return
-        reports = user is not None or deliveries.acknowledges
+        reports = user is not None or outcome.local is not None or deliveries.acknowledges_all
         report = partial(deliveries.report, record, outcome, user) if reports else None
         try:
             self._produce_wire_record(outcome, report)
@@ -425,6 +445,15 @@ class Producer(confluent_kafka.Producer):
             wire_headers(record.headers),
         )
 
+    def _queue_later(
+        self,
+        deliveries: Deliveries,  # noqa: ARG002 - for those that override it
+        record: Record,  # noqa: ARG002 - as above
+        report: Any,  # noqa: ARG002 - as above
+    ) -> bool:
+        """Keep a record for which the queue has no room, and return whether that is possible."""
+        return False
+
     # Several records on the wire for one of the application; they are queued, and fail, as one
 
     def _fan_out(
@@ -435,6 +464,9 @@ class Producer(confluent_kafka.Producer):
         user: DeliveryCallback | None,
     ) -> None:
         joint = JointDelivery(deliveries, record, user)
+        whole = pieces.whole if isinstance(pieces, FanOut) else next(iter(pieces), None)
+        if whole is not None:
+            joint.note_first(whole)
         try:
             self._require_room(record, pieces)
             sent = self._queue_pieces(iter(pieces), joint)
@@ -500,7 +532,13 @@ class Producer(confluent_kafka.Producer):
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
         served = self._reports.serve() if self._reports or self._reports.deferred else 0
         polled: int | None = self._serve_c(_c_poll, 0 if served else timeout)
+        self._tick()
         return served + (polled or 0)
+
+    def _tick(self) -> None:
+        session = self._deliveries.session
+        if session.ticks:
+            session.tick()
 
     @unless_chained(_c_flush)
     def flush(self, timeout: float = -1) -> int:
@@ -511,6 +549,7 @@ class Producer(confluent_kafka.Producer):
             self._reports.serve()
         finally:
             left = self._serve_c(_c_flush, timeout) or 0
+            self._tick()
         return left + len(self._reports)
 
     @unless_chained(_c_len)
@@ -550,7 +589,7 @@ class Producer(confluent_kafka.Producer):
             self._serving.discard(ident)
 
     def _is_serving(self) -> bool:
-        """Return whether this thread is inside a callback of this client."""
+        """Return whether this thread is inside a callback of this client, which must not poll or ask it."""
         return get_ident() in self._serving and is_under_way(self, self._RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001
 
     # Transactions
@@ -621,6 +660,10 @@ class Producer(confluent_kafka.Producer):
 
 
 Producer._RUNNING_CALLBACKS = frozenset({Producer._run_callbacks.__code__})  # noqa: SLF001 - our own
+
+
+def _session_of(producer: Producer | None) -> Session | None:
+    return None if producer is None else producer._deliveries.session  # noqa: SLF001 - our own
 
 
 # Without a chain

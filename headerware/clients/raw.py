@@ -23,7 +23,9 @@ APPLICATION: Final = KafkaError._APPLICATION  # noqa: SLF001
 INVALID_ARG: Final = KafkaError._INVALID_ARG  # noqa: SLF001
 KEY_DESERIALIZATION: Final = KafkaError._KEY_DESERIALIZATION  # noqa: SLF001
 KEY_SERIALIZATION: Final = KafkaError._KEY_SERIALIZATION  # noqa: SLF001
+MAX_POLL_EXCEEDED: Final = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
 NO_OFFSET: Final = KafkaError._NO_OFFSET  # noqa: SLF001
+PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 QUEUE_FULL: Final = KafkaError._QUEUE_FULL  # noqa: SLF001
 RETRY: Final = KafkaError._RETRY  # noqa: SLF001
 STATE: Final = KafkaError._STATE  # noqa: SLF001
@@ -48,6 +50,12 @@ def unless_chained(c_method: Callable[..., Any]) -> Callable[[_Method], _Method]
         return answer  # type: ignore[return-value]  # it takes what the method takes
 
     return decorated
+
+
+def instrumented_by(client: object) -> str | None:
+    """Return the package of OpenTelemetry that instruments the client's base class; None if none does."""
+    modules = (each.__module__ for each in type(client).__mro__)
+    return next((module for module in modules if module.startswith("opentelemetry.instrumentation.")), None)
 
 
 def is_under_way(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> bool:

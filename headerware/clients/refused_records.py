@@ -19,11 +19,11 @@ import time
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
-import confluent_kafka
 import confluent_kafka.error as theirs
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from headerware.clients.inbox import Entry
+from headerware.clients.messages import message_of
 from headerware.clients.offsets import decode_metadata, topic_partition_of
 from headerware.clients.raw import (
     BAD_MSG,
@@ -36,7 +36,7 @@ from headerware.clients.raw import (
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
 from headerware.core.services import TopicPartitionKey
 
-_C: Final[Any] = confluent_kafka.Consumer
+_C: Final[Any] = cimpl.Consumer
 _BETWEEN_COMMITS_S: Final = 0.1
 _COMMIT_TIMEOUT_S: Final = 2.0
 _AFTER_A_FAILURE_S: Final = 5.0
@@ -110,6 +110,12 @@ def as_client_error(
     raised.__dict__.update(error.__dict__, exception=inner, kafka_message=message)
     raised.__cause__ = inner
     return raised.with_traceback(error.__traceback__)
+
+
+def raisable(error: HeaderwareError) -> HeaderwareError:
+    """Return the error of a refused record as the application gets it raised."""
+    record = getattr(error, "last_record", None)
+    return as_client_error(error, "consume", None if record is None else message_of(record))
 
 
 # The offset behind a refused record

@@ -8,7 +8,7 @@ or a serde's word, and ``value.serializer.<option>`` an option of that serde. Th
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import confluent_kafka
 from confluent_kafka import Message
@@ -42,7 +42,7 @@ else:
 _BUILDER: Final = "builder"
 
 
-class SerializingProducer(Producer, confluent_kafka.SerializingProducer, Generic[K, V]):
+class SerializingProducer(Producer, confluent_kafka.serializing_producer.SerializingProducer, Generic[K, V]):
     """Serialize objects and produce them through a chain.
 
     A drop-in for ``confluent_kafka.SerializingProducer``.
@@ -109,7 +109,9 @@ class SerializingProducer(Producer, confluent_kafka.SerializingProducer, Generic
         return closed
 
 
-class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Generic[K, V]):
+class DeserializingConsumer(
+    Consumer, confluent_kafka.deserializing_consumer.DeserializingConsumer, Generic[K, V]
+):
     """Consume through a chain and deserialize what comes.
 
     A drop-in for ``confluent_kafka.DeserializingConsumer``, with ``consume()``.
@@ -128,7 +130,7 @@ class DeserializingConsumer(Consumer, confluent_kafka.DeserializingConsumer, Gen
     ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
     """
 
-    _raises_events: ClassVar[bool] = True
+    _raises_events: bool = True
 
     def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         self._serdes = _Serdes("deserializer", conf)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
+from headerware.core.session import Session
+
+_STATISTICS_INTERVAL: Final = "statistics.interval.ms"
 _TRUE: Final = frozenset({"true", "t", "1"})
 _CONNECTION: Final = frozenset(
     {
@@ -48,6 +52,40 @@ def connection_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in conf.items()
         if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
     }
+
+
+def listen_to_statistics(
+    conf: dict[str, Any], session: Session, in_force: Callable[[], Session | None]
+) -> None:
+    """Have librdkafka's statistics told to the session in force, and then to the application as without it.
+
+    ``session`` is the client's first; only if it wants them, later ones get them.
+    """
+    if not session.hears_statistics:
+        return
+    callback = conf.get("stats_cb")
+    own_interval = number(conf, _STATISTICS_INTERVAL, 0)
+    if _STATISTICS_INTERVAL not in conf and session.statistics_interval_ms is not None:
+        conf[_STATISTICS_INTERVAL] = session.statistics_interval_ms
+    if callback is None or callable(callback):  # librdkafka refuses anything else
+        conf["stats_cb"] = partial(tell_statistics, in_force, callback if own_interval > 0 else None)
+
+
+def tell_statistics(
+    in_force: Callable[[], Session | None], callback: Callable[[str], Any] | None, text: str
+) -> None:
+    """Tell the session in force, and then the application, what librdkafka says."""
+    session = in_force()
+    if session is not None:
+        session.statistics(text)
+    if callback is not None:
+        callback(text)
+
+
+def bootstrap_servers(conf: Mapping[str, Any]) -> str | None:
+    """Return the addresses of the brokers, under either of the names that librdkafka has for them."""
+    found = conf.get("bootstrap.servers") or conf.get("metadata.broker.list")
+    return None if found is None else str(found)
 
 
 def boolean(conf: Mapping[str, Any], name: str, *, default: bool) -> bool:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEAD_LETTER: Final = "headerware.dead_letter."
 """Prefix of a consumer's overrides for the producer that publishes its dead letters."""
+PROCESSING: Final = "headerware.processing"
+"""The key that says how a consumer knows that the application processes a record."""
 Reload = Literal["off", "watch", "signal"]
 """When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
 _log: Final = logging.getLogger("headerware")
@@ -38,8 +40,9 @@ def client_chain(
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}
     for key in rest:
-        if key.startswith("headerware.") and not key.startswith(DEAD_LETTER):
-            raise ConfigError(f"unknown key; known: {FILE}, {RELOAD}, {DEAD_LETTER}<producer key>", path=key)
+        if key.startswith("headerware.") and key != PROCESSING and not key.startswith(DEAD_LETTER):
+            known = f"{FILE}, {RELOAD}, {PROCESSING}, {DEAD_LETTER}<producer key>"
+            raise ConfigError(f"unknown key; known: {known}", path=key)
     if not is_disabled():
         return _configured(ours, chain, read), rest
     try:

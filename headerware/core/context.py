@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -37,34 +37,42 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         client_id: the client's name, or None.
         group_id: the consumer group, or None.
         now_ms: the clock, in milliseconds since the epoch; the only one that interceptors read.
+        bootstrap_servers: the addresses by which the client reaches its cluster, as configured, or None if
+            there is no client, as in Spark's tasks.
+        instrumented_by: the package of another instrumentation that the client's calls go through, or None.
         cluster_id: returns the cluster's id, or None as long as it is unknown; never blocks.
         publish: sends a finished record past the chain and returns once it is stored; raises
             otherwise, a :class:`~headerware.DeadLetterError` with ``unfit`` if this record is refused, for
             its size for instance. None if there is nothing to send with.
         is_duplicate: returns whether a record of this identity has come before from another position; None
             if the interceptor that asks has to remember by itself.
+        post: queues a finished record past the chain and past the application's own queue, and returns at
+            once; then calls back with None or the error, later and on any thread. It raises if there is no
+            room. None if there is nothing to send with.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.
         max_message_bytes: the largest message that the client takes, or None if it is unknown.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
             session for each step.
+        stats: returns the session's counters by interceptor, set by the session.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
         dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
             outlives the session, such as a file.
-        watch: is told of each call of a hook that takes a record: the step's name, the record, and the
-            result or the exception. Batches then come record by record. None if nobody watches.
     """
 
     side: Literal["producer", "consumer"] | None = None
     client_id: str | None = None
     group_id: str | None = None
     now_ms: Callable[[], int] = wall_clock_ms
+    bootstrap_servers: str | None = None
+    instrumented_by: str | None = None
     cluster_id: Callable[[], str | None] = _no_cluster
     publish: Callable[[Record], None] | None = None
     is_duplicate: Callable[[bytes, Record], bool] | None = None
+    post: Callable[[Record, Callable[[BaseException | None], None]], None] | None = None
     pick_partition: Callable[[Record], int | None] = _no_partition
     max_message_bytes: int | None = None
     overhead_bytes: Callable[[Record], int] = _no_overhead
+    stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False
     dry_run: bool = False
-    watch: Callable[[str, Record, Any], None] | None = None

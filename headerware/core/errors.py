@@ -137,6 +137,14 @@ class InterceptorError(HeaderwareError):
         return _rebuilt, (type(self), self.args, {**self.__dict__, "last_record": None})
 
 
+def cause_of(error: BaseException) -> str:
+    """Return a short name of what caused an error, for counters: its class, or the name of Kafka's code."""
+    cause = error.__cause__ or error
+    code = cause.args[0] if cause.args else None
+    name = getattr(code, "name", None)
+    return str(name()) if callable(name) else type(cause).__name__
+
+
 class RegistryError(HeaderwareError):
     """A change that the registry of header ids refuses, or a registry that cannot be read."""
 

@@ -106,13 +106,22 @@ class FanOut:
         count: how many records there will be.
         records: called for each pass over them.
         size_bytes: what they take on the wire together, as far as it is known.
+        whole: the record that they are made from; the session sets it.
     """
 
-    __slots__ = ("_records", "count", "size_bytes")
+    __slots__ = ("_records", "count", "size_bytes", "whole")
 
-    def __init__(self, count: int, records: Callable[[], Iterator[Record]], *, size_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        count: int,
+        records: Callable[[], Iterator[Record]],
+        *,
+        size_bytes: int = 0,
+        whole: Record | None = None,
+    ) -> None:
         self.count: Final = count
         self.size_bytes: Final = size_bytes
+        self.whole: Final = whole
         self._records = records
 
     def __len__(self) -> int:
@@ -163,6 +172,10 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether it keeps what it has verified in ``record.local``; new records of later hooks get it, too."""
     compacts: ClassVar[bool] = False
     """Whether it writes header names in a compact form and reads them back."""
+    acknowledges_own: ClassVar[bool] = False
+    """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
+    blocks: ClassVar[bool] = False
+    """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
 
     name: str | None = None
     topics: tuple[str, ...] = ("*",)

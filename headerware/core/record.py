@@ -14,6 +14,10 @@ VERIFIED: Final = "headerware.verified"
 """The key of :class:`Verified` in ``record.local``."""
 
 
+ORIGINAL: Final = "headerware.original"
+"""The key in ``record.local`` of the record as it was on the wire, if a session keeps it."""
+
+
 class TimestampType(IntEnum):
     """The origin of a record's timestamp, numbered as in confluent-kafka."""
 
@@ -127,7 +131,18 @@ class Record(msgspec.Struct, frozen=True):
 
     def with_local(self, name: str, state: Any) -> Record:
         """Return a copy with the state of an interceptor, under a name of its own."""
-        return self.replace(local={**(self.local or {}), name: state})
+        return Record(
+            self.topic,
+            self.value,
+            self.key,
+            self.headers,
+            self.partition,
+            self.timestamp_ms,
+            self.timestamp_type,
+            self.offset,
+            self.leader_epoch,
+            {name: state} if self.local is None else {**self.local, name: state},
+        )
 
     def __repr__(self) -> str:
         """Show the position and sizes only, for payloads may be secret."""

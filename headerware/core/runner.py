@@ -18,14 +18,14 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Stage
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import stage_of
-from headerware.core.record import Record
-from headerware.core.step import Direction, Failures, PublishDeadLetter, Step, error_at, wrapped
+from headerware.core.record import ORIGINAL, Record
+from headerware.core.services import Direction, WrapsHooks
+from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped, error_at, wrapped
 
+Wrapping = tuple[Step, WrapsHooks]
+"""A step that wraps the hooks of the others, and its interceptor."""
 Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of one record: a record, several, none yet (an empty list), dropped, or refused."""
-
-Watch = Callable[[str, Record, Any], None]
-"""Is told of a hook's call: the step's name, the record, and the result or the exception."""
 
 _TOPICS_LIMIT: Final = 1_000
 _OWN_REFERENCES: Final = 3
@@ -39,7 +39,7 @@ class TopicHooks:
     __slots__ = ("_flow", "batches", "calls", "direction", "keeps_local", "records", "steps", "topic")
 
     def __init__(
-        self, topic: str, direction: Direction, steps: Sequence[Step], watch: Watch | None = None
+        self, topic: str, direction: Direction, steps: Sequence[Step], wrappings: Sequence[Wrapping] = ()
     ) -> None:
         self.topic: Final = topic
         self.direction: Final = direction
@@ -52,14 +52,15 @@ class TopicHooks:
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
             if step.topics.matches(topic) and (single is not None or batch is not None):
                 self.steps.append(step)
+                for wrapper, wraps in wrappings:
+                    if wrapper is not step and step.interceptor is not None and wrapper.topics.matches(topic):
+                        single = single and wraps.wrap_hook(step.name, direction, single)
+                        batch = batch and wraps.wrap_hook(step.name, direction, batch)
                 # A wrapper of its own for each step, so that a failure is found by identity.
                 own = single is not None and single not in self.calls
-                call: Callable[[Any], Any] = single if own else partial(_call, single, batch)  # type: ignore[assignment]
-                self.calls.append(call if watch is None else partial(_watched, watch, step.name, call))
-                self.batches.append(batch if watch is None else None)
-        self.keeps_local: Final[bool] = direction == "consume" and any(
-            step.settles or step.states("verifies") for step in self.steps
-        )
+                self.calls.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
+                self.batches.append(batch)
+        self.keeps_local: bool = any(step.leaves_local(direction) for step in self.steps)
         """Whether a new record gets the local state of the one that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
 
@@ -96,7 +97,7 @@ class Runner:
     """Run one direction of a session: ``send`` is left to right, ``consume`` right to left.
 
     ``steps`` are in the order of sending for both. ``edge`` normalises a record that comes in, or raises.
-    ``watch`` is told of each call of a hook.
+    ``wrappings`` are the steps that wrap the hooks of the others, which happens when these are bound.
     """
 
     def __init__(
@@ -105,26 +106,38 @@ class Runner:
         steps: Sequence[Step],
         edge: Callable[[Record], Record],
         publish_dead_letter: PublishDeadLetter,
-        watch: Watch | None = None,
+        tell_stopped: TellStopped,
+        wrappings: Sequence[Wrapping] = (),
     ) -> None:
         self._direction = direction
-        self._watch = watch
         self._steps = steps
         self._edge = edge
-        self._failures: Final = Failures(publish_dead_letter)
+        self._failures: Final = Failures(publish_dead_letter, tell_stopped)
+        self._wrappings = wrappings
         self._by_topic: dict[str, TopicHooks] = {}
         self._retired: list[TopicHooks] = []
         self._forgotten: dict[str, int] = {}
         self._lock: Final = Lock()
+        self._keeps_originals = False
+
+    def keep_originals(self) -> None:
+        """From here on, leave in each record's local state what it was when it came in."""
+        with self._lock:
+            self._keeps_originals = True
+            for hooks in self._by_topic.values():
+                hooks.keeps_local = True
 
     def one(self, record: Record) -> Outcome:
         """Return the outcome of one record; raise nothing for it."""
         try:
             record = self._edge(record)
         except HeaderwareError as error:
+            self._failures.refused_at_edge(record, error)
             return error
         hooks = self._by_topic.get(record.topic) or self.hooks_of(record.topic)
         hooks.records += 1
+        if self._keeps_originals:
+            return self._run(hooks, 0, record.with_local(ORIGINAL, record), record)
         return self._run(hooks, 0, record, record)
 
     def many(self, records: Sequence[Record]) -> list[Outcome]:
@@ -138,13 +151,18 @@ class Runner:
             try:
                 admitted = self._edge(record)
             except HeaderwareError as error:
+                self._failures.refused_at_edge(record, error)
                 outcomes[index] = error
             else:
                 batches.setdefault(admitted.topic, []).append((index, admitted))
         for topic, batch in batches.items():
             hooks = self.hooks_of(topic)
             hooks.records += len(batch)
-            found = self._run_batch(hooks, [(record, record) for _, record in batch])
+            keeps = self._keeps_originals
+            found = self._run_batch(
+                hooks,
+                [(record.with_local(ORIGINAL, record) if keeps else record, record) for _, record in batch],
+            )
             for (index, _), outcome in zip(batch, found, strict=True):
                 outcomes[index] = outcome
         return outcomes
@@ -176,9 +194,9 @@ class Runner:
                     if len(self._by_topic) >= _TOPICS_LIMIT:
                         self._retired, self._by_topic = [*self._retired, *self._by_topic.values()], {}
                         self._add_retired()
-                    hooks = self._by_topic[topic] = TopicHooks(
-                        topic, self._direction, self._steps, self._watch
-                    )
+                    hooks = TopicHooks(topic, self._direction, self._steps, self._wrappings)
+                    hooks.keeps_local |= self._keeps_originals
+                    self._by_topic[topic] = hooks
         return hooks
 
     def _add_retired(self) -> None:
@@ -229,7 +247,7 @@ class Runner:
         """Go on behind a hook that returned anything but the next record of the same topic."""
         step = hooks.steps[index]
         if out is DROP:
-            step.counts["dropped"] += 1
+            self._failures.dropped(step, original)
             return DROP
         if isinstance(out, Record):
             try:
@@ -239,7 +257,7 @@ class Runner:
             return self._next(hooks, index, sound, original)
         if isinstance(out, FanOut):
             lazily = partial(self._run_lazily, hooks, index, out, current)
-            return FanOut(out.count, lazily, size_bytes=out.size_bytes)
+            return FanOut(out.count, lazily, size_bytes=out.size_bytes, whole=current)
         if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
             error = InterceptorError(
                 f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"
@@ -258,7 +276,9 @@ class Runner:
         finished: list[Record] = []
         dropped = 0
         for record in records:
-            outcome = self._next(hooks, index, record, record)
+            # A record of a list is one in its own right, as it is now.
+            known = record.with_local(ORIGINAL, record) if self._keeps_originals else record
+            outcome = self._next(hooks, index, known, record)
             dropped += outcome is DROP
             try:
                 finished.extend(flat(outcome))
@@ -423,13 +443,3 @@ def _call(single: Callable[..., Any] | None, batch: Callable[..., Any] | None, r
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-def _watched(watch: Watch, name: str, call: Callable[[Any], Any], record: Any) -> Any:
-    try:
-        out = call(record)
-    except Exception as error:
-        watch(name, record, error)
-        raise
-    watch(name, record, out)
-    return out

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TopicPartitionKey = tuple[str, int]
 """A topic and a partition of it."""
+Direction = Literal["send", "consume"]
 Service = TypeVar("Service")
 
 
@@ -35,7 +36,10 @@ class HearsProcessed(Protocol):
     """Is told which records the application has finished with."""
 
     def on_processed(self, record: Record, error: BaseException | None) -> object:
-        """Called once for each record, with the error that occurred, or None."""
+        """Called once for each record, with the error that occurred, or None.
+
+        It is called on the thread that processes, so by several at once if the application has several lanes.
+        """
 
 
 class SurroundsProcessing(Protocol):
@@ -44,7 +48,8 @@ class SurroundsProcessing(Protocol):
     def processing(self, records: Sequence[Record]) -> AbstractContextManager[object] | None:
         """Return what is entered before records are processed together, and left after; None for nothing.
 
-        ``on_processed`` follows for each of them. A failure of either side is logged and counted.
+        ``on_processed`` follows for each of them. A failure of either side is logged and counted. Several
+        threads may call this at once, and a record that is tried again is surrounded again.
         """
 
 
@@ -53,6 +58,13 @@ class HearsOperations(Protocol):
 
     def on_operation(self, operation: Operation) -> object:
         """Called once for each, on the thread that consumes, before the application gets the records."""
+
+
+class Idles(Protocol):
+    """Has times in which ``on_operation`` does nothing, such as while nobody records what it observes."""
+
+    def is_idle(self) -> bool:
+        """Return whether this is such a time; called before an operation begins."""
 
 
 class HearsCommits(Protocol):
@@ -136,7 +148,10 @@ class Counts(Protocol):
     """Counts more than the session does by itself."""
 
     def stats(self) -> Mapping[str, int]:
-        """Return its counters by name; called on any thread."""
+        """Return its counters by name; called on any thread.
+
+        Names that begin with ``pending`` are of what is there now; all other counters only grow.
+        """
 
 
 class Closes(Protocol):
@@ -144,6 +159,47 @@ class Closes(Protocol):
 
     def close(self) -> object:
         """Called once, when the session is closed."""
+
+
+class Ticks(Protocol):
+    """Has something to do from time to time."""
+
+    def tick(self, now_ms: int) -> object:
+        """Called while the application polls or flushes its client, on that thread."""
+
+
+class HearsStopped(Protocol):
+    """Is told of records that another step does not let pass, or fails on."""
+
+    def on_stopped(
+        self, direction: Direction, record: Record, step: str, outcome: str, error: BaseException | None
+    ) -> object:
+        """Called once for each, with the record as it came in.
+
+        ``step`` is the name of the interceptor. ``outcome`` is ``dropped``, ``dead_lettered``, ``refused``
+        (the application gets the error), ``skipped`` (the record goes on without the step) or ``held_back``
+        (it comes again). ``error`` is None if the step dropped the record on purpose.
+        """
+
+
+class WrapsHooks(Protocol):
+    """Puts something around the hooks of the other steps of its chain, such as a clock."""
+
+    def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return what is called in place of a step's hook, or the hook itself; called once for each topic.
+
+        The hook takes a record, or a list of them if it is the batch form.
+        """
+
+
+class HearsStatistics(Protocol):
+    """Is told librdkafka's own statistics of the client."""
+
+    statistics_interval_ms: int | None
+    """How often it wants them, unless the application has set it; None leaves them off."""
+
+    def on_statistics(self, text: str) -> object:
+        """Called with the JSON of ``stats_cb``, on the thread that polls, before the application's own."""
 
 
 class Settles(Protocol):
@@ -167,6 +223,7 @@ class SettlesBatches(Protocol):
 _SERVICES: Final = (
     SurroundsProcessing,
     HearsOperations,
+    Idles,
     Begins,
     Polls,
     Flushes,
@@ -179,6 +236,10 @@ _SERVICES: Final = (
     AddsBytes,
     Counts,
     Closes,
+    Ticks,
+    HearsStopped,
+    WrapsHooks,
+    HearsStatistics,
     Settles,
     SettlesBatches,
 )

@@ -33,8 +33,8 @@ from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import precedes_bytes
 from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
-from headerware.core.services import Service, TopicPartitionKey, offered
-from headerware.core.step import Direction, Overhead, Step
+from headerware.core.services import Direction, Service, TopicPartitionKey, offered
+from headerware.core.step import EDGE, Counters, Overhead, Step, not_stored
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class Session:
         self._carried: dict[str, tuple[int, int]] = {}
         try:
             for opened in steps:
-                overhead = Overhead()
-                step = opened(msgspec.structs.replace(context, overhead_bytes=overhead))
+                overhead, counters = Overhead(), Counters()
+                step = opened(msgspec.structs.replace(context, overhead_bytes=overhead, stats=counters))
                 self._steps.append(step)
                 if step.earlier is None:
-                    step.overhead = overhead
+                    step.overhead, step.counters = overhead, counters
                     self._owned.append(step)
         except BaseException:
             self.close()
@@ -78,12 +78,23 @@ class Session:
         self._rights: Final = [self._steps[index + 1 :] for index in range(len(self._steps))]
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
-        edge = admit if self._objects else admit_bytes
+        self._stopping = self._offering(services.HearsStopped)
+        wrappings = self._offering(services.WrapsHooks)
         self._send: Final = Runner(
-            "send", sending, edge, partial(self._publish_dead_letter, "ON_SEND"), context.watch
+            "send",
+            sending,
+            admit if self._objects else admit_bytes,
+            partial(self._publish_dead_letter, "ON_SEND"),
+            partial(self._tell_stopped, "send"),
+            wrappings,
         )
         self._consume: Final = Runner(
-            "consume", consuming, normalised, partial(self._publish_dead_letter, "ON_CONSUME"), context.watch
+            "consume",
+            consuming,
+            normalised,
+            partial(self._publish_dead_letter, "ON_CONSUME"),
+            partial(self._tell_stopped, "consume"),
+            wrappings,
         )
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
@@ -93,9 +104,12 @@ class Session:
         self._processing = self._offering(services.HearsProcessed)
         self._surrounding = self._offering(services.SurroundsProcessing)
         self._operating = self._offering(services.HearsOperations)
+        self._idling = [offered(interceptor, services.Idles) for _, interceptor in self._operating]
         self._committing = self._offering(services.HearsCommits)
         self._beginning = self._offering(services.Begins)
         self._polling = self._offering(services.Polls)
+        self._ticking = self._offering(services.Ticks)
+        self._hearing_statistics = self._offering(services.HearsStatistics)
         self._flushing = self._offering(services.Flushes)
         self._following = self._offering(services.FollowsPosition)
         self._waiting = self._offering(services.Waits)
@@ -105,18 +119,37 @@ class Session:
         self._holding_partitions = self._offering(services.HoldsOffsets)
         self.acknowledges: Final = bool(self._acknowledging)
         """Whether any interceptor hears what became of records that were sent."""
+        self.acknowledges_all: Final = not all(
+            step.states("acknowledges_own") for step, _ in self._acknowledging
+        )
+        """Whether any of these needs records, too, in whose ``local`` nothing was left."""
         self.hears_commits: Final = bool(self._committing or self._operating)
         """Whether any interceptor hears which offsets were committed."""
         self.hears_operations: Final = bool(self._operating)
         """Whether any interceptor hears of receives and commits."""
         self.surrounds: Final = bool(self._surrounding)
         """Whether any interceptor is there while the application processes records."""
+        self.hears_processing: Final = bool(self._surrounding or self._processing)
+        """Whether any interceptor is there meanwhile, or hears of the end."""
+        self.takes_objects: Final = bool(self._objects)
+        """Whether an application sees objects, which a serializer makes bytes of."""
+        self.ticks: Final = bool(self._ticking)
+        """Whether any interceptor has something to do from time to time."""
+        self.hears_statistics: Final = bool(self._hearing_statistics)
+        """Whether any interceptor hears librdkafka's statistics."""
         self.polls: Final = bool(self._polling)
         """Whether any interceptor releases consumed records on its own."""
         self.reassembles: Final = bool(self._holding)
         """Whether any interceptor makes one record of several, so that offsets need care."""
+        self.names_of_waiting: Final = [
+            step.name
+            for step in self._steps
+            if any(each is step for each, _ in [*self._holding, *self._polling, *self._waiting])
+        ]
+        """The interceptors that keep a record back until others of its partition have come."""
         for step, right in zip(self._steps, self._rights, strict=True):
             step.overhead.rights = (*step.overhead.rights, right)
+            step.counters.session = self
         if previous is not None:
             self._take_over(previous)
 
@@ -212,11 +245,13 @@ class Session:
                 _guarded(step, "on_processed", interceptor.on_processed, record, error)
 
     @contextmanager
-    def processing(self, records: Sequence[Record]) -> Iterator[None]:
+    def processing(self, records: Sequence[Record]) -> Iterator[list[Record]]:
         """Surround the processing of records, and tell every interceptor when it is over, or failed.
 
-        What the block raises goes to the interceptors, and on.
+        What the block raises goes to the interceptors, and on. ``on_processed`` follows for the records in
+        the list that the block gets; it may take out those that will be processed again.
         """
+        told = list(records)
         left: list[tuple[Step, AbstractContextManager[object]]] = []
         for step, interceptor in self._surrounding:
             own = [record for record in records if step.topics.matches(record.topic)]
@@ -225,31 +260,86 @@ class Session:
                 left.append((step, manager))
         error: BaseException | None = None
         try:
-            yield
+            yield told
         except BaseException as raised:
             error = raised
             raise
         finally:
             for step, manager in reversed(left):
                 _guarded(step, "processing", manager.__exit__, type(error) if error else None, error, None)
-            for record in records:
+            for record in told:
                 self.processed(record, error)
 
+    def keep_originals(self) -> None:
+        """Leave in the local state of each consumed record, under ``ORIGINAL``, what it was on the wire.
+
+        A record that was reassembled has what it was then. It takes memory for as long as the record lives.
+        """
+        self._consume.keep_originals()
+
+    def dead_letter(
+        self, original: Record, error: InterceptorError, *, topic: str, names: str, stage: str = "PROCESSING"
+    ) -> bool:
+        """Publish the dead letter of a record that the application gave up; return once it is stored.
+
+        ``topic`` and ``names`` are as an interceptor's ``dead_letter_topic`` and ``dead_letter_headers``.
+        Return False for a dead letter, which gets none of its own. Any thread may call it.
+
+        Raises:
+            DeadLetterError: it could not be stored.
+        """
+        step = Step(
+            position=0,
+            name="processing",
+            interceptor=SimpleNamespace(dead_letter_topic=topic, dead_letter_headers=names),
+            opened=None,
+            topics=Elsewhere([]),
+            on_error="dead_letter",
+        )
+        try:
+            return self._publish_dead_letter(stage, original, error, step)
+        except Exception as unstored:
+            pass_on_interrupt(unstored)
+            raise not_stored(unstored, error).at(step.name, original) from unstored
+
     def operation(self, operation: Operation) -> None:
-        """Tell interceptors of a receive or a commit, each with the records of its own topics."""
+        """Tell interceptors of a receive or a commit, each with the records and offsets of its own topics."""
+        concerned = [*operation.records, *operation.offsets]
         for step, interceptor in self._operating:
             own = operation
-            if operation.records and not all(step.topics.matches(r.topic) for r in operation.records):
-                matching = [r for r in operation.records if step.topics.matches(r.topic)]
-                if not matching:
+            if concerned and not all(step.topics.matches(each.topic) for each in concerned):
+                records = [record for record in operation.records if step.topics.matches(record.topic)]
+                offsets = [offset for offset in operation.offsets if step.topics.matches(offset.topic)]
+                if not (records or offsets):
                     continue
-                own = msgspec.structs.replace(operation, records=matching)
+                own = msgspec.structs.replace(operation, records=records, offsets=offsets)
             _guarded(step, "on_operation", interceptor.on_operation, own)
+
+    def awaits_operations(self) -> bool:
+        """Return whether any interceptor would do something now if it heard of an operation."""
+        return any(idling is None or not idling.is_idle() for idling in self._idling)
 
     def committed(self, offsets: Sequence[Any]) -> None:
         """Tell every interceptor which offsets have been committed."""
         for step, interceptor in self._committing:
             _guarded(step, "on_commit", interceptor.on_commit, offsets)
+
+    def tick(self) -> None:
+        """Let interceptors do what they have to do from time to time."""
+        now = self.context.now_ms()
+        for step, interceptor in self._ticking:
+            _guarded(step, "tick", interceptor.tick, now)
+
+    @property
+    def statistics_interval_ms(self) -> int | None:
+        """The shortest interval in which an interceptor wants librdkafka's statistics, in milliseconds."""
+        wanted = [interceptor.statistics_interval_ms for _, interceptor in self._hearing_statistics]
+        return min((interval for interval in wanted if interval is not None), default=None)
+
+    def statistics(self, text: str) -> None:
+        """Tell interceptors librdkafka's statistics, as JSON."""
+        for step, interceptor in self._hearing_statistics:
+            _guarded(step, "on_statistics", interceptor.on_statistics, text)
 
     def begin(self, work: str) -> None:
         """Tell every interceptor what the client works at from now on, such as one batch of a job."""
@@ -374,6 +464,20 @@ class Session:
         """Close the session."""
         self.close()
 
+    def _tell_stopped(
+        self,
+        direction: Direction,
+        record: Record,
+        name: str,
+        outcome: str,
+        error: BaseException | None,
+    ) -> None:
+        """Tell interceptors of a record that a step stopped; its topic may be of any type at the edge."""
+        topic: object = record.topic
+        for step, interceptor in self._stopping:
+            if isinstance(topic, str) and step.topics.matches(topic):
+                _guarded(step, "on_stopped", interceptor.on_stopped, direction, record, name, outcome, error)
+
     def _offering(self, service: Callable[..., Service]) -> list[tuple[Step, Service]]:
         """Return the steps whose interceptors offer a service, each with its interceptor."""
         return [(step, found) for step in self._steps if (found := offered(step.opened, service)) is not None]
@@ -399,7 +503,7 @@ class Session:
             original,
             error,
             # A record that is being sent is stored nowhere else, so its application keeps it.
-            stubs=policy == "stub" and stage == "ON_CONSUME",
+            stubs=policy == "stub" and stage != "ON_SEND",
             topic=topic,
             names=str(getattr(interceptor, "dead_letter_headers", "connect")),
             stage=stage,
@@ -452,7 +556,7 @@ def _check(
     """Make a step of the session itself, which checks the records of one direction."""
     return Step(
         position=position,
-        name="chain",
+        name=EDGE,
         interceptor=None,
         opened=SimpleNamespace(**{f"on_{direction}": check}),
         topics=topics,

@@ -17,14 +17,25 @@ from headerware.core.errors import (
 )
 from headerware.core.hooks import DROP, states
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.services import AddsBytes, Settles, SettlesBatches, offered
+from headerware.core.record import Record
+from headerware.core.services import (
+    AddsBytes,
+    Direction,
+    Settles,
+    SettlesBatches,
+    SurroundsProcessing,
+    offered,
+)
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
-    from headerware.core.hooks import OnError
-    from headerware.core.record import Record
+    from collections.abc import Mapping
 
-Direction = Literal["send", "consume"]
+    from headerware.core.hooks import OnError
+    from headerware.core.session import Session
+
+TellStopped = Callable[["Record", str, str, BaseException | None], None]
+"""Tells interceptors of a record that a step stops: ``(record, step's name, outcome, error)``."""
 PublishDeadLetter = Callable[["Record", InterceptorError, "Step"], bool]
 """Publishes the dead letter of ``(original, error, step)``.
 
@@ -34,6 +45,8 @@ _Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of a record that does not go on: it is refused, or dropped."""
 
 _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
+EDGE: Final = "chain"
+"""The name of the session's own checks."""
 _log: Final = logging.getLogger("headerware")
 
 
@@ -57,6 +70,18 @@ class Overhead:
         self.rights = tuple(other for other in self.rights if other is not right)
 
 
+class Counters:
+    """Return the counters of the latest session in which a step is, by interceptor."""
+
+    __slots__ = ("session",)
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+
+    def __call__(self) -> Mapping[str, Mapping[str, int]]:
+        return {} if self.session is None else self.session.stats()
+
+
 def _added_bytes(steps: Sequence[Step], record: Record) -> int:
     return sum(
         adding.overhead_bytes(record)
@@ -73,6 +98,7 @@ class Step:
     """
 
     __slots__ = (
+        "counters",
         "counts",
         "earlier",
         "interceptor",
@@ -110,6 +136,7 @@ class Step:
         self.counts: Final[dict[str, int]] = shared.counts if shared else dict.fromkeys(_COUNTS, 0)
         self.warned: Final[set[str]] = earlier.warned if earlier else set()
         self.overhead: Overhead = earlier.overhead if earlier else Overhead()
+        self.counters: Counters = earlier.counters if earlier else Counters()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
         """Return a hook of the opened object, or None."""
@@ -119,6 +146,13 @@ class Step:
     def states(self, capability: str) -> bool:
         """Return whether the interceptor states a capability, such as ``atomic``."""
         return states(self.interceptor, capability)
+
+    def leaves_local(self, direction: Direction) -> bool:
+        """Return whether the interceptor leaves state in ``record.local`` that later steps must keep."""
+        if direction == "send":
+            return self.states("acknowledges_own")
+        surrounds = offered(self.opened, SurroundsProcessing) is not None
+        return self.settles or surrounds or self.states("verifies")
 
     def settling(self, position: float) -> Step | None:
         """Return the step that runs this one's ``settle`` at the end of consuming; None if it has none."""
@@ -146,10 +180,11 @@ class Step:
 class Failures:
     """Answer the failures of one direction of a session."""
 
-    __slots__ = ("_publish_dead_letter",)
+    __slots__ = ("_publish_dead_letter", "_tell_stopped")
 
-    def __init__(self, publish_dead_letter: PublishDeadLetter) -> None:
+    def __init__(self, publish_dead_letter: PublishDeadLetter, tell_stopped: TellStopped) -> None:
         self._publish_dead_letter = publish_dead_letter
+        self._tell_stopped = tell_stopped
 
     def answer(self, step: Step, error: Exception, current: Record, original: Record) -> _Refusal | None:
         """Return the outcome of a record that a step failed on; None if it goes on as it was.
@@ -158,9 +193,18 @@ class Failures:
         """
         refused = error_at(error, step, current)
         if step.on_error == "skip":
-            self._note(step, "skipped", refused)
+            self._note(step, "skipped", refused, original)
             return None
         return self._refused(step, refused, original)
+
+    def dropped(self, step: Step, original: Record) -> None:
+        """Count a record that a step dropped on purpose."""
+        step.counts["dropped"] += 1
+        self._tell_stopped(original, step.name, "dropped", None)
+
+    def refused_at_edge(self, record: Record, error: HeaderwareError) -> None:
+        """Note a record that no step has seen, because it is malformed."""
+        self._tell_stopped(record, EDGE, "refused", error)
 
     def released(self, step: Step, error: Any) -> list[_Refusal]:
         """Answer an error among the records that a step releases; it belongs to no record that is at hand."""
@@ -169,37 +213,46 @@ class Failures:
         refused = error if isinstance(error, InterceptorError) else wrapped(error)
         refused.step = refused.step or step.name
         if step.on_error == "skip":
-            self._note(step, "skipped", refused)
+            self._note(step, "skipped", refused, None)
             return []
         return [self._refused(step, refused)]
 
     def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> _Refusal:
         if isinstance(error, HeldBackError):
-            step.counts["failed"] += 1
-            return error
+            return self._failed(step, error, original)
         if step.on_error == "drop":
-            self._note(step, "dropped", error)
+            self._note(step, "dropped", error, original)
             return DROP
         if step.on_error == "dead_letter" and original is not None:
             try:
                 published = self._publish_dead_letter(original, error, step)
             except Exception as unstored:  # noqa: BLE001 - any failure to publish holds the record back
                 pass_on_interrupt(unstored)
-                step.counts["failed"] += 1
-                return _not_stored(unstored, error).at(step.name, original)
+                return self._failed(step, not_stored(unstored, error).at(step.name, original), original)
             if published:
-                self._note(step, "dead_lettered", error)
+                self._note(step, "dead_lettered", error, original)
                 return DROP
+        return self._failed(step, error, original)
+
+    def _failed(self, step: Step, error: InterceptorError, original: Record | None) -> InterceptorError:
         step.counts["failed"] += 1
+        outcome = "held_back" if isinstance(error, HeldBackError) else "refused"
+        self._tell_stopped(original or _record_at(error), step.name, outcome, error)
         return error
 
-    def _note(self, step: Step, count: str, error: InterceptorError) -> None:
+    def _note(self, step: Step, count: str, error: InterceptorError, original: Record | None) -> None:
         """Count what is passed over, and log it once per cause."""
         step.counts[count] += 1
+        self._tell_stopped(original or _record_at(error), step.name, count, error)
         cause = type(error.__cause__ or error).__name__
         if cause not in step.warned:
             step.warned.add(cause)
             _log.warning("%s (%s; further ones of this kind are only counted)", error, count)
+
+
+def _record_at(error: InterceptorError) -> Record:
+    """Return a record without contents for an error that belongs to none that is at hand."""
+    return error.last_record or Record(error.topic or "", partition=error.partition, offset=error.offset)
 
 
 def wrapped(error: Exception) -> InterceptorError:
@@ -223,7 +276,8 @@ def error_at(error: Exception, step: Step, record: Record) -> InterceptorError:
     return wrapped(error).at(step.name, record)
 
 
-def _not_stored(error: Exception, reason: InterceptorError) -> DeadLetterError:
+def not_stored(error: Exception, reason: InterceptorError) -> DeadLetterError:
+    """Return the error for a dead letter that could not be stored."""
     # Only the texts of our own errors are known to quote no payload.
     said = f": {error}" if isinstance(error, HeaderwareError) else "; the cause says more"
     failure = DeadLetterError(

@@ -6,12 +6,14 @@ import re
 from fnmatch import translate
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_TOPICS_LIMIT: Final = 1_000
 _NOT_IN_GLOBS: Final = re.compile(r"[^A-Za-z0-9._\-*?\[\]!]")
 # A repeated dot in a position at which no part of a name can end: `.*`, `orders-.*`; `orders.*` is a glob.
 _REPEATED_DOT: Final = re.compile(r"(?:^|[-_.])\.[*?]")
@@ -37,7 +39,7 @@ class TopicPatterns:
     exclusions mean all other topics.
     """
 
-    __slots__ = ("_excluded", "_included", "_seen", "_unmatched")
+    __slots__ = ("_excluded", "_found", "_included", "_seen", "_unmatched")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         found = list(patterns)
@@ -46,8 +48,12 @@ class TopicPatterns:
         self._excluded = _compiled([pattern[1:] for pattern in found if pattern.startswith("!")])
         self._unmatched = dict(zip(included, self._included, strict=False))
         self._seen = False
+        self._found: BoundedCache[str, bool] = BoundedCache(_TOPICS_LIMIT, self._matches)
 
     def matches(self, topic: str) -> bool:
+        return self._found[topic]
+
+    def _matches(self, topic: str) -> bool:
         return any(p.match(topic) for p in self._included) and not any(p.match(topic) for p in self._excluded)
 
     def note(self, topic: str) -> None:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from headerware.interceptors.audit import Audit, AuditCount, AuditReport, decode_report
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
     from headerware.interceptors.dedup import Dedup, Identity
+    from headerware.interceptors.lineage import Lineage
+    from headerware.interceptors.metrics import Metrics
     from headerware.interceptors.schema import Schema
     from headerware.interceptors.serialize import Serialize
     from headerware.interceptors.sign import Sign
@@ -20,10 +23,15 @@ if TYPE_CHECKING:
     from headerware.interceptors.transforms import Transforms
 
 __all__ = [
+    "Audit",
+    "AuditCount",
+    "AuditReport",
     "Compact",
     "Compress",
     "Dedup",
     "Identity",
+    "Lineage",
+    "Metrics",
     "Schema",
     "Serialize",
     "Sign",
@@ -33,16 +41,22 @@ __all__ = [
     "TrailEntry",
     "TrailReading",
     "Transforms",
+    "decode_report",
     "extract_context",
     "read_trail",
     "timeline",
 ]
 
 _HOMES: Final = {
+    "Audit": "audit",
+    "AuditCount": "audit",
+    "AuditReport": "audit",
     "Compact": "compact",
     "Compress": "compress",
     "Dedup": "dedup",
     "Identity": "dedup",
+    "Metrics": "metrics",
+    "Lineage": "lineage",
     "Schema": "schema",
     "Serialize": "serialize",
     "Sign": "sign",
@@ -52,6 +66,7 @@ _HOMES: Final = {
     "TrailEntry": "trail",
     "TrailReading": "trail",
     "Transforms": "transforms",
+    "decode_report": "audit",
     "extract_context": "trace",
     "read_trail": "trail",
     "timeline": "trail_timeline",

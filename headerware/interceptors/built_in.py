@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 INTERCEPTORS: Final[Mapping[str, str]] = {
+    "audit": "headerware.interceptors.audit:Audit",
     "compact": "headerware.interceptors.compact:Compact",
     "compress": "headerware.interceptors.compress:Compress",
     "dedup": "headerware.interceptors.dedup:Dedup",
+    "metrics": "headerware.interceptors.metrics:Metrics",
+    "lineage": "headerware.interceptors.lineage:Lineage",
     "schema": "headerware.interceptors.schema:Schema",
     "serialize": "headerware.interceptors.serialize:Serialize",
     "sign": "headerware.interceptors.sign:Sign",

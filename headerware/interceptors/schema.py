@@ -69,6 +69,7 @@ class Schema(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "schema"
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.SCHEMA
+    blocks: ClassVar[bool] = True
     decodes: ClassVar[tuple[str, ...]] = (SCHEMA_HEADER,)
 
     store: Annotated[Any, kinds(store_type)]

@@ -39,6 +39,7 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "serialize"
     place: ClassVar[Place | None] = Place.SERIALIZE
+    blocks: ClassVar[bool] = True
 
     key: Annotated[Any, kinds(serde_type)] = None
     value: Annotated[Any, kinds(serde_type)] = None

@@ -1,54 +1,152 @@
-"""Trace: the trace context in a record's headers, so that a trace goes through Kafka (W3C Trace Context).
+"""Trace: spans of what clients do with records, and the trace context in headers (W3C Trace Context).
 
-On send the current context is written into the record's headers, unless the record has one already; on
-consume the record's context is read into ``record.local["trace"]``. The fields are those of opentelemetry's
-global propagator, by default ``traceparent``, ``tracestate`` and ``baggage``. No spans are made.
+On send, the context of the record's span is written into its headers, unless the record has one already. On
+consume, the record's context is read into ``record.local["trace"]``; it is linked from the spans of the
+receive and of the processing, and is current, with its baggage, while the record is processed. The fields are
+those of opentelemetry's global propagator, by default ``traceparent``, ``tracestate`` and ``baggage``.
+
+Spans follow OpenTelemetry's conventions for messaging and for Kafka, version 1.44. Without an SDK of
+OpenTelemetry none are made, and the application's own context is carried on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+import logging
+import os
+import sys
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
+from opentelemetry import baggage, trace
 from opentelemetry.context import Context as TraceContext
-from opentelemetry.context import get_current
+from opentelemetry.context import attach, create_key, detach, get_current, set_value
 from opentelemetry.propagate import get_global_textmap
+from opentelemetry.trace import (
+    DEFAULT_TRACE_STATE,
+    Link,
+    NoOpTracer,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    get_current_span,
+    set_span_in_context,
+)
 
-from headerware.core.headers import Headers, HeadersLike, Pair
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.headers import EMPTY, Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from contextvars import Token
+    from types import FrameType
 
     from opentelemetry.propagators.textmap import TextMapPropagator
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+    from opentelemetry.util.types import AttributeValue
 
     from headerware.core.context import Context
-    from headerware.core.record import Record
+    from headerware.core.record import Operation, RecordMetadata
+
+_SpanType = Literal["create", "send", "receive", "process", "settle"]
+_SPAN_TYPES: Final = ("create", "send", "receive", "process", "settle")
+_MODES: Final = ("propagate", "record", "batch")
 
 _LOCAL_NAME: Final = "trace"
 """The key of a consumed record's context in ``record.local``."""
+_SENDING: Final = "trace.sending"
+"""The key of what is to be ended when a sent record is acknowledged."""
+_PROCESSING: Final = create_key("headerware-processing")
+"""The key of the :class:`_Processing` that made a context."""
 
+_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 _PARENT_FIELDS: Final = frozenset({"traceparent", "tracestate"})
 _LIST_FIELDS: Final = frozenset({"tracestate", "baggage"})
 """Fields that may be repeated: their values are one list, in order (W3C; RFC 9110, section 5.3)."""
+_W3C_FIELDS: Final = _PARENT_FIELDS | _LIST_FIELDS
+
+_TOPICS_LIMIT: Final = 1_000
+_BATCH_RECORDS: Final = 500
+_UNRECORDED_BATCH_MS: Final = 1_000
+"""How long records share a context that is not sampled; nothing says when such a batch is over."""
+_OTHERS: Final = "opentelemetry.instrumentation.confluent_kafka"
+_OTHERS_FRAMES: Final = 16
+_UNKNOWN: Final = object()
+_NO_VARIABLE: Final = object()
+_log: Final = logging.getLogger("headerware")
 
 
 class Trace(Interceptor, frozen=True, kw_only=True):
-    """Carry the trace context in the record's headers.
+    """Make spans of records that are sent and consumed, and carry the trace context in their headers.
 
-    A record that already has a ``traceparent``, a ``tracestate`` or a field that would be written is left
-    as it is: a context that the application put there is neither replaced nor doubled. Without a current
-    context nothing is done. The headers stay on a consumed record.
+    A record that already has a context keeps it: it is neither replaced nor doubled, and the record's send
+    span links to it. The headers stay on a consumed record. Without an SDK of OpenTelemetry, nothing but the
+    current context is carried on, and without one nothing is done.
 
     Safe for use by several threads at once.
+
+    Args:
+        mode: ``record`` makes a send span for each record that the application sends, which ends with the
+            record's delivery. ``batch`` makes one for the records of a ``produce_many`` (500 at most), or of
+            those of a topic that are in flight together. ``propagate`` makes no spans.
+        spans: which spans are made: any of ``send``, ``receive`` (one for each ``poll`` or ``consume``),
+            ``process``, ``settle`` (commits), and, in mode ``batch``, ``create`` (one for each record, whose
+            context the record carries).
+        correlate_by: ``link`` links a process span to the record's context. ``parent`` also makes that the
+            span's parent if it is about a single record.
+        message_key: whether a key that is text becomes an attribute.
+        message_size: whether the size of the value in bytes becomes an attribute.
+        baggage_attributes: the names of entries of the baggage that become attributes.
+
+    Raises:
+        ConfigError: an option has an unknown value, or ``create`` is asked for without mode ``batch``.
     """
 
     type: ClassVar[str] = "trace"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.TRACE
+    acknowledges_own: ClassVar[bool] = True
 
-    def open(self, context: Context) -> _TraceStep:  # noqa: ARG002 - a trace needs nothing of the session's
+    mode: Literal["propagate", "record", "batch"] = "record"
+    spans: tuple[_SpanType, ...] = ("send", "receive", "process", "settle")
+    correlate_by: Literal["link", "parent"] = "link"
+    message_key: bool = True
+    message_size: bool = False
+    baggage_attributes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse unknown values, which code may pass, and create spans without a batch."""
+        for path, found, known in (
+            ("mode", (self.mode,), _MODES),
+            ("spans", self.spans, _SPAN_TYPES),
+            ("correlate_by", (self.correlate_by,), ("link", "parent")),
+        ):
+            for each in found:
+                if each not in known:
+                    raise ConfigError(f"expected one of {', '.join(known)}, found {each!r}", path=path)
+        if "create" in self.spans and (self.mode != "batch" or "send" not in self.spans):
+            raise ConfigError(
+                "create spans belong to a batch's send span: they need 'send' beside them, and mode "
+                "'batch'; in mode 'record' the send span of a record is that of its creation, too",
+                path="spans",
+            )
+
+    def open(self, context: Context) -> _TraceStep:
         """Return the hooks for one session."""
-        return _TraceStep()
+        if self.mode == "propagate":
+            return _TraceStep()
+        if context.instrumented_by is not None:
+            _warn_of_others()
+            return _TraceStep()
+        if "send" not in self.spans:
+            return _SpanStep(self, context)
+        return (_BatchStep if self.mode == "batch" else _RecordStep)(self, context)
 
 
 def extract_context(headers: HeadersLike) -> TraceContext:
@@ -71,46 +169,86 @@ def extract_context(headers: HeadersLike) -> TraceContext:
     return _extracted(Headers(headers), propagator, propagator.fields)
 
 
-class _TraceStep:
-    """The hooks of one session; it remembers the fields of the propagator that it saw last."""
+# The context in headers
 
-    __slots__ = ("_known",)
+
+class _Fields(NamedTuple):
+    """The fields of a propagator."""
+
+    propagator: TextMapPropagator | None = None
+    all: frozenset[str] = frozenset()
+    of_context: frozenset[str] = _PARENT_FIELDS
+    """Those of which one is enough to say that a record has a context."""
+    plain: bool = False
+    """Whether they are W3C's, so that a span's context is no more than a ``traceparent``."""
+
+
+class _TraceStep:
+    """The hooks of one session that makes no spans."""
 
     def __init__(self) -> None:
-        self._known: tuple[TextMapPropagator | None, frozenset[str]] = (None, frozenset())
+        self._fields = _Fields()
 
     def on_send(self, record: Record) -> Record:
         """Add the current context's fields."""
-        current = get_current()
-        if not current:
-            return record
-        carrier: dict[str, str] = {}
-        get_global_textmap().inject(carrier, current)
-        if not carrier:
-            return record
-        headers = record.headers
-        for name, _ in headers:
-            if name in carrier or name in _PARENT_FIELDS:
-                return record
-        added = [(name, text.encode()) for name, text in carrier.items()]
-        return record.with_headers(Headers.trusted((*headers, *added)))
+        return self._propagated(record, _ambient_context())
 
     def on_consume(self, record: Record) -> Record:
         """Read the record's context into its local state."""
         if not record.headers:
             return record
-        propagator = get_global_textmap()
-        known, fields = self._known
-        if known is not propagator:
-            fields = frozenset(propagator.fields)
-            self._known = (propagator, fields)
+        known = self._known_fields()
         for name, _ in record.headers:
-            if name in fields:
+            if name in known.all:
                 break
         else:
             return record
-        context = _extracted(record.headers, propagator, fields)
+        context = _extracted(record.headers, get_global_textmap(), known.all)
         return record.with_local(_LOCAL_NAME, context) if context else record
+
+    def processing(self, records: Sequence[Record]) -> _Processing | None:
+        """Make the records' baggage current, and the context of a single record if there is no other span."""
+        ambient = _ambient_context()
+        context = _with_baggage_of(records, ambient)
+        found = _context_of(records[0]) if len(records) == 1 else None
+        if found and not get_current_span(ambient).get_span_context().is_valid:
+            context = set_span_in_context(get_current_span(found), context)
+        return None if context is ambient else _Processing(context, ambient)
+
+    def _propagated(self, record: Record, current: TraceContext) -> Record:
+        if not current or self._has_context(record.headers):
+            return record
+        carrier: dict[str, str] = {}
+        get_global_textmap().inject(carrier, current)
+        headers = _with_fields(record.headers, carrier)
+        return record if headers is record.headers else record.with_headers(headers)
+
+    def _has_context(self, headers: Headers) -> bool:
+        if headers:
+            names = self._known_fields().of_context
+            for name, _ in headers:
+                if name in names:
+                    return True
+        return False
+
+    def _known_fields(self) -> _Fields:
+        propagator = get_global_textmap()
+        if self._fields.propagator is not propagator:
+            names = frozenset(propagator.fields)
+            self._fields = _Fields(
+                propagator,
+                names,
+                (names - {"baggage"}) | _PARENT_FIELDS,
+                {"traceparent"} <= names <= _W3C_FIELDS,
+            )
+        return self._fields
+
+
+def _with_fields(headers: Headers, carrier: Mapping[str, str]) -> Headers:
+    """Return headers with the fields of a context, except those that are there."""
+    there = headers.names() if headers else ()
+    added = [(name, text.encode()) for name, text in carrier.items() if name not in there]
+    return Headers.trusted((*headers, *added)) if added else headers
 
 
 def _extracted(headers: Headers, propagator: TextMapPropagator, fields: Collection[str]) -> TraceContext:
@@ -130,3 +268,616 @@ def _take(carrier: dict[str, str], pair: Pair) -> None:
     if name in _LIST_FIELDS and name in carrier:
         text = f"{carrier[name]},{text}"
     carrier[name] = text
+
+
+def _context_of(record: Record) -> TraceContext | None:
+    """Return the context that a consumed record came with."""
+    return None if record.local is None else record.local.get(_LOCAL_NAME)
+
+
+def _with_baggage_of(records: Sequence[Record], context: TraceContext) -> TraceContext:
+    """Return a context with the baggage that all of the records have in common."""
+    found = _context_of(records[0])
+    common = dict(baggage.get_all(found)) if found else {}
+    for record in records[1:]:
+        if not common:
+            break
+        other = baggage.get_all(_context_of(record) or TraceContext())
+        common = {name: value for name, value in common.items() if other.get(name) == value}
+    for name, value in common.items():
+        context = baggage.set_baggage(name, value, context)
+    return context
+
+
+# The current context
+
+
+class _Processing:
+    """Make a context current while records are processed, and end their span."""
+
+    __slots__ = ("_context", "_is_over", "_span", "_token", "before")
+
+    def __init__(self, context: TraceContext, before: TraceContext, span: Span | None = None) -> None:
+        self.before: Final = before
+        self._is_over = False
+        self._context = set_value(_PROCESSING, self, context)
+        self._span = span
+        self._token: Token[TraceContext] | None = None
+
+    def __enter__(self) -> None:
+        self._token = attach(self._context)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: object) -> None:
+        self._is_over = True
+        # In another thread or task than that which entered, something else is current.
+        if self._token is not None and get_current() is self._context:
+            detach(self._token)
+        if self._span is not None:
+            if error is not None:
+                _note_exception(self._span, error)
+            self._span.end()
+
+    def is_over_in(self, context: TraceContext) -> bool:
+        """Return whether this is over, and nobody has begun another span in a context of it."""
+        return self._is_over and get_current_span(context) is get_current_span(self._context)
+
+
+def _ambient_context() -> TraceContext:
+    """Return the current context without what was left behind in this thread.
+
+    If records were taken up in this thread and finished in another, their context is still current here.
+    """
+    current = get_current()
+    if current:
+        outer = current.get(_PROCESSING)
+        while isinstance(outer, _Processing) and outer.is_over_in(current):
+            current = outer.before
+            outer = current.get(_PROCESSING)
+    return current
+
+
+# Spans
+
+
+class _Named(NamedTuple):
+    """What all spans of one operation on one topic have in common."""
+
+    name: str
+    attributes: dict[str, AttributeValue]
+
+
+_NAMES: Final[Mapping[str, tuple[str, str, SpanKind]]] = {
+    "create": ("create", "create", SpanKind.PRODUCER),
+    "send": ("send", "publish", SpanKind.PRODUCER),
+    "receive": ("poll", "receive", SpanKind.CLIENT),
+    "process": ("process", "process", SpanKind.CONSUMER),
+    "settle": ("commit", "settle", SpanKind.CLIENT),
+}
+"""For each type of operation its name in Kafka, its type until version 1.25 of the conventions, its kind."""
+
+
+class _SpanStep(_TraceStep):
+    """The hooks of one session that makes spans, but none of sending."""
+
+    on_operation: Callable[[Operation], None] | None = None
+
+    def __init__(self, options: Trace, context: Context) -> None:
+        super().__init__()
+        self._options = options
+        self._context = context
+        opted = os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
+        self._old_names = "messaging/dup" in (each.strip() for each in opted)
+        self._provider: object = _UNKNOWN
+        self._found: Tracer | None = None
+        self.cluster_id: str | None = None
+        self._named: BoundedCache[tuple[str, str], _Named] = BoundedCache(_TOPICS_LIMIT, self._name)
+        self.reports: Final = context.bootstrap_servers is not None
+        """Whether there is a client, which reports what becomes of each record."""
+        if not {"receive", "settle"}.isdisjoint(options.spans):
+            self.on_operation = self._on_operation
+
+    def is_idle(self) -> bool:
+        """Return whether no SDK is configured."""
+        return self._tracer() is None
+
+    def processing(self, records: Sequence[Record]) -> _Processing | None:
+        """Return what makes a process span, with links to the contexts of the records, and current."""
+        tracer = self._tracer()
+        ambient = _ambient_context()
+        if (
+            tracer is None
+            or "process" not in self._options.spans
+            or _is_others(get_current_span(ambient), SpanKind.CONSUMER)
+            or _is_called_by_others()
+        ):
+            return super().processing(records)
+        contexts = _span_contexts(records)
+        parent = ambient
+        links = [Link(context) for context in contexts]
+        if self._options.correlate_by == "parent" and len(records) == 1 and contexts:
+            surrounding = get_current_span(ambient).get_span_context()
+            if surrounding.is_valid:
+                links.append(Link(surrounding))
+            parent = set_span_in_context(get_current_span(_context_of(records[0])), ambient)
+        span = self._start(tracer, "process", parent, records, links=links)
+        return _Processing(set_span_in_context(span, _with_baggage_of(records, ambient)), ambient, span)
+
+    def _on_operation(self, operation: Operation) -> None:
+        """Make the span of a receive or a commit."""
+        tracer = self._tracer()
+        type_ = "receive" if operation.name == "receive" else "settle"
+        if tracer is None or type_ not in self._options.spans or _is_called_by_others():
+            return
+        concerned = operation.records or operation.offsets
+        links = [Link(context) for context in _span_contexts(operation.records)]
+        span = self._start(
+            tracer, type_, _ambient_context(), concerned, links=links, start_time=operation.began_ns
+        )
+        if operation.error is not None:
+            _note_failure(span, operation.error)
+        span.end(operation.ended_ns)
+
+    def _start(
+        self, tracer: Tracer, type_: str, parent: TraceContext, concerned: Sequence[Any], **more: Any
+    ) -> Span:
+        """Start a span about records that were consumed, or about offsets that are committed."""
+        topics = {each.topic for each in concerned}
+        named = self._named[type_, topics.pop() if len(topics) == 1 else ""]
+        span = tracer.start_span(named.name, parent, _NAMES[type_][2], named.attributes, **more)
+        if span.is_recording():
+            late = {} if "messaging.kafka.cluster.id" in named.attributes else self.late_attributes()
+            span.set_attributes(self._attributes_of(type_, concerned) | late)
+        return span
+
+    def _attributes_of(self, type_: str, concerned: Sequence[Any]) -> dict[str, AttributeValue]:
+        attributes: dict[str, AttributeValue] = {}
+        places = {(each.topic, each.partition) for each in concerned}
+        if len(places) == 1:
+            _, partition = places.pop()
+            attributes |= self.position(partition, None)
+        if type_ == "settle":
+            return attributes
+        if len(concerned) > 1:
+            attributes["messaging.batch.message_count"] = len(concerned)
+            return attributes
+        record = concerned[0]
+        context = _context_of(record)
+        carried = baggage.get_all(context) if context else {}
+        return attributes | self.position(None, record.offset) | self._message(record, carried)
+
+    def _message(self, record: Record, carried: Mapping[str, object]) -> dict[str, AttributeValue]:
+        """Return the attributes of a single record, besides its position."""
+        attributes: dict[str, AttributeValue] = {}
+        if self._options.message_key and record.key is not None and (key := _key_text(record.key)):
+            attributes["messaging.kafka.message.key"] = key
+        if record.value is None:
+            attributes["messaging.kafka.message.tombstone"] = True
+        elif self._options.message_size and isinstance(record.value, bytes | str):
+            attributes["messaging.message.body.size"] = len(record.value)
+        for name in self._options.baggage_attributes:
+            if name in carried:
+                attributes[name] = str(carried[name])
+        return attributes
+
+    def position(self, partition: int | None, offset: int | None) -> dict[str, AttributeValue]:
+        """Return the attributes of a position, as far as it is known."""
+        attributes: dict[str, AttributeValue] = {}
+        if partition is not None and partition >= 0:
+            attributes["messaging.destination.partition.id"] = str(partition)
+            if self._old_names:
+                attributes["messaging.kafka.destination.partition"] = partition
+        if offset is not None and offset >= 0:
+            attributes["messaging.kafka.offset"] = offset
+            if self._old_names:
+                attributes["messaging.kafka.message.offset"] = offset
+        return attributes
+
+    def _name(self, key: tuple[str, str]) -> _Named:
+        type_, topic = key
+        name, old_type, _ = _NAMES[type_]
+        attributes: dict[str, AttributeValue] = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": name,
+            "messaging.operation.type": type_,
+        }
+        client_id, group_id = self._context.client_id, self._context.group_id
+        host, port = _first_server(self._context.bootstrap_servers)
+        given: dict[str, AttributeValue | None] = {
+            "messaging.destination.name": topic,
+            "messaging.client.id": client_id,
+            "messaging.consumer.group.name": group_id,
+            "messaging.kafka.cluster.id": self.cluster_id,
+            "server.address": host,
+            "server.port": port,
+        }
+        if self._old_names:
+            given |= {
+                "messaging.operation": old_type,
+                "messaging.client_id": client_id,
+                "messaging.kafka.consumer.group": group_id,
+            }
+        attributes |= {each: value for each, value in given.items() if value}
+        return _Named(f"{name} {topic}" if topic else name, attributes)
+
+    def late_attributes(self) -> dict[str, AttributeValue]:
+        """Return the cluster's id, for a span that began without it; further spans begin with it."""
+        if self.cluster_id is None and (found := self._context.cluster_id()):
+            self.cluster_id = found
+            self._named.clear()
+        return {} if self.cluster_id is None else {"messaging.kafka.cluster.id": self.cluster_id}
+
+    def _tracer(self) -> Tracer | None:
+        """Return the tracer of the provider that is configured now; None if there is no SDK.
+
+        An application may configure its SDK after it has made its client. Asking the API costs a microsecond
+        as long as there is none, for it looks at the environment, so its variable is looked at; without that
+        variable, the API is asked each time.
+        """
+        provider = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE)
+        if provider is not self._provider or provider is _NO_VARIABLE:
+            self._provider = provider
+            self._found = _tracer_of(trace.get_tracer_provider())
+        return self._found
+
+
+class _RecordStep(_SpanStep):
+    """The hooks of one session that makes a send span for each record."""
+
+    def on_send(self, record: Record) -> Record:
+        """Start the record's span, and write its context into the headers."""
+        tracer = self._tracer()
+        current = _ambient_context()
+        if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
+            return self._propagated(record, current)
+        named = self._named["send", record.topic]
+        headers = record.headers
+        has_context = self._has_context(headers)
+        kind = SpanKind.CLIENT if has_context else SpanKind.PRODUCER
+        span = tracer.start_span(named.name, current, kind, named.attributes)
+        if not has_context:
+            headers = self._injected(headers, span, current)
+        if not span.is_recording():
+            return record if has_context else record.with_headers(headers)
+        attributes = self._message(record, baggage.get_all(current) if current else {})
+        if attributes:
+            span.set_attributes(attributes)
+        if has_context:
+            self._link(span, headers)
+        return _with_sending(record, headers, _Sending(self, span))
+
+    def on_acknowledgement(
+        self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
+    ) -> None:
+        """End the record's span."""
+        local = record.local
+        if local is not None and (sending := local.get(_SENDING)) is not None:
+            sending.acknowledge(metadata, error)
+
+    def _injected(self, headers: Headers, span: Span, current: TraceContext) -> Headers:
+        """Return headers with the fields of a span's context and of the current baggage."""
+        context = span.get_span_context()
+        state = context.trace_state
+        # The common case, which costs a third of a propagator.
+        plain = self._known_fields().plain and (state is DEFAULT_TRACE_STATE or not state)
+        if plain and context.is_valid and not (current and baggage.get_all(current)):
+            value = b"00-%032x-%016x-%02x" % (context.trace_id, context.span_id, context.trace_flags)
+            return Headers.trusted((*headers, ("traceparent", value)))
+        carrier: dict[str, str] = {}
+        get_global_textmap().inject(carrier, set_span_in_context(span, current))
+        return _with_fields(headers, carrier)
+
+    def _link(self, span: Span, headers: Headers) -> None:
+        """Link a span to the context that a record came with."""
+        found = get_current_span(
+            _extracted(headers, get_global_textmap(), self._known_fields().all)
+        ).get_span_context()
+        if found.is_valid:
+            span.add_link(found)
+
+
+class _BatchStep(_RecordStep):
+    """The hooks of one session that makes a send span for each batch."""
+
+    def __init__(self, options: Trace, context: Context) -> None:
+        super().__init__(options, context)
+        self._creates = "create" in options.spans
+        # By topic, and by whether the records have contexts of their own.
+        self._open: BoundedCache[tuple[str, bool], _Batch] = BoundedCache(_TOPICS_LIMIT)
+
+    def on_send(self, record: Record) -> Record:
+        """Add a record to the batch of those in flight, or begin another batch."""
+        tracer = self._tracer()
+        current = _ambient_context()
+        if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
+            return self._propagated(record, current)
+        has_context = self._has_context(record.headers)
+        key = record.topic, has_context
+        batch = self._open.get(key)
+        if batch is None or batch.current is not current or not batch.joined(self._context.now_ms):
+            batch = self._open[key] = self._begin(tracer, record.topic, current, 1, has_context=has_context)
+        return self._sent(tracer, batch, record, has_context=has_context)
+
+    def on_send_batch(self, records: Sequence[Record]) -> list[Record]:
+        """Make one span for records of one topic."""
+        tracer = self._tracer()
+        current = _ambient_context()
+        if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
+            return [self._propagated(record, current) for record in records]
+        have_context = [self._has_context(record.headers) for record in records]
+        batch = self._begin(tracer, records[0].topic, current, len(records), has_context=all(have_context))
+        return [
+            self._sent(tracer, batch, record, has_context=has_context)
+            for record, has_context in zip(records, have_context, strict=True)
+        ]
+
+    def flush(self) -> None:
+        """Let the batches of those in flight end, so that the next record begins another."""
+        self._open.clear()
+
+    def _begin(
+        self, tracer: Tracer, topic: str, current: TraceContext, count: int, *, has_context: bool
+    ) -> _Batch:
+        named = self._named["send", topic]
+        kind = SpanKind.CLIENT if has_context or self._creates else SpanKind.PRODUCER
+        span = tracer.start_span(named.name, current, kind, named.attributes)
+        until_ms = 0 if span.is_recording() else self._context.now_ms() + _UNRECORDED_BATCH_MS
+        return _Batch(self, span, current, self._injected(EMPTY, span, current), count, until_ms)
+
+    def _sent(self, tracer: Tracer, batch: _Batch, record: Record, *, has_context: bool) -> Record:
+        headers = record.headers
+        span = batch.span
+        if has_context:
+            if span.is_recording():
+                self._link(span, headers)
+        elif self._creates:
+            created = self._create(tracer, record, batch.current)
+            headers = self._injected(headers, created, batch.current)
+            if span.is_recording():
+                span.add_link(created.get_span_context())
+        elif not headers:
+            headers = batch.fields
+        elif batch.has_baggage and "baggage" in headers:
+            headers = Headers.trusted((*headers, *(pair for pair in batch.fields if pair[0] != "baggage")))
+        else:
+            headers = Headers.trusted((*headers, *batch.fields))
+        if not batch.until_ms:
+            return _with_sending(record, headers, batch)
+        return record if headers is record.headers else record.with_headers(headers)
+
+    def _create(self, tracer: Tracer, record: Record, current: TraceContext) -> Span:
+        named = self._named["create", record.topic]
+        span = tracer.start_span(named.name, current, SpanKind.PRODUCER, named.attributes)
+        if span.is_recording():
+            span.set_attributes(self._message(record, baggage.get_all(current) if current else {}))
+        span.end()
+        return span
+
+
+class _Sending:
+    """The span of a record that is under way.
+
+    It goes with the record. If the record is dropped, nobody acknowledges it: then the span ends when the
+    last reference to the record goes.
+    """
+
+    __slots__ = ("_knew_cluster", "_span", "_step")
+
+    def __init__(self, step: _RecordStep, span: Span) -> None:
+        self._step = step
+        self._knew_cluster = step.cluster_id is not None
+        self._span: Span | None = span
+
+    def acknowledge(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        """End the span with what became of the record."""
+        span, self._span = self._span, None
+        if span is None:
+            return
+        step = self._step
+        attributes = {} if metadata is None else step.position(metadata.partition, metadata.offset)
+        if not self._knew_cluster:
+            attributes |= step.late_attributes()
+        for name, value in attributes.items():  # for so few, a third less than to set them together
+            span.set_attribute(name, value)
+        if error is not None:
+            _note_failure(span, error)
+        span.end()
+
+    def __del__(self) -> None:
+        span = self._span
+        if span is not None:
+            if self._step.reports:
+                _note_unacknowledged(span, "the record was dropped, or its client closed before it was sent")
+            span.end()
+
+
+class _Batch:
+    """The span of records that are under way together; it ends with the last of them."""
+
+    __slots__ = (
+        "_count",
+        "_error",
+        "_failed",
+        "_left",
+        "_lock",
+        "_step",
+        "current",
+        "fields",
+        "has_baggage",
+        "span",
+        "until_ms",
+    )
+
+    def __init__(
+        self, step: _RecordStep, span: Span, current: TraceContext, fields: Headers, count: int, until_ms: int
+    ) -> None:
+        self._step = step
+        self.span: Final = span
+        self.current: Final = current
+        self.fields: Final = fields
+        self.has_baggage: Final = "baggage" in fields.names()
+        self.until_ms: Final = until_ms
+        """Until when records may join, if the span is not recorded; otherwise 0."""
+        self._count = self._left = count
+        self._failed = 0
+        self._error: BaseException | None = None
+        self._lock = Lock()
+
+    def joined(self, now_ms: Callable[[], int]) -> bool:
+        """Add a record, unless the batch is over or full."""
+        with self._lock:
+            if self._count >= _BATCH_RECORDS or (
+                now_ms() >= self.until_ms if self.until_ms else not self._left
+            ):
+                return False
+            self._count += 1
+            self._left += 1
+        return True
+
+    def acknowledge(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:  # noqa: ARG002 - each record has a position of its own
+        """Note what became of a record; end the span with the last."""
+        with self._lock:
+            self._left -= 1
+            if error is not None:
+                self._failed += 1
+                self._error = self._error or error
+            is_last = not self._left
+        if is_last:
+            self._end()
+
+    def _end(self) -> None:
+        span = self.span
+        span.set_attributes({"messaging.batch.message_count": self._count, **self._step.late_attributes()})
+        if self._error is not None:
+            _note_failure(span, self._error, f"{self._failed} of {self._count} records were not delivered")
+        elif self._left and self._step.reports:
+            _note_unacknowledged(span, f"{self._left} of {self._count} records were dropped")
+        span.end()
+
+    def __del__(self) -> None:
+        if self._left and not self.until_ms:
+            self._end()
+
+
+def _with_sending(record: Record, headers: Headers, sending: _Sending | _Batch) -> Record:
+    local = {_SENDING: sending} if record.local is None else {**record.local, _SENDING: sending}
+    return Record(
+        record.topic,
+        record.value,
+        record.key,
+        headers,
+        record.partition,
+        record.timestamp_ms,
+        record.timestamp_type,
+        record.offset,
+        record.leader_epoch,
+        local,
+    )
+
+
+def _span_contexts(records: Iterable[Record]) -> list[SpanContext]:
+    """Return the valid contexts that records came with."""
+    found = (get_current_span(context).get_span_context() for context in map(_context_of, records) if context)
+    return [context for context in found if context.is_valid]
+
+
+def _tracer_of(provider: TracerProvider) -> Tracer | None:
+    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        return None
+    try:
+        release = version("kafka-headerware")
+    except PackageNotFoundError:  # shipped without its metadata
+        release = None
+    tracer = provider.get_tracer("headerware", release, _SCHEMA_URL)
+    return None if isinstance(tracer, NoOpTracer) else tracer
+
+
+def _first_server(servers: str | None) -> tuple[str | None, int | None]:
+    """Return host and port of the first of several addresses."""
+    first = (servers or "").partition(",")[0].strip()
+    try:
+        parts = urlsplit(f"//{first.rpartition('://')[2]}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None, None
+    return host, port
+
+
+def _key_text(key: object) -> str | None:
+    """Return a key that is text; None if it is anything else."""
+    if isinstance(key, bytes):
+        try:
+            key = key.decode()
+        except UnicodeDecodeError:
+            return None
+    return key if isinstance(key, str) and key.isprintable() else None
+
+
+# Failures. Only what librdkafka and we ourselves say of one is told: other errors may quote a payload.
+
+
+def _note_failure(span: Span, error: BaseException, description: str | None = None) -> None:
+    code = error.args[0] if error.args else None
+    name = getattr(code, "name", None)  # of a KafkaError, which is asked for nothing else
+    kind = str(name()) if callable(name) else type(error).__qualname__
+    if description is None and callable(name):
+        description = str(code.str())  # type: ignore[union-attr]  # a KafkaError's
+    elif description is None and isinstance(error, HeaderwareError):
+        description = str(error)
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR, description))
+
+
+def _note_unacknowledged(span: Span, description: str) -> None:
+    span.set_attribute("error.type", "unacknowledged")
+    span.set_status(Status(StatusCode.ERROR, description))
+
+
+def _note_exception(span: Span, error: BaseException) -> None:
+    _note_failure(span, error)
+    if span.is_recording():
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        kind = type(error)
+        named = (
+            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        )
+        span.add_event("exception", {"exception.type": named, "exception.stacktrace": frames})
+
+
+# Other instrumentation of the same client
+
+
+def _is_others(span: Span, kind: SpanKind) -> bool:
+    """Return whether a span was made by another instrumentation of confluent-kafka, and warn of that."""
+    scope = getattr(span, "instrumentation_scope", None)  # only spans of the SDK have it
+    if scope is None or scope.name != _OTHERS or getattr(span, "kind", None) is not kind:
+        return False
+    _warn_of_others()
+    return True
+
+
+def _is_called_by_others() -> bool:
+    """Return whether another instrumentation has called the client, and warn of that."""
+    if _OTHERS not in sys.modules:
+        return False
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
+    for _ in range(_OTHERS_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == _OTHERS:
+            _warn_of_others()
+            return True
+        frame = frame.f_back
+    return False
+
+
+_warned: Final[set[str]] = set()
+
+
+def _warn_of_others() -> None:
+    if _OTHERS not in _warned:
+        _warned.add(_OTHERS)
+        _log.warning(
+            "trace: %s makes spans of the same clients, so trace makes none and only carries contexts on; "
+            "take trace out of the chain (or set its mode to 'propagate'), or do not instrument the clients",
+            _OTHERS,
+        )

@@ -11,7 +11,7 @@ import re
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -27,8 +27,8 @@ from headerware.core.errors import (
 )
 from headerware.core.header_text import decode_text
 from headerware.core.headers import EMPTY, Headers
-from headerware.core.hooks import DROP, Role
-from headerware.core.order import role_of
+from headerware.core.hooks import DROP, Interceptor, Role
+from headerware.core.order import precedes_bytes, role_of
 from headerware.core.record import Record, Verified
 from headerware.core.runner import flat
 from headerware.core.step import wrapped
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, Message
 
+    from headerware.core.services import Direction
+
 Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused"]
 """What the chain makes of a record: one or several records for the application, none yet, or none at all."""
 
 _MAX_MESSAGES: Final = 1_024
 """How many messages in slices are remembered, whose first slice met the conditions."""
-_CHECKS: Final = "chain"
-"""The name of the session's own checks among the steps."""
 
 
 # What is shown
@@ -212,6 +212,49 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
     trail: TrailReading | None = TrailReading()
 
 
+# What the steps did
+
+_Call = tuple[str, Record, Any]
+"""A call of a hook: the step's name, the record, and the result or the exception."""
+
+
+class _Watcher(Interceptor, frozen=True, kw_only=True):
+    """Note what each hook of the chain is called with, and what comes of it."""
+
+    type: ClassVar[str] = "headerware-tail"
+    role: ClassVar[Role] = Role.OBSERVE
+
+    calls: list[_Call]
+
+    def on_consume(self, record: Record) -> Record:
+        """Change nothing; a chain takes no interceptor without hooks."""
+        return record
+
+    def wrap_hook(
+        self,
+        step: str,
+        direction: Direction,  # noqa: ARG002 - a service's signature
+        hook: Callable[[Any], Any],
+    ) -> Callable[[Any], Any]:
+        """Return a hook that is noted."""
+
+        def noted(given: Any) -> Any:
+            records = given if isinstance(given, list) else [given]
+            try:
+                out = hook(given)
+            except Exception as error:
+                self.calls.extend((step, record, error) for record in records)
+                raise
+            if given is not records:
+                self.calls.append((step, given, out))
+                return out
+            outcomes = list(out)
+            self.calls.extend((step, *pair) for pair in zip(records, outcomes, strict=False))
+            return outcomes
+
+        return noted
+
+
 # Which records
 
 
@@ -299,13 +342,13 @@ class ChainView:
         observing = [role_of(interceptor) is Role.OBSERVE for interceptor in chain]
         self.left_out: Final = [name for name, left in zip(chain.names, observing, strict=True) if left]
         """The names of the interceptors that only observe, and do not run here."""
-        running = Chain([interceptor for interceptor, left in zip(chain, observing, strict=True) if not left])
-        self.names: Final = running.names
+        running = [interceptor for interceptor, left in zip(chain, observing, strict=True) if not left]
+        self.names: Final = Chain(running).names
         """The names of the interceptors that run, in the order of sending."""
         self._where = tuple(where)
         self._key = None if key is None else key.encode("utf-8", "surrogateescape")
         self._max_part_bytes = max_part_bytes
-        self._calls: list[tuple[str, Record, Any]] = []
+        self._calls: list[_Call] = []
         self._dead_letters: list[str] = []
         self._wanted: BoundedCache[tuple[int | None, bytes], bool] = BoundedCache(_MAX_MESSAGES)
         compact = next((each for each in running if isinstance(each, Compact)), None)
@@ -318,10 +361,11 @@ class ChainView:
             cluster_id=lambda: cluster_id,
             publish=lambda letter: self._dead_letters.append(letter.topic),
             dry_run=True,
-            watch=lambda step, record, result: self._calls.append((step, record, result)),
         )
+        if len(chain):  # an empty chain checks nothing, and must not begin to here
+            running.insert(sum(map(precedes_bytes, running)), _Watcher(calls=self._calls))
         try:
-            self._session = running.open(context)
+            self._session = Chain(running).open(context)
         except BaseException:
             self._names.close()
             raise
@@ -433,8 +477,8 @@ class ChainView:
                 after = result[0] if result and isinstance(result[0], Record) else before
                 outcome = "unchanged" if result else "waits"
             view = self._step(step, outcome, before, after, reason)
-            # The session's own checks, and what runs once all steps have accepted a record.
-            if view.outcome != "unchanged" or not (step == _CHECKS or step in seen):
+            # A step may run once more when all steps have accepted a record.
+            if view.outcome != "unchanged" or step not in seen:
                 yield view
             seen.add(step)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -24,13 +26,18 @@ class Shared(Generic[Thing]):
     """Count the users of resources that are opened by settings.
 
     Safe for use by several threads at once, and by finalizers: at any line, the garbage collector may
-    finalize a client that closes its serdes.
+    finalize a client that closes its serdes. A forked child begins with none: the threads and connections of
+    those that it inherits, and whoever holds the lock, are in its parent.
     """
 
     def __init__(self, is_same: Callable[[Any, Any], bool]) -> None:
         self._is_same: Final = is_same
-        self._uses: Final[list[_Use[Thing]]] = []
-        self._lock: Final = threading.RLock()
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        self._uses: list[_Use[Thing]] = []
+        self._lock = threading.RLock()
 
     def acquire(self, settings: Any, opens: Callable[[], Thing]) -> Thing:
         """Return the resource for some settings, opened if needed; each call needs a `release`."""
@@ -59,3 +66,14 @@ class Shared(Generic[Thing]):
 
     def __len__(self) -> int:
         return len(self._uses)
+
+
+_all: Final[weakref.WeakSet[Shared[Any]]] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for shared in _all:
+        shared._begin()  # noqa: SLF001 - its own module
+
+
+os.register_at_fork(after_in_child=_begin_in_child)

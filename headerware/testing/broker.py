@@ -311,6 +311,9 @@ def _server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, 
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        # A member of a share group gets its partitions with its second heartbeat.
+        "group.share.min.heartbeat.interval.ms": 500,
+        "group.share.heartbeat.interval.ms": 500,
         # After a kill the controller waits for the end of the old session before it admits the broker again.
         "broker.heartbeat.interval.ms": 500,
         "broker.session.timeout.ms": 4_000,

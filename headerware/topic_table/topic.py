@@ -343,7 +343,8 @@ def _failure_of(what: str, error: KafkaError) -> RegistryError:
 
 def _make_consumer(conf: Mapping[str, Any]) -> Consumer:
     """Make a consumer that commits nothing."""
-    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - heavy
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
+    from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - heavy; and never one with a chain
 
     try:
         return Consumer({"group.id": _GROUP, **_QUIET, **_without(conf, _OF_PRODUCERS), **_READING})
@@ -353,7 +354,7 @@ def _make_consumer(conf: Mapping[str, Any]) -> Consumer:
 
 def _make_producer(conf: Mapping[str, Any]) -> Producer:
     """Make an idempotent producer; a consumer has accepted the same configuration before."""
-    from confluent_kafka import Producer  # noqa: PLC0415 - heavy
+    from confluent_kafka.cimpl import Producer  # noqa: PLC0415 - heavy; and never one with a chain
 
     return Producer({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS), **_WRITING})
 

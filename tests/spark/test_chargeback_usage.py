@@ -6,16 +6,18 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.interceptors import Compact, Slice, Trail
+from headerware.interceptors.audit import AuditCount, AuditReport
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailEntry, TrailReading, encode_trail
 from headerware.ops.chargeback import Covered, GroupOffset, Usage, charge, load_prices, record_bytes
 from headerware.registry.names import default_names
 from headerware.registry.wire.codec import HeaderIdCodec
-from headerware.spark_bridge.chargeback import snapshot, stored_offsets, usage, usage_rows
+from headerware.spark_bridge.chargeback import audit_counts, snapshot, stored_offsets, usage, usage_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -340,6 +342,32 @@ class TestReads:
             ("fraud", "offsets", 1, size(self.ROWS[9])),
         ]
         assert found[0].hour == NINE
+
+    def test_by_audit_come_from_its_topic(
+        self, spark: SparkSession, count: Callable[..., list[Usage]]
+    ) -> None:
+        bucket = int(HALF_PAST.timestamp() * 1000)
+        consumed = AuditCount(topic="orders", bucket=bucket, outcome="consumed", records=3, bytes=300)
+        later = AuditCount(topic="orders", bucket=bucket + 60_000, outcome="dropped", records=1, bytes=100)
+        common: dict[str, Any] = {
+            "v": 1,
+            "session": "9f2c41d07ab35e66",
+            "service": "b",
+            "at": 1,
+            "interval_ms": 1,
+        }
+        read = {**common, "side": "consumer", "group": "billing", "bucket_ms": 60_000}
+        reports = [
+            msgspec.json.encode(AuditReport(**read, sequence=sequence, counts=counts))
+            for sequence, counts in ((0, (consumed,)), (1, (later,)), (1, (later,)), (2, ()))
+        ]
+        sent = AuditReport(**common, sequence=9, side="producer", bucket_ms=1, counts=(consumed,))
+        others = [msgspec.json.encode(sent), b"nonsense", b"\xff", None]
+        frame = spark.createDataFrame([(each,) for each in (*reports, *others)], "value binary")
+        found = self.out(count(*self.ROWS, audit=audit_counts(frame)))
+        assert [(each.group, each.hour, each.source, each.records, each.bytes) for each in found] == [
+            ("billing", NINE, "audit", 4, 400)
+        ]
 
     def test_audit_may_name_owners(self, spark: SparkSession, count: Callable[..., list[Usage]]) -> None:
         schema = "group string, topic string, hour timestamp, records bigint, bytes bigint, owner string"

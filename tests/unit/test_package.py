@@ -20,6 +20,10 @@ import headerware
 ROOT = Path(__file__).parents[2]
 PUBLIC = [
     "DROP",
+    "AsyncConsumer",
+    "AsyncDeserializingConsumer",
+    "AsyncProducer",
+    "AsyncSerializingProducer",
     "Chain",
     "CompressionError",
     "ConfigError",
@@ -47,6 +51,7 @@ PUBLIC = [
     "Role",
     "SerdeError",
     "SerializingProducer",
+    "ShareConsumer",
     "SignatureError",
     "Stage",
     "TimestampType",
@@ -55,10 +60,13 @@ PUBLIC = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "instrument",
     "load_chain",
+    "uninstrument",
 ]
 PACKAGES = [
     "headerware",
+    "headerware.clients.aio",
     "headerware.connect",
     "headerware.connect.converters",
     "headerware.connect.data",
@@ -67,6 +75,7 @@ PACKAGES = [
     "headerware.connect.values",
     "headerware.interceptors",
     "headerware.keyring",
+    "headerware.ops.audit",
     "headerware.ops.chargeback",
     "headerware.registry",
     "headerware.registry.stores",
@@ -86,6 +95,7 @@ HEAVY = [
     "opentelemetry",
     "pyspark",
     "rich",
+    "watchfiles",
     "click",
 ]
 

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -23,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError
+from headerware.interceptors.lineage import Lineage
 from headerware.spark_bridge.batches.ledger import Ledger
 from headerware.spark_bridge.batches.sinks import Batch, Sink, sink_of
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
+    from headerware.spark_bridge.batches.lineage import QueryLineage
     from headerware.spark_bridge.chain_source import TaskSpec
     from headerware.spark_bridge.decoding import Decoded
 
@@ -73,7 +76,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         replay: the batch was begun before, and not finished.
         waiting: the number of slices that wait for the next batch.
         decoded: counts of the reading chain: ``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``,
-            ``refused``, and ``steps``: counters by interceptor, as ``client.stats()`` has them.
+            ``refused``, and ``steps``: counters by interceptor, as ``client.stats()`` has them; with
+            ``lineage`` in the chain also ``topics``: records by topic.
         encoded: the same of the writing chain.
     """
 
@@ -132,6 +136,7 @@ def foreach_batch(
 
     Raises:
         ConfigError: the chain, a sink or an option is wrong.
+        MissingPartError: the chain has ``lineage``, and openlineage-python is not installed.
     """
     source, loaded = chain_source(chain)
     if not os.fspath(checkpoint):
@@ -207,6 +212,7 @@ class ForeachBatch:
         self._on_progress = on_progress
         self._ledger: tuple[str, Ledger] | None = None
         self._accumulators: tuple[Any, QueryAccumulators] | None = None
+        self._lineage = _query_lineage(reading.chain)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Process one batch; an error fails the query, which then replays the batch."""
@@ -235,6 +241,16 @@ class ForeachBatch:
         finally:
             batch.release()
             ledger.identities.release()
+        if self._lineage is not None:
+            written = getattr(self._sink, "written", None)
+            read = progress.decoded.get("topics", {})
+            self._lineage.report(
+                spark,
+                partial(_java_query, spark, query_id),
+                job=batch.job,
+                read=read,
+                written={} if written is None else written(batch),
+            )
         self._report(progress)
 
     def _process(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> Progress:
@@ -457,10 +473,8 @@ def _end_offsets(spark: SparkSession, query_id: str, batch: int) -> str | None:
     The offsets are those that Spark wrote into its checkpoint. None in a release of Spark that keeps its
     queries elsewhere.
     """
-    session: Any = spark
     try:
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - no public way
-        query = queries.get(session._jvm.java.util.UUID.fromString(query_id))  # noqa: SLF001 - as above
+        query = _java_query(spark, query_id)
         sources = query.offsetLog().get(batch).get().offsets()
         # As text, for offsets that were read back from the checkpoint are of another class.
         offsets = [sources.apply(index) for index in range(sources.size())]
@@ -468,6 +482,13 @@ def _end_offsets(spark: SparkSession, query_id: str, batch: int) -> str | None:
     except (Py4JError, AttributeError, TypeError):
         return None
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def _java_query(spark: SparkSession, query_id: str) -> Any:
+    """Return the query itself, which a batch's session does not have."""
+    session: Any = spark
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - no public way
+    return queries.get(session._jvm.java.util.UUID.fromString(query_id))  # noqa: SLF001 - as above
 
 
 def _is_traced() -> bool:
@@ -508,6 +529,16 @@ def _batch_span(
 def _span_context(traceparent: str) -> trace.SpanContext:
     context = _W3C.extract({"traceparent": traceparent}, Context())
     return trace.get_current_span(context).get_span_context()
+
+
+def _query_lineage(chain: Any) -> QueryLineage | None:
+    """Return what reports the query; only ``lineage`` in the chain needs OpenLineage's client."""
+    found = next((step for step in chain if isinstance(step, Lineage)), None)
+    if found is None:
+        return None
+    from headerware.spark_bridge.batches.lineage import query_lineage  # noqa: PLC0415 - it may not be there
+
+    return query_lineage(found)
 
 
 def _without_traces(accumulator: CountsAccumulator) -> dict[str, Any]:

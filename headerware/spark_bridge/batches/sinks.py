@@ -11,6 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
+from headerware.interceptors.lineage import Lineage
+from headerware.interceptors.lineage.jobs import Dataset, kafka_namespace
 from headerware.spark_bridge.admin import AdminError, KafkaAdmin
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.encoding import EncodePlan
@@ -216,6 +218,17 @@ class _KafkaSink:
         if not dead_letters.isEmpty():
             batch.publish_dead_letters(dead_letters)
         self._save(good)
+
+    def written(self, batch: Batch) -> Mapping[Dataset, int | None]:
+        """Return the topics of a batch that was written: counted by ``lineage``, or else the one topic."""
+        steps = () if self._chain is None else self._chain[1]
+        counting = next((step for step in steps if isinstance(step, Lineage)), None)
+        topics: Mapping[str, int | None] = {} if self._topic is None else {self._topic: None}
+        namespace = kafka_namespace(self._options["kafka.bootstrap.servers"])
+        if counting is not None:
+            topics = batch.encoded.counts.get("topics", {})
+            namespace = counting.dataset_namespace or namespace
+        return {Dataset(namespace, topic): count for topic, count in topics.items()}
 
     def _save(self, frame: DataFrame) -> None:
         columns = [name for name in _COLUMNS if name in frame.columns]

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from headerware.spark_bridge.chargeback.audited import audit_counts
     from headerware.spark_bridge.chargeback.counting import usage, usage_rows
     from headerware.spark_bridge.chargeback.stored import snapshot, stored_offsets, stored_usage, usage_sink
 
-__all__ = ["snapshot", "stored_offsets", "stored_usage", "usage", "usage_rows", "usage_sink"]
+__all__ = ["audit_counts", "snapshot", "stored_offsets", "stored_usage", "usage", "usage_rows", "usage_sink"]
 
 _HOMES: Final = {
+    "audit_counts": "audited",
     "snapshot": "stored",
     "stored_offsets": "stored",
     "stored_usage": "stored",

@@ -6,13 +6,14 @@ A task that is tried again counts again, and so does a frame that is computed tw
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.accumulators import AccumulatorParam
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 Counts = dict[str, Any]
 """``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``, ``refused``; ``steps``: counters by
-interceptor; ``traces``: some of the ``traceparent`` headers that were read."""
+interceptor; ``traces``: some of the ``traceparent`` headers that were read; ``topics``, with ``lineage``
+in the chain: records by topic, those read by a chain that reads, and those that go out by one that writes."""
 TRACES_LIMIT: Final = 128
 _TOTALS: Final = ("records_in", "records_out", "bytes_in", "bytes_out", "refused")
 _TRACEPARENT_BYTES: Final = 64
@@ -101,6 +103,12 @@ class TaskCounter:
             for name, value in record.headers:
                 if name == "traceparent" and value is not None and len(value) <= _TRACEPARENT_BYTES:
                     self.traces.append(value.decode("ascii", "replace"))
+
+    def count_topics(self, topics: Iterable[str]) -> None:
+        """Count one record for each topic given."""
+        counts = self.counts.setdefault("topics", {})
+        for topic, count in Counter(topics).items():
+            counts[topic] = counts.get(topic, 0) + count
 
     def count_out(self, rows: OutputRows) -> None:
         """Count the rows of a finished batch, without those that were refused or wait."""

@@ -106,6 +106,8 @@ class DecodeTask(Task):
         counter = self._counter
         counter.counts["records_in"] += batch.num_rows
         counter.counts["bytes_in"] += payload_bytes(batch)
+        if self._chain.counts_topics:
+            counter.count_topics(record.topic for record in records)
         if counter.wants_traces:
             counter.note_traces(records)
         if self._reassembles:

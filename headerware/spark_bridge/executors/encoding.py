@@ -120,6 +120,9 @@ class _EncodeTask(Task):
         return map(session.send_outcome, records)  # one by one, so that what is finished can go on
 
     def _flush(self, rows: OutputRows, plain: Sequence[Record]) -> pa.RecordBatch:
+        if self._chain.counts_topics:
+            going = (record for row, record in enumerate(rows.records) if row not in rows.kept)
+            self._counter.count_topics(record.topic for record in going)
         if self._chain.dedups:
             rows.records = [
                 self._identities.with_partition(record, self._chain.pick_partition) for record in rows.records

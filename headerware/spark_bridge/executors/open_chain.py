@@ -21,6 +21,7 @@ from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.order import place_of
+from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.serde import PARTS
 
@@ -94,6 +95,8 @@ class OpenChain:
         self.spec: Final = spec
         self.dedups: Final = any(place_of(step) is Place.DEDUP for step in steps)
         """Whether records get identities."""
+        self.counts_topics: Final = any(isinstance(step, Lineage) for step in steps)
+        """Whether the driver is to know how many records of which topic there were."""
         self.clock: Final = _BatchClock()
         self.identities: Final[dict[tuple[Any, ...], bytes]] = {}
         """The identities that ``dedup`` found, by position; the reader empties it."""

@@ -13,7 +13,7 @@ class Old:
 
 class TestAnOldClient:
     def test_has_a_thread_that_asks(self, connection: dict[str, Any]) -> None:
-        ask, deadline = cluster_id_port(Old(), connection), time.monotonic() + 10
+        ask, deadline = cluster_id_port(Old(), connection, lambda _: False), time.monotonic() + 10
         while ask() is None:
             assert time.monotonic() < deadline
         assert isinstance(ask(), str)
@@ -25,7 +25,7 @@ class TestAnOldClient:
 
         called: list[threading.Thread] = []
         oauth = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}
-        ask = cluster_id_port(Old(), {**connection, **oauth})
+        ask = cluster_id_port(Old(), {**connection, **oauth}, lambda _: False)
         assert ask() is None
         assert "headerware-cluster-id" not in {thread.name for thread in threading.enumerate()}
         assert not called

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.serialization import StringDeserializer, StringSerializer
 
+import headerware
 from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer
 from headerware.core.chain import Chain
 
@@ -153,6 +154,31 @@ def answer(client: Any, name: str, call: Call, topic: str) -> str:
     return "itself" if result is client else type(result).__name__
 
 
+CHAIN: dict[str, Any] = {
+    "interceptors": "trail",
+    "interceptors.trail.service": "test",
+    "interceptors.trail.topics": "no-topic-of-these-tests",
+}
+"""A chain in a configuration, for applications that do not know of it; it lets everything pass."""
+
+
+@pytest.fixture(params=["ours", "instrumented"])
+def instrumented(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Return whether the client that is compared is made by confluent-kafka's name, under instrumentation."""
+    if request.param == "ours":
+        yield False
+        return
+    yield True
+    headerware.uninstrument()
+
+
+def made_by_name(name: str, conf: dict[str, Any]) -> Any:
+    headerware.instrument()
+    client = getattr(confluent_kafka, name)({**conf, **CHAIN})
+    assert client._chained
+    return client
+
+
 def public(client: type) -> set[str]:
     extra = {"__len__", "__bool__", "__enter__", "__exit__"} & vars(client).keys()
     return {name for name in vars(client) if not name.startswith("_")} | extra
@@ -160,9 +186,13 @@ def public(client: type) -> set[str]:
 
 class TestProducerIsADropIn:
     @pytest.fixture
-    def pair(self, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    def pair(self, connection: dict[str, Any], *, instrumented: bool) -> Iterator[tuple[Any, Any]]:
         raw = confluent_kafka.Producer(connection)
-        ours = Producer(connection, chain=Chain([Same()]))
+        ours: Any = (
+            made_by_name("Producer", connection)
+            if instrumented
+            else Producer(connection, chain=Chain([Same()]))
+        )
         yield raw, ours
         raw.close()
         ours.close()
@@ -191,7 +221,7 @@ class TestProducerIsADropIn:
 class TestConsumerIsADropIn:
     @pytest.fixture
     def pair(
-        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
+        self, connection: dict[str, Any], topic: str, fill: Callable[..., None], *, instrumented: bool
     ) -> Iterator[tuple[Any, Any]]:
         fill(b"a", b"b")
         conf = {
@@ -201,7 +231,8 @@ class TestConsumerIsADropIn:
             "fetch.wait.max.ms": 20,
         }
         raw = confluent_kafka.Consumer({**conf, "group.id": f"{topic}-raw"})
-        ours = Consumer({**conf, "group.id": f"{topic}-ours"}, chain=Chain([Same()]))
+        own = {**conf, "group.id": f"{topic}-ours"}
+        ours: Any = made_by_name("Consumer", own) if instrumented else Consumer(own, chain=Chain([Same()]))
         for client in (raw, ours):
             client.assign([TopicPartition(topic, 0, 0)])  # at the beginning; to ask where that is takes 0.5 s
             message = client.poll(10)
@@ -249,14 +280,18 @@ DESERIALIZING: dict[str, list[Call]] = {
 
 class TestSerializingClientsAreDropIns:
     @pytest.fixture
-    def producers(self, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    def producers(self, connection: dict[str, Any], *, instrumented: bool) -> Iterator[tuple[Any, Any]]:
         conf = {
             **connection,
             "key.serializer": StringSerializer(),
             "value.serializer": StringSerializer(),
         }
         raw: Any = confluent_kafka.SerializingProducer(conf)
-        ours: Any = SerializingProducer(conf, chain=Chain([Same()]))
+        ours: Any = (
+            made_by_name("SerializingProducer", conf)
+            if instrumented
+            else SerializingProducer(conf, chain=Chain([Same()]))
+        )
         yield raw, ours
         with contextlib.suppress(RuntimeError):  # closed by the test
             raw.flush(10)
@@ -264,7 +299,7 @@ class TestSerializingClientsAreDropIns:
 
     @pytest.fixture
     def consumers(
-        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
+        self, connection: dict[str, Any], topic: str, fill: Callable[..., None], *, instrumented: bool
     ) -> Iterator[tuple[Any, Any]]:
         fill(b"a", b"b")
         conf = {
@@ -275,7 +310,12 @@ class TestSerializingClientsAreDropIns:
             "value.deserializer": StringDeserializer(),
         }
         raw: Any = confluent_kafka.DeserializingConsumer({**conf, "group.id": f"{topic}-raw"})
-        ours: Any = DeserializingConsumer({**conf, "group.id": f"{topic}-ours"}, chain=Chain([Same()]))
+        own = {**conf, "group.id": f"{topic}-ours"}
+        ours: Any = (
+            made_by_name("DeserializingConsumer", own)
+            if instrumented
+            else DeserializingConsumer(own, chain=Chain([Same()]))
+        )
         for client in (raw, ours):
             client.assign([TopicPartition(topic, 0, 0)])  # at the beginning; to ask where that is takes 0.5 s
             assert client.poll(10).value() == "a"

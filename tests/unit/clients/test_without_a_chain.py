@@ -147,3 +147,14 @@ class TestBatches:
     def test_to_a_topic_that_is_no_text_are_refused(self, producer: Producer) -> None:
         with pytest.raises(TypeError):
             producer.produce_batch(5, [{"value": b"v", "headers": {"a": b"1"}}])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("named", ["callback", "on_delivery"])
+def test_calls_the_delivery_callback_by_either_name(producer: Producer, topic: str, named: str) -> None:
+    heard: list[Any] = []
+    given: dict[str, Any] = {named: lambda error, message: heard.append((error, message.value()))}
+    producer.produce(topic, b"one", **given)
+    producer.produce(topic, b"two", headers=Headers([("a", b"1")]), **given)
+    producer.produce_batch(topic, [{"value": b"three"}], **given)
+    assert producer.flush(30) == 0
+    assert heard == [(None, b"one"), (None, b"two"), (None, b"three")]

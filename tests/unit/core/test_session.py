@@ -275,6 +275,39 @@ class TestOffsets:
         session = self.chain({"poll": lambda _: None, "on_commit": lambda _: None})
         assert (session.polls, session.hears_commits, session.acknowledges) == (True, True, False)
 
+    @pytest.mark.parametrize(
+        ("idle", "awaited"), [([], False), ([True], False), ([True, False], True), ([None], True)]
+    )
+    def test_awaits_operations_unless_all_who_hear_of_them_are_idle(
+        self,
+        idle: list[bool | None],
+        awaited: bool,  # noqa: FBT001 - a parameter of the test
+    ) -> None:
+        hearing: dict[str, Any] = {"on_operation": lambda _: None}
+        session = self.chain(
+            {"poll": lambda _: None},
+            *(hearing if each is None else hearing | {"is_idle": lambda each=each: each} for each in idle),
+        )
+        assert session.awaits_operations() is awaited
+
+    def test_says_whether_acknowledgements_are_for_records_with_state_only(self) -> None:
+        own = Hooks(name="own", on_acknowledgement=lambda *_: None, acknowledges_own=True)
+        every = Hooks(name="every", on_acknowledgement=lambda *_: None)
+        found = [Chain(chain).open() for chain in ([], [own], [own, every])]
+        assert [session.acknowledges for session in found] == [False, True, True]
+        assert [session.acknowledges_all for session in found] == [False, False, True]
+
+    def test_keeps_the_state_of_one_who_acknowledges_its_own(self) -> None:
+        leaves = Hooks(
+            name="leaves",
+            on_send=lambda record: record.with_local("mine", 1),
+            on_acknowledgement=lambda *_: None,
+            acknowledges_own=True,
+        )
+        anew = Hooks(name="anew", on_send=lambda record: Record(record.topic, record.value))
+        (sent,) = Chain([leaves, anew]).open().send([RECORD])
+        assert sent.local == {"mine": 1}
+
     def test_a_service_that_is_none_is_not_offered(self) -> None:
         assert not self.chain({"poll": None}).polls
 

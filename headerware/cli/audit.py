@@ -1,0 +1,137 @@
+"""``headerware audit``: compare what producers sent with what consumers read, by their reports."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.interceptors.trail_timeline import time_text
+
+if TYPE_CHECKING:
+    from headerware.ops.audit import Comparison, Reconciled
+
+_FAILURES = ("lost", "unknown", "duplicated", "unreported", "late", "failed", "stopped", "pending")
+_BAD = {"lost": "bold red", "unknown": "yellow", "duplicated": "yellow", "unreported": "yellow"}
+_COLUMNS = ("produced", "failed", "consumed", "stopped", "lost", "unknown", "pending", "duplicated")
+_LATER_COLUMNS = ("unreported", "late")
+
+
+class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older ones
+    """A moment: ISO 8601, in UTC unless it says otherwise, or milliseconds since the epoch."""
+
+    name = "time"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if value.isdecimal():
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"expected a time such as 2026-11-22T10:00, found {value!r}", param, ctx)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return int(moment.timestamp() * 1000)
+
+
+@click.group()
+def audit() -> None:
+    """Compare what was sent with what was read."""
+
+
+@audit.command("compare")
+@click.argument("topics", nargs=-1)
+@client_options
+@click.option("--audit-topic", default="headerware-audit", show_default=True, help="The topic of reports.")
+@click.option("--from", "from_ms", type=_Time(), help="Begin with the bucket of this time.")
+@click.option("--to", "to_ms", type=_Time(), help="End before this time.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(_FAILURES),
+    multiple=True,
+    default=("lost",),
+    show_default=True,
+    help="Exit with 1 if there is any of this; repeatable.",
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds in all."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def compare_command(
+    topics: tuple[str, ...],
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    audit_topic: str,
+    from_ms: int | None,
+    to_ms: int | None,
+    fail_on: tuple[str, ...],
+    timeout: float,
+    as_json: bool,  # noqa: FBT001 - click passes flags by name
+) -> None:
+    """Compare what was sent to TOPICS (or all) with what each consumer group read.
+
+    \b
+    lost        delivered, and passed by the group without a trace
+    unknown     not counted, but a session that crashed may have read them
+    pending     not reached by the group yet
+    duplicated  deliveries to the application beyond the first
+    unreported  consumed, but no producer reported them
+    late        consumed later than 'late_after_s' allows
+    failed      not delivered by the producer; stopped: by the consumer's chain
+    """  # noqa: D301 - click's mark for text as it is
+    from headerware.ops.audit import compare, read_reports  # noqa: PLC0415 - only this needs a client
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "the audit topic")
+    found = read_reports(settings, audit_topic, from_ms=from_ms, timeout_s=timeout)
+    result = compare(
+        found.reports, now_ms=time.time_ns() // 1_000_000, topics=topics, from_ms=from_ms, to_ms=to_ms
+    )
+    ok = not any(getattr(row, what) for row in result.rows for what in fail_on)
+    if as_json:
+        facts = msgspec.to_builtins(result)
+        show_json({**facts, "malformed": found.malformed}, ok=ok)
+    else:
+        _print(result, found.malformed)
+    sys.exit(0 if ok else 1)
+
+
+def _print(result: Comparison, malformed: int) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for name in ("topic", "group", "bucket"):
+        table.add_column(name, no_wrap=True)
+    for name in (*_COLUMNS, *_LATER_COLUMNS):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for row in result.rows:
+        table.add_row(
+            row.topic,
+            row.group or "-",
+            time_text(row.bucket),
+            *(_cell(row, name) for name in (*_COLUMNS, *_LATER_COLUMNS)),
+            " ".join(word for word, said in (("open", row.open), ("by numbers", not row.exact)) if said),
+        )
+    if result.rows:
+        console.print(table)
+    console.print(f"{result.reports} reports of {result.sessions} sessions")
+    if malformed:
+        console.print(f"{malformed} records of the audit topic are no reports", style="yellow")
+    for session, reason in result.incomplete.items():
+        console.print(f"session {session} is incomplete: {reason}", style="yellow")
+
+
+def _cell(row: Reconciled, name: str) -> str:
+    value: int = getattr(row, name)
+    style = _BAD.get(name)
+    return f"[{style}]{value}[/]" if value and style else str(value)

@@ -1,0 +1,80 @@
+"""``headerware doctor``: look at versions, a chain, its keys, its cluster and topics, and say what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, require_servers
+
+if TYPE_CHECKING:
+    from headerware.ops.doctor import Finding
+
+_STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown": "dim"}
+
+
+@click.command()
+@click.argument("topics", nargs=-1)
+@click.option(
+    "--config",
+    envvar="HEADERWARE_CONFIG",
+    type=click.Path(dir_okay=False),
+    help="The chain's file; without it the one that HEADERWARE_CONFIG names.",
+)
+@client_options
+@click.option("--group", help="The application's consumer group.")
+@click.option(
+    "--side", type=click.Choice(["producer", "consumer"]), help="What the application is; else both."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds for each answer."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(
+    topics: tuple[str, ...],
+    config: str | None,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    group: str | None,
+    side: Any,
+    timeout: float,
+    as_json: bool,  # noqa: FBT001 - click passes flags by name
+) -> None:
+    """Check chain, cluster and machine, and say what to do.
+
+    Nothing is changed, here or on the cluster. The exit code is 1 if anything cannot work; a warning does not
+    change it.
+    """
+    # It imports a Kafka client, which takes long.
+    from headerware.ops.doctor import examine  # noqa: PLC0415
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    has_cluster = bool(topics or group or bootstrap_servers or properties or client_config)
+    if has_cluster:
+        require_servers(settings, "a look at a cluster")
+    found = examine(
+        config, settings if has_cluster else None, topics, group=group, side=side, timeout_s=timeout
+    )
+    ok = all(finding.status != "fail" for finding in found)
+    if as_json:
+        show_json(found, ok=ok)
+    else:
+        _show(found)
+    if not ok:
+        raise SystemExit(1)
+
+
+def _show(found: list[Finding]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for finding in found:
+        line = Text(f"{finding.status:7}", _STYLES[finding.status])
+        console.print(line.append(f" {finding.check}: {finding.found}", "default"))
+        if finding.advice is not None:
+            console.print(Text(f"        -> {finding.advice}"))
+    counts = {status: sum(finding.status == status for finding in found) for status in _STYLES}
+    console.print(Text(", ".join(f"{count} {status}" for status, count in counts.items()), "bold"))

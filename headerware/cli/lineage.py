@@ -1,0 +1,162 @@
+"""``headerware lineage``: which jobs the trails of a topic's records name, what they read and write."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import (
+    client_options,
+    client_settings,
+    kafka_errors,
+    last_records,
+    open_consumer,
+    require_servers,
+)
+from headerware.core.errors import HeaderError, WireFormatError
+from headerware.core.headers import Headers
+from headerware.core.printable import printable
+from headerware.interceptors.lineage.jobs import JobRun, TrailRuns, kafka_namespace
+from headerware.interceptors.trail import read_trail
+from headerware.interceptors.trail_timeline import time_text
+from headerware.registry.names import default_name_of
+from headerware.registry.wire.codec import HeaderIdCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka import Consumer, Message
+
+
+def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        cluster, equals, servers = text.partition("=")
+        if not (cluster and equals and servers):
+            raise click.BadParameter(f"{text!r} is no CLUSTER=SERVERS, such as eu=broker.eu:9092")
+        found[cluster] = kafka_namespace(servers)
+    return found
+
+
+@click.command()
+@click.argument("topic")
+@client_options
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Records per partition."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds in all."
+)
+@click.option(
+    "--cluster",
+    "clusters",
+    multiple=True,
+    callback=_namespaces,
+    help="The servers of a cluster that trails name, CLUSTER=SERVERS; repeatable.",
+)
+@click.option(
+    "--job-namespace",
+    envvar="OPENLINEAGE_NAMESPACE",
+    default="default",
+    show_default=True,
+    help="Of all jobs.",
+)
+@click.option("--emit", "emits", is_flag=True, help="Send the events where OpenLineage's client is told to.")
+@click.option("--json", "as_json", is_flag=True, help="Print the events, a JSON object a line.")
+def lineage(
+    topic: str,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    limit: int,
+    timeout: float,
+    clusters: dict[str, str],
+    job_namespace: str,
+    emits: bool,  # noqa: FBT001 - click passes flags by name
+    as_json: bool,  # noqa: FBT001 - likewise
+) -> None:
+    """Show the jobs that TOPIC's last records went through.
+
+    Their trails tell it.
+
+    Each job has one run, from its first entry in these trails to its last. With --emit its START and COMPLETE
+    are sent to OpenLineage; the same records give the same runs. Nothing is committed, and no consumer group
+    is joined.
+    """
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    servers = require_servers(settings, "TOPIC")
+    consumer = open_consumer(settings, group_id="headerware-lineage")
+    deadline = time.monotonic() + timeout
+    try:
+        named = {**_own_cluster(consumer, servers, timeout), **clusters}
+        runs, corrupt = _runs_of(
+            last_records(consumer, topic, None, None, limit, deadline), TrailRuns(job_namespace, named)
+        )
+    finally:
+        consumer.close()
+    if emits or as_json:
+        _emit(runs, emits=emits, as_json=as_json)
+    if not as_json:
+        _show(runs, corrupt, emitted=emits)
+
+
+def _own_cluster(consumer: Consumer, bootstrap_servers: str, timeout: float) -> dict[str, str]:
+    """Return the namespace of the cluster that is read from, by its id."""
+    with kafka_errors():
+        cluster_id = consumer.list_topics(timeout=timeout).cluster_id
+    return {cluster_id: kafka_namespace(bootstrap_servers)} if cluster_id else {}
+
+
+def _runs_of(messages: Iterable[Message], found: TrailRuns) -> tuple[list[JobRun], int]:
+    from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
+
+    decode = HeaderIdCodec(lambda _name: None, default_name_of).decode
+    corrupt = 0
+    for message in messages:
+        try:
+            found.add(read_trail(decode(Headers(record_of(message).headers))))
+        except (WireFormatError, HeaderError):
+            corrupt += 1
+    return found.runs(), corrupt
+
+
+def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
+    # It imports OpenLineage's client, which takes long and may not be there.
+    from headerware.interceptors.lineage.events import as_json_object, open_client, run_event  # noqa: PLC0415
+
+    client = open_client() if emits else None
+    for run in runs:
+        for event in (run_event(run, "START", run.began_ms), run_event(run, "COMPLETE", run.latest_ms)):
+            if client is not None:
+                try:
+                    client.emit(event)
+                except Exception as error:
+                    raise click.ClickException(
+                        f"OpenLineage's receiver took no event: {type(error).__name__}"
+                    ) from error
+            if as_json:
+                show_json(as_json_object(event))
+    if client is not None:
+        client.close()
+
+
+def _show(runs: list[JobRun], corrupt: int, *, emitted: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for run in runs:
+        span = f"  {time_text(run.began_ms)} to {time_text(run.latest_ms)}"
+        console.print(Text(printable(run.job.name), "bold").append(span, "dim"))
+        for verb, datasets in (("reads", run.inputs), ("writes", run.outputs)):
+            for dataset, count in sorted(datasets.items(), key=lambda item: item[0]):
+                place = printable(f"{dataset.namespace}/{dataset.name}")
+                console.print(Text(f"  {verb:6} {place}").append(f"  {count} records", "dim"))
+    if not runs:
+        console.print(Text("no trail in these records", "dim"))
+    if corrupt:
+        console.print(Text(f"{corrupt} records with a corrupt trail are left out", "red"))
+    if emitted:
+        console.print(Text(f"sent {2 * len(runs)} events", "dim"))

@@ -1,0 +1,110 @@
+"""``headerware run``: run a command whose Kafka clients have a chain, though it does not know of us."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from headerware.core.chain import load_chain
+from headerware.core.client_chain import is_disabled
+from headerware.core.errors import ConfigError
+
+_VARIABLE: Final = "HEADERWARE_CONFIG"
+_MARK: Final = "HEADERWARE_RUN"
+_PATH: Final = "PYTHONPATH"
+_BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
+_NOT_FOUND: Final = 127
+_NOT_EXECUTABLE: Final = 126
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="The chain's TOML file. Default: the one that HEADERWARE_CONFIG names.",
+)
+@click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARGS]...", type=click.UNPROCESSED)
+def run(config: str | None, command: tuple[str, ...]) -> None:
+    r"""Run COMMAND with a chain around its Kafka clients.
+
+    COMMAND is a program and its arguments: python, gunicorn, pytest, any script of a Python environment that
+    has Headerware. `app.py` and `-m module` alone run in this command's own Python. Child processes are
+    covered, too. Clients come from confluent_kafka, and the application does not change:
+
+    \b
+        headerware run --config headerware.toml python app.py
+        headerware run gunicorn --preload shop:app
+        headerware run -m shop.worker
+
+    The chain's file is checked first, as `headerware check` does; if it is wrong, nothing runs and the exit
+    code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command takes this
+    one's place, so signals and the exit code are its own.
+    """
+    environment = dict(os.environ)
+    path = config or environment.get(_VARIABLE)
+    if path:
+        environment[_VARIABLE] = os.path.abspath(path)  # noqa: PTH100 - the command may work in another folder
+        _check(path)
+    environment[_PATH] = os.pathsep.join(_import_path(environment))
+    environment[_MARK] = str(os.getpid())
+    arguments = _with_python(command)
+    program = _found(arguments[0])
+    sys.stdout.flush()
+    try:
+        os.execve(program, arguments, environment)  # noqa: S606 - that is what the command is for
+    except OSError as error:
+        raise _exit_with(f"cannot run {program}: {error.strerror}", _NOT_EXECUTABLE) from error
+
+
+def _check(path: str) -> None:
+    try:
+        load_chain(path)
+    except ConfigError as error:
+        if not is_disabled():
+            raise
+        click.echo(f"Warning: HEADERWARE_DISABLED is set, so this is passed over: {error}", err=True)
+
+
+def _import_path(environment: dict[str, str]) -> list[str]:
+    """Return PYTHONPATH with our sitecustomize first, then that of a tool that runs this command.
+
+    Such a tool, as opentelemetry-instrument, may take itself off the path when it has done its work here.
+    """
+    before = environment.get(_PATH, "").split(os.pathsep) if environment.get(_PATH) else []
+    other = getattr(sys.modules.get("sitecustomize"), "__file__", None)
+    # PYTHONPATH stands before the standard library; what is behind that belongs to this environment alone.
+    passed_on = sys.path[: sys.path.index(str(Path(os.__file__).parent))]
+    from_tool = [str(Path(other).parent)] if other and str(Path(other).parent) in passed_on else []
+    return list(dict.fromkeys([str(_BOOTSTRAP), *from_tool, *before]))
+
+
+def _with_python(command: tuple[str, ...]) -> list[str]:
+    """Return the command with this Python before it, if it is only for a Python to run."""
+    if command[0] in {"-m", "-c"} or (command[0].endswith(".py") and not os.access(command[0], os.X_OK)):
+        return [sys.executable, *command]
+    return list(command)
+
+
+def _found(name: str) -> str:
+    """Return the path of a program: from PATH as a shell does, or from this command's own environment."""
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which(name) or shutil.which(name, path=beside)
+    if program is None:
+        raise _exit_with(
+            f"there is no program {name!r}, neither on PATH nor in {beside}; give a program and arguments, "
+            f"such as: headerware run python app.py",
+            _NOT_FOUND,
+        )
+    return program
+
+
+def _exit_with(message: str, code: int) -> click.ClickException:
+    error = click.ClickException(message)
+    error.exit_code = code  # type: ignore[misc]  # click reads it from the error
+    return error

@@ -1,0 +1,391 @@
+"""The asyncio consumer: the synchronous one with its chain, on a thread that serves one event loop.
+
+All calls run on one thread, in the order in which they came. A fetch that waits for records lets the others
+in between, so that a ``commit`` does not wait for a ``poll``. Callbacks run on the event loop; the thread
+waits for them, and does what they ask of the consumer meanwhile.
+
+A task that is cancelled loses no message: what was fetched for it goes back into the inbox, the offset is
+held back, and the next fetch returns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from threading import get_ident
+from typing import Any, ClassVar, Final, Self
+
+import confluent_kafka.aio
+from confluent_kafka import Message, TopicPartition
+
+from headerware.clients.aio.lane import Lane, LoopResults, in_callback
+from headerware.clients.consumer import Consumer
+from headerware.clients.settings import flattened
+from headerware.core.chain import Chain
+from headerware.core.client_chain import PROCESSING
+from headerware.core.record import Verified
+
+_SLICE_S: Final = 0.05
+"""How long a fetch may keep other calls waiting."""
+_EVENTS: Final = ("error_cb", "stats_cb", "throttle_cb")
+_REBALANCES: Final = ("on_assign", "on_revoke", "on_lost")
+
+
+class _StoppedError(Exception):
+    """Raised in a fetch whose task was cancelled, or whose consumer closes; the consumer recovers."""
+
+
+class InterruptibleConsumer(Consumer):
+    """The synchronous consumer beneath: its fetches let other calls in, and can be stopped."""
+
+    def __init__(self, conf: Mapping[str, Any], chain: Chain | None) -> None:
+        self.lane: Lane | None = None
+        self.closing: bool = False
+        self._raises_errors = chain is not None
+        self.chain, rest = self._chain_for(dict(conf), chain)
+        rest.pop(PROCESSING, None)
+        self._may_be_implicit = False
+        self._open(flattened(rest))  # with an empty chain, too: only so can a message be given back
+        if self._live is not None:
+            self._live.follow(self)
+        self._ticks, self._needs_ticks = self._needs_ticks, True
+
+    def fetched(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a fetch returns; if it is stopped, everything stays for the next one."""
+        try:
+            return fetch(self, *arguments)
+        except _StoppedError:
+            self._recover(sys._getframe())  # noqa: SLF001 - as the consumer's own calls do
+            if self.closing:
+                raise RuntimeError("Consumer closed") from None
+            return None
+
+    def give_back(self, found: Any, error: BaseException | None) -> None:
+        """Take back what a fetch returned or raised for a task that was cancelled."""
+        if isinstance(error, Exception):
+            self._deferred_error = error
+        messages = found if isinstance(found, list) else [] if found is None else [found]
+        if messages and self._finish.alive:
+            self._inbox.given = messages
+            self._fetching_thread = get_ident()
+            self._recover(sys._getframe())  # noqa: SLF001 - as above
+
+    def _poll_timeout(self, left: float) -> float:
+        return min(left, _SLICE_S) if left >= 0 else _SLICE_S
+
+    def _tick(self) -> None:
+        self._let_others_in()
+        if self._ticks:
+            super()._tick()
+
+    def _wait_for_dead_letter(self, left: float) -> bool:
+        self._let_others_in()
+        return super()._wait_for_dead_letter(self._poll_timeout(left))
+
+    def _let_others_in(self) -> None:
+        lane = self.lane
+        if lane is None:
+            return
+        if lane.current is not None and lane.current.cancelled:
+            raise _StoppedError
+        if len(lane):
+            lane.serve()
+        if self.closing:
+            raise _StoppedError
+
+
+class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
+    """Consume from Kafka through a chain, in asyncio; a drop-in for ``confluent_kafka.aio.AIOConsumer``.
+
+    Args:
+        consumer_conf: confluent-kafka's configuration, with the chain's own keys among it. ``on_commit``,
+            ``error_cb``, ``stats_cb`` and ``throttle_cb`` run on the event loop, and may be coroutine
+            functions.
+        max_workers: taken for the sake of ``AIOConsumer``; one thread serves the consumer.
+        executor: runs the calls instead, one at a time; it is not shut down.
+        chain: the chain, if code makes it.
+
+    Raises:
+        ConfigError: the chain's configuration is wrong.
+        KafkaException: confluent-kafka refuses the rest.
+
+    It belongs to the event loop on which it is first awaited, and is used there only. Hooks run on the
+    consumer's thread, in a copy of the context of the task that fetches. Refused records come as
+    :class:`~headerware.Consumer` gives them. ``async for message in consumer`` polls until it is closed.
+    """
+
+    _core_type: ClassVar[type[InterruptibleConsumer]] = InterruptibleConsumer
+
+    def __init__(
+        self,
+        consumer_conf: dict[str, Any],
+        max_workers: int = 100,
+        executor: Executor | None = None,
+        *,
+        chain: Chain | None = None,
+    ) -> None:
+        if max_workers < 1:
+            raise ValueError(f"max_workers is {max_workers}, expected at least 1")
+        self._given_executor = executor
+        self._own_executor: ThreadPoolExecutor | None = None
+        self._results: Final = LoopResults(type(self).__name__)
+        self._lane: Final = Lane(self._threads, self._results)
+        conf = dict(consumer_conf)
+        for name in _EVENTS:
+            if callable(conf.get(name)):
+                conf[name] = self._results.on_loop(conf[name])
+        if callable(conf.get("on_commit")):
+            conf["on_commit"] = partial(self._lane.wait_for, conf["on_commit"])
+        self._core: Final = self._core_type(conf, chain)
+        self._core.lane = self._lane
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def chain(self) -> Chain:
+        """The chain."""
+        return self._core.chain
+
+    # Records
+
+    async def poll(self, timeout: float = -1) -> Message | None:
+        """Return the next message, or None after ``timeout`` seconds without one.
+
+        If the task is cancelled, the next call returns the message. For many messages a second use
+        :meth:`consume`: each call costs a way to the thread and back.
+
+        Raises:
+            HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
+            RuntimeError: the consumer is closed, or belongs to another event loop.
+        """
+        found: Message | None = await self._fetch(type(self._core).poll, timeout)
+        return found
+
+    async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Return up to ``num_messages`` messages, or those that came within ``timeout`` seconds.
+
+        A refused record comes as :meth:`~headerware.Consumer.consume` gives it. If the task is cancelled, the
+        next call returns the messages.
+
+        Raises:
+            HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
+            RuntimeError: the consumer is closed, or belongs to another event loop.
+        """
+        found: list[Message] | None = await self._fetch(type(self._core).consume, num_messages, timeout)
+        return found or []
+
+    async def _fetch(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
+        self._require_open()
+        if in_callback.get():
+            raise RuntimeError("a callback of a consumer cannot fetch: it runs within a fetch or a close")
+        core = self._core
+        return await self._lane.run(
+            partial(core.fetched, fetch, *arguments), undo=core.give_back, fetches=True
+        )
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Iterate over messages until the consumer is closed, as :meth:`poll` gives them."""
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message."""
+        while True:
+            try:
+                message = await self.poll()
+            except RuntimeError:
+                if self._closing is None:
+                    raise
+                raise StopAsyncIteration from None
+            if message is not None:
+                return message
+
+    # The interceptors' state of a message
+
+    @asynccontextmanager
+    async def processing(self, message: Message) -> AsyncIterator[Message]:
+        """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
+
+        What they make current, such as a span, is current in the task. What the block raises is passed to
+        them, and on.
+        """
+        with self._core.processing(message):
+            yield message
+
+    def local(self, message: Message) -> Mapping[str, Any]:
+        """Return the interceptors' state of a delivered message, by interceptor; empty if there is none."""
+        return self._core.local(message)
+
+    def verified(self, message: Message) -> Verified | None:
+        """Return what a signature verified of a delivered message; None if no signature did."""
+        return self._core.verified(message)
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Return the counters of each interceptor, and those of the client under ``client``."""
+        return self._core.stats()
+
+    # Subscription and assignment
+
+    async def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+        """Subscribe to topics.
+
+        Args:
+            topics: names, or patterns that begin with ``^``.
+            callbacks: ``on_assign``, ``on_revoke`` and ``on_lost``, functions or coroutine functions; called
+                on the event loop with this consumer and the partitions, while the consumer waits.
+        """
+        for name in _REBALANCES:
+            if callable(callbacks.get(name)):
+                callbacks[name] = partial(_rebalanced, weakref.ref(self), callbacks[name])
+        await self._in_turn("subscribe", topics, **callbacks)
+
+    async def unsubscribe(self) -> None:
+        """Leave the subscription, and forget records that were not delivered."""
+        await self._in_turn("unsubscribe")
+
+    async def assign(self, partitions: list[TopicPartition]) -> None:
+        """Assign partitions; those without an offset begin at their committed offset."""
+        await self._in_turn("assign", partitions)
+
+    async def unassign(self) -> None:
+        """Give up all partitions."""
+        await self._in_turn("unassign")
+
+    async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Add partitions to the assignment."""
+        await self._in_turn("incremental_assign", partitions)
+
+    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Remove partitions from the assignment."""
+        await self._in_turn("incremental_unassign", partitions)
+
+    async def assignment(self) -> list[TopicPartition]:
+        """Return the assigned partitions."""
+        found: list[TopicPartition] = await self._in_turn("assignment")
+        return found
+
+    # Position and offsets
+
+    async def seek(self, partition: TopicPartition) -> None:
+        """Go to an offset."""
+        await self._in_turn("seek", partition)
+
+    async def pause(self, partitions: list[TopicPartition]) -> None:
+        """Pause partitions."""
+        await self._in_turn("pause", partitions)
+
+    async def resume(self, partitions: list[TopicPartition]) -> None:
+        """Resume partitions."""
+        await self._in_turn("resume", partitions)
+
+    async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the positions on the wire."""
+        found: list[TopicPartition] = await self._in_turn("position", partitions)
+        return found
+
+    async def store_offsets(self, *args: Any, **kwargs: Any) -> None:
+        """Store the offset behind a message, or offsets, held back to where a restart loses nothing."""
+        await self._in_turn("store_offsets", *args, **kwargs)
+
+    async def commit(self, *args: Any, **kwargs: Any) -> Any:
+        """Commit the offset behind a message, offsets, or the stored offsets, as the synchronous one does."""
+        return await self._in_turn("commit", *args, **kwargs)
+
+    async def committed(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
+        """Return the group's committed offsets, with the application's own metadata."""
+        found: list[TopicPartition] = await self._in_turn("committed", *args, **kwargs)
+        return found
+
+    async def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the first and the next offset of a partition."""
+        return await self._in_turn("get_watermark_offsets", *args, **kwargs)
+
+    async def offsets_for_times(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
+        """Return the first offsets that are not older than given times."""
+        found: list[TopicPartition] = await self._in_turn("offsets_for_times", *args, **kwargs)
+        return found
+
+    # The cluster and the group
+
+    async def consumer_group_metadata(self) -> Any:
+        """Return the group metadata, by which a transaction's offsets find this consumer again."""
+        return await self._in_turn("consumer_group_metadata")
+
+    async def memberid(self) -> str:
+        """Return the consumer's id in its group."""
+        found: str = await self._in_turn("memberid")
+        return found
+
+    async def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the metadata of the cluster or of one topic."""
+        return await self._in_turn("list_topics", *args, **kwargs)
+
+    async def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the id of the cluster."""
+        return await self._in_turn("cluster_id", *args, **kwargs)
+
+    async def set_sasl_credentials(self, *args: Any, **kwargs: Any) -> Any:
+        """Set the credentials for SASL."""
+        return await self._in_turn("set_sasl_credentials", *args, **kwargs)
+
+    # The thread, and the end
+
+    async def _in_turn(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        self._require_open()
+        return await self._lane.run(partial(getattr(self._core, method), *args, **kwargs))
+
+    def _require_open(self) -> None:
+        if self._closing is not None and not in_callback.get():
+            raise RuntimeError("Consumer closed")
+
+    def _threads(self) -> Executor:
+        if self._given_executor is not None:
+            return self._given_executor
+        if self._own_executor is None:
+            self._own_executor = ThreadPoolExecutor(1, "headerware-consumer")
+        return self._own_executor
+
+    async def close(self) -> None:
+        """Commit what is safe, leave the group, and close the interceptors, once.
+
+        Fetches that wait raise a RuntimeError. It goes on if the task is cancelled.
+        """
+        if in_callback.get():
+            raise RuntimeError("a callback of a consumer cannot close it: it runs within a fetch or a close")
+        if self._closing is None:
+            self._results.bind()
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._core.closing = True
+        try:
+            await self._lane.run(self._core.close, fetches=True)
+        finally:
+            if self._own_executor is not None:
+                self._own_executor.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        self._results.bind()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.chain!r}>"
+
+
+def _rebalanced(
+    reference: weakref.ref[AsyncConsumer],
+    callback: Callable[..., Any],
+    _: object,
+    partitions: list[TopicPartition],
+) -> None:
+    """Call an application's callback with the asyncio consumer, unless that is gone."""
+    consumer = reference()
+    if consumer is not None:
+        consumer._lane.wait_for(callback, consumer, partitions)  # noqa: SLF001 - our own

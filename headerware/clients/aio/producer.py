@@ -1,0 +1,610 @@
+"""The asyncio producer: the synchronous one with its chain, on the event loop.
+
+A record goes through ``await produce()`` in these steps:
+
+1. The chain runs on the loop's thread, and librdkafka queues the record, which takes microseconds.
+2. What would wait goes to a lane instead: slices, which need room; records while the queue is full; chains
+   that may wait for the network; large payloads; and every record behind one of these, so that order stays.
+3. A poller thread waits for delivery reports. It takes the first and wakes the loop, which takes the others
+   on its own thread: two threads that both call into C for each report would hand the interpreter's lock to
+   and fro, which takes ten times as long as the reports themselves.
+
+So a record is either queued by librdkafka, all of its slices included, or not sent at all, whenever a task
+is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from asyncio import get_running_loop
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from math import inf
+from threading import Condition, Event, Thread, get_ident
+from time import monotonic
+from typing import Any, ClassVar, Final, Self
+
+import confluent_kafka.aio
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from headerware.clients.aio.lane import Lane, LoopResults, settle
+from headerware.clients.dead_letters import DeadLetters
+from headerware.clients.deliveries import Deliveries, DeliveryCallback
+from headerware.clients.partition_picker import PartitionPicker
+from headerware.clients.producer import Producer
+from headerware.clients.settings import boolean, flattened
+from headerware.core.chain import Chain, resolved_on_error
+from headerware.core.context import Context
+from headerware.core.headers import HeadersLike
+from headerware.core.hooks import FanOut, states
+from headerware.core.record import Record
+
+_POLL_S: Final = 0.1
+"""How long the poller waits for a report, and so how long closing may wait for the poller."""
+_ROOM_S: Final = 0.05
+_REPORTS_AT_ONCE: Final = 1_000
+"""How many reports the loop takes before it looks at its other tasks."""
+_IN_A_ROW: Final = 500
+"""After how many records that did not wait a producing task lets others run."""
+_LARGE_BYTES: Final = 262_144
+"""A payload from this size on does not go through the chain on the loop's thread."""
+_EVENTS: Final = ("error_cb", "stats_cb", "throttle_cb")
+
+
+class QueueingProducer(Producer):
+    """The synchronous producer beneath: what would wait on the loop's thread is left in ``rest``.
+
+    On any other thread, which is the lane's, it waits for room.
+    """
+
+    def __init__(self, conf: Mapping[str, Any], chain: Chain | None, results: LoopResults) -> None:
+        self.results: Final = results
+        self.room: Final = Event()
+        """Set when reports have come, which make room in the queue."""
+        self.rest: tuple[Callable[[], None], Deliveries, Record] | None = None
+        """What the last ``produce`` on the loop's thread has left to do, and for which record."""
+        self.chain, rest = self._chain_for(dict(conf), chain)
+        rest = flattened(rest)
+        self.reports_successes: Final = not boolean(rest, "delivery.report.only.error", default=False)
+        """Whether callbacks hear of records that were delivered; futures always do."""
+        rest["delivery.report.only.error"] = False
+        self._open(rest)  # with an empty chain, too: reports carry the application's headers
+        if self._live is not None:
+            self._live.follow(self)
+        self.default: Final = self._default
+        """The callback of records that have none of their own."""
+        self.dropped: Final = self._reports.dropped
+        self._looked_at: Chain | None = None
+        self._splits = self._blocks = False
+
+    def is_slow(self, topic: str, value: Any) -> bool:
+        """Return whether the chain may need long for a record, or wait for the network."""
+        if self.chain is not self._looked_at:
+            self._looked_at = self.chain  # it may be replaced at any time
+            self._splits = any(states(step, "splits") for step in self.chain)
+            self._blocks = any(
+                states(step, "blocks") or resolved_on_error(step) == "dead_letter" for step in self.chain
+            )
+        if self._blocks or (isinstance(value, bytes | str) and len(value) >= _LARGE_BYTES):
+            return True
+        return self._splits and not self.picker.knows(topic)
+
+    def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
+        context = super()._context(conf, beside)
+        assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
+        self.picker = context.pick_partition
+        return context
+
+    def serve_dropped(self) -> None:
+        """Report the records that hooks have dropped."""
+        if self.dropped:
+            self._reports.serve()
+
+    def queue_in_turn(self, queue: Callable[[], None], topic: str) -> None:
+        """Do on the lane's thread what sends a record, or what is left of that."""
+        if self._splits and isinstance(topic, str):
+            self.picker.learn(topic)
+        queue()
+        self.serve_dropped()
+
+    def _on_loop(self) -> bool:
+        return get_ident() == self.results.loop_thread
+
+    def _queue_later(self, deliveries: Deliveries, record: Record, report: Any) -> bool:
+        queue = partial(self._queue_when_room, record, report)
+        if self._on_loop():
+            self.rest = (partial(_acknowledged, deliveries, queue, record), deliveries, record)
+        else:
+            queue()
+        return True
+
+    def _queue_when_room(self, record: Record, report: Any) -> None:
+        deadline = monotonic() + self._room_timeout_s
+        while True:
+            try:
+                self._produce_wire_record(record, report)
+            except BufferError:
+                if monotonic() >= deadline:
+                    raise
+                self._reports.waits += 1
+                self._make_room()
+            else:
+                return
+
+    def _fan_out(
+        self,
+        deliveries: Deliveries,
+        record: Record,
+        pieces: list[Record] | FanOut,
+        user: DeliveryCallback | None,
+    ) -> None:
+        queue = partial(super()._fan_out, deliveries, record, pieces, user)
+        if self._on_loop():
+            self.rest = (queue, deliveries, record)
+        else:
+            queue()
+
+    def _make_room(self) -> None:
+        """Wait for the poller to take reports."""
+        self.results.wake()
+        if self.room.wait(_ROOM_S):
+            self.room.clear()
+
+
+def _acknowledged(deliveries: Deliveries, queue: Callable[[], None], record: Record) -> None:
+    try:
+        queue()
+    except Exception as error:
+        deliveries.acknowledge_failure(record, error)
+        raise
+
+
+class _EnoughError(Exception):
+    """Raised in a report's callback so that librdkafka keeps further reports for the next call."""
+
+
+class _Reports:
+    """Delivery reports, taken on the event loop's thread; others only learn from it that there are any."""
+
+    def __init__(self, core: QueueingProducer) -> None:
+        self._core: Final = core
+        self._results: Final = core.results
+        self._rounds: int = 0
+        self._round_ended: Final = Condition()
+        self._watchers: Final[set[int]] = set()
+        self._left: int = 0
+        self._stopped = False
+        self._thread: Thread | None = None
+        self.count: int = 0
+        """How many reports the loop has had."""
+        self.waiting: Final[list[asyncio.Future[None]]] = []
+        """Futures to be done at the next report."""
+
+    # On the thread on which librdkafka calls
+
+    def take(
+        self,
+        future: asyncio.Future[Message],
+        callback: DeliveryCallback | None,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        """Give a report to the loop; the callback of each record."""
+        if self._left:
+            self._settle(future, callback, error, message)
+            self._left -= 1
+            if not self._left:
+                raise _EnoughError
+            return
+        self._results.add(self._settle, future, callback, error, message)
+        if get_ident() in self._watchers:
+            raise _EnoughError
+
+    def watch(self, call: Callable[[float], int | None], timeout: float) -> int:
+        """Make a call that would take reports, and have the loop take them; return what the call returns."""
+        deadline = inf if timeout < 0 else monotonic() + timeout
+        ident = get_ident()
+        while True:
+            left = deadline - monotonic()
+            self._watchers.add(ident)
+            try:
+                return call(-1 if left == inf else max(0.0, left)) or 0
+            except _EnoughError:
+                pass
+            finally:
+                self._watchers.discard(ident)
+            with self._round_ended:
+                seen = self._rounds
+                self._results.add(self._serve)
+                self._results.wake()
+                while self._rounds == seen and self._results.is_open and not self._stopped:
+                    self._round_ended.wait(_POLL_S)
+            if self._stopped or not self._results.is_open:
+                return 0
+
+    # On the loop's thread
+
+    def _serve(self) -> None:
+        """Take reports; if there are many, again after the loop's other tasks."""
+        self._left = _REPORTS_AT_ONCE
+        try:
+            self._core.poll(0)
+        except _EnoughError:
+            self._results.add(self._serve)
+            self._results.wake()
+            return
+        except Exception as error:  # noqa: BLE001 - of a callback in C; the loop reports it
+            _report_error(self._results, error)
+        finally:
+            self._left = 0
+            self._core.room.set()
+        with self._round_ended:
+            self._rounds += 1
+            self._round_ended.notify_all()
+
+    def _settle(
+        self,
+        future: asyncio.Future[Message],
+        callback: DeliveryCallback | None,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        self.count += 1
+        if callback is not None and (error is not None or self._core.reports_successes):
+            self._results.run_callback(callback, error, message)
+        if not future.done():
+            if error is None:
+                future.set_result(message)
+            else:
+                future.set_exception(KafkaException(error))
+                if callback is not None:
+                    future.exception()  # the callback was told, so asyncio need not warn
+        while self.waiting:
+            settle(self.waiting.pop(), None, None)
+
+    # The poller
+
+    def start(self) -> None:
+        """Start the thread that waits for reports and events, which runs until the end."""
+        self._thread = Thread(target=self._poll, name="headerware-poller", daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._stopped and self._results.is_open:
+            try:
+                self.watch(self._core.poll, _POLL_S)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._results.add(_report_error, self._results, error)
+            self._results.wake()
+
+    def stop(self) -> None:
+        """Stop after the poll that is under way."""
+        self._stopped = True
+
+    def join(self) -> None:
+        """Stop, and wait for the thread."""
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+
+
+class AsyncProducer(confluent_kafka.aio.AIOProducer):
+    """Produce to Kafka through a chain, in asyncio; a drop-in for ``confluent_kafka.aio.AIOProducer``.
+
+    Args:
+        producer_conf: confluent-kafka's configuration, with the chain's own keys among it. ``on_delivery``,
+            ``error_cb``, ``stats_cb`` and ``throttle_cb`` run on the event loop, and may be coroutine
+            functions.
+        max_workers: the most threads for calls that wait, such as ``flush`` and transactions; they start
+            when they are needed.
+        executor: runs those calls instead; it is not shut down.
+        batch_size: taken for the sake of ``AIOProducer``; librdkafka makes the batches
+            (``batch.num.messages``, ``batch.size``).
+        buffer_timeout: likewise (``linger.ms``).
+        chain: the chain, if code makes it.
+
+    Raises:
+        ConfigError: the chain's configuration is wrong.
+        KafkaException: confluent-kafka refuses the rest.
+
+    It belongs to the event loop on which it is first awaited, and is used there only. Hooks run on the loop's
+    thread, in the task's context; on a thread, in a copy of that context, if the record has to wait. What
+    interceptors hear of deliveries, they hear on the poller's thread.
+    """
+
+    _core_type: ClassVar[type[QueueingProducer]] = QueueingProducer
+
+    def __init__(
+        self,
+        producer_conf: dict[str, Any],
+        max_workers: int = 4,
+        executor: Executor | None = None,
+        batch_size: int = 1000,  # noqa: ARG002 - AIOProducer's signature
+        buffer_timeout: float = 1.0,  # noqa: ARG002 - as above
+        *,
+        chain: Chain | None = None,
+    ) -> None:
+        if max_workers < 1:
+            raise ValueError(f"max_workers is {max_workers}, expected at least 1")
+        self._max_workers = max_workers
+        self._own_executor: ThreadPoolExecutor | None = None
+        self._given_executor = executor
+        self._results: Final = LoopResults(type(self).__name__)
+        conf = dict(producer_conf)
+        for name in _EVENTS:
+            if callable(conf.get(name)):
+                conf[name] = self._results.on_loop(conf[name])
+        self._core: Final = self._core_type(conf, chain, self._results)
+        self._lane: Final = Lane(self._threads, self._results)
+        self._reports: Final = _Reports(self._core)
+        self._take: Final = self._reports.take
+        self._finish = weakref.finalize(self, self._reports.stop)
+        self._began = False
+        self._closing: asyncio.Task[None] | None = None
+        self._asked = self._in_a_row = 0
+
+    @property
+    def chain(self) -> Chain:
+        """The chain."""
+        return self._core.chain
+
+    # Sending
+
+    async def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: HeadersLike = None,
+    ) -> asyncio.Future[Message]:
+        """Send a record through the chain, wait until it is queued, and return the future of its delivery.
+
+        Args:
+            topic: the topic.
+            value: the payload; bytes or text, unless the chain serializes; None is a tombstone.
+            key: the key, likewise.
+            partition: the partition; -1 leaves it to the partitioner.
+            callback: called with ``(error, message)`` on the event loop, before the future is done; it may be
+                a coroutine function.
+            on_delivery: another name for ``callback``.
+            timestamp: milliseconds since the epoch; 0 is now.
+            headers: a mapping or pairs.
+
+        Returns:
+            a future of the delivered message, with the application's key, value and headers; it raises a
+            KafkaException if the record was not delivered, also if a hook dropped it.
+
+        Raises:
+            HeaderwareError: an interceptor refused the record.
+            BufferError: the queue could never hold all slices of the message, or had no room for as long as
+                a delivery may take.
+            KafkaException: librdkafka refused it.
+            RuntimeError: the producer is closed, or belongs to another event loop.
+
+        It waits only while there is no room in the queue. If the task is cancelled meanwhile, the record is
+        not sent, or sent as a whole.
+        """
+        loop = self._results.loop
+        if loop is None or self._closing is not None or get_running_loop() is not loop:
+            loop = self._running_loop()
+        core, future = self._core, loop.create_future()
+        user = callback if callback is not None else on_delivery
+        report = partial(self._take, future, core.default if user is None else user)
+        if self._lane.busy or (core.chain and core.is_slow(topic, value)):
+            produce = partial(
+                Producer.produce, core, topic, value, key, partition, report, None, timestamp, headers
+            )
+            await self._in_turn(topic, produce, future)
+            return future
+        Producer.produce(core, topic, value, key, partition, report, None, timestamp, headers)
+        if core.rest is not None:
+            (queue, deliveries, record), core.rest = core.rest, None
+            forget = partial(deliveries.acknowledge_failure, record, asyncio.CancelledError())
+            await self._in_turn(topic, queue, future, forget)
+            return future
+        if core.dropped:
+            core.serve_dropped()
+            self._results.wake()
+        self._in_a_row += 1
+        if self._in_a_row >= _IN_A_ROW:
+            self._in_a_row = 0
+            await asyncio.sleep(0)
+        return future
+
+    async def _in_turn(
+        self,
+        topic: str,
+        queue: Callable[[], None],
+        future: asyncio.Future[Message],
+        forget: Callable[[], None] | None = None,
+    ) -> None:
+        """Have the lane send a record, behind those that wait already."""
+        core = self._core
+        try:
+            await self._lane.run(partial(core.queue_in_turn, queue, topic), forget=forget)
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+
+    def __len__(self) -> int:
+        """Count the records that wait to be queued or to be delivered; 0 once it is closed."""
+        if self._closing is not None:
+            return 0
+        return len(self._core) + len(self._lane) + len(self._results)
+
+    async def poll(self, timeout: float = 0, *_: Any, **__: Any) -> int:
+        """Wait up to ``timeout`` seconds for a delivery, and count those since the last call.
+
+        Nobody needs to call it: futures and callbacks are served without it. A negative timeout is none.
+        """
+        loop = self._running_loop()
+        if self._reports.count == self._asked:
+            waiting: asyncio.Future[None] = loop.create_future()
+            self._reports.waiting.append(waiting)
+            await asyncio.wait([waiting], timeout=None if timeout < 0 else timeout)
+        found, self._asked = self._reports.count - self._asked, self._reports.count
+        return found
+
+    async def flush(self, timeout: float = -1) -> int:
+        """Wait up to ``timeout`` seconds for all records to be delivered, and count those that are left."""
+        self._running_loop()
+        return await self._flush(timeout)
+
+    async def _flush(self, timeout: float) -> int:
+        deadline = inf if timeout < 0 else monotonic() + timeout
+        if self._lane.busy:
+            queued = asyncio.ensure_future(self._lane.run(_nothing))
+            while not queued.done():
+                # What waits for room may wait for what lingers in the queue.
+                await self._flush_queue(min(deadline - monotonic(), _POLL_S))
+                await asyncio.wait([queued], timeout=max(0.0, min(deadline - monotonic(), _ROOM_S)))
+                if not queued.done() and monotonic() >= deadline:
+                    queued.cancel()
+                    return len(self)
+        return await self._flush_queue(-1 if deadline == inf else deadline - monotonic())
+
+    async def _flush_queue(self, timeout: float) -> int:
+        """Flush what librdkafka has; a negative number other than -1 is a deadline that has passed."""
+        left = timeout if timeout == -1 else max(0.0, timeout)
+        found: int = await self._on_thread(self._reports.watch, self._core.flush, left)
+        await self._results.taken()
+        return found
+
+    async def purge(
+        self,
+        in_queue: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
+        in_flight: bool = True,  # noqa: FBT001, FBT002 - as above
+        blocking: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        """Take records out of the queue, as confluent-kafka does; their futures raise ``_PURGE_QUEUE``."""
+        self._running_loop()
+        await self._on_thread(self._core.purge, in_queue, in_flight, blocking)
+
+    async def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the metadata of the cluster or of one topic."""
+        self._running_loop()
+        return await self._on_thread(self._core.list_topics, *args, **kwargs)
+
+    async def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the id of the cluster."""
+        self._running_loop()
+        return await self._on_thread(self._core.cluster_id, *args, **kwargs)
+
+    async def set_sasl_credentials(self, *args: Any, **kwargs: Any) -> Any:
+        """Set the credentials for SASL."""
+        self._running_loop()
+        return await self._on_thread(self._core.set_sasl_credentials, *args, **kwargs)
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Return the counters of each interceptor, and those of the client under ``client``."""
+        found = self._core.stats()
+        found["client"]["waiting"] = len(self._lane)
+        return found
+
+    # Transactions. They are jobs of the lane: behind what waits to be sent, and before what comes later.
+
+    async def init_transactions(self, timeout: float = -1) -> None:
+        """Prepare the producer for transactions."""
+        await self._transact(self._core.init_transactions, timeout)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction."""
+        await self._transact(self._core.begin_transaction)
+
+    async def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
+    ) -> None:
+        """Commit a consumer's offsets with the transaction, held back as the consumer's own commits are."""
+        await self._transact(self._core.send_offsets_to_transaction, positions, group_metadata, timeout)
+
+    async def commit_transaction(self, timeout: float = -1) -> None:
+        """Deliver what was sent, and commit the transaction.
+
+        It goes on if the task is cancelled.
+        """
+        await self._transact(self._core.commit_transaction, timeout)
+
+    async def abort_transaction(self, timeout: float = -1) -> None:
+        """Abort the transaction; futures of what was not delivered raise ``_PURGE_QUEUE``."""
+        await self._transact(self._core.abort_transaction, timeout)
+
+    async def _transact(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self._running_loop()
+        await self._lane.run(partial(call, *arguments))
+
+    # Threads, and the end
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, and begin to poll at the first use."""
+        loop = self._results.bind()
+        if self._closing is not None:
+            raise RuntimeError("Producer closed")
+        if not self._began:
+            self._began = True
+            self._reports.start()
+        return loop
+
+    def _threads(self) -> Executor:
+        if self._given_executor is not None:
+            return self._given_executor
+        if self._own_executor is None:
+            self._own_executor = ThreadPoolExecutor(self._max_workers, "headerware-producer")
+        return self._own_executor
+
+    async def _on_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        loop = self._results.bind()
+        try:
+            return await loop.run_in_executor(self._threads(), partial(call, *args, **kwargs))
+        finally:
+            self._results.wake()
+
+    async def close(self) -> None:
+        """Deliver everything, close the client and the interceptors, once; it goes on if it is cancelled."""
+        if self._closing is None:
+            self._running_loop()
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            await self._flush(-1)
+        finally:
+            self._reports.stop()
+            await self._on_thread(_close_core, self._core, self._reports)
+            await self._results.taken()
+            if self._own_executor is not None:
+                self._own_executor.shutdown(wait=False)
+            self._finish()
+
+    async def __aenter__(self) -> Self:
+        self._running_loop()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        """Leave the end to the finalizer; AIOProducer has a buffer to stop."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.chain!r}>"
+
+
+def _close_core(core: QueueingProducer, reports: _Reports) -> None:
+    reports.join()
+    core.close()
+
+
+def _nothing() -> None:
+    """Wait for one's turn, and do nothing."""
+
+
+def _report_error(results: LoopResults, error: Exception) -> None:
+    assert results.loop is not None  # noqa: S101 - it runs this
+    results.loop.call_exception_handler({"message": "a callback of a producer raised", "exception": error})

@@ -1,0 +1,238 @@
+"""The asyncio serializing clients: objects to bytes and back, by serdes that block or that are awaited.
+
+Serdes run on the client's thread, in the chain's ``serialize`` step. One that is awaited, such as
+confluent-kafka's asyncio serializers, runs on the event loop while the thread waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self
+
+from headerware.clients.aio.consumer import AsyncConsumer, InterruptibleConsumer
+from headerware.clients.aio.producer import AsyncProducer, QueueingProducer
+from headerware.clients.deliveries import DeliveryCallback
+from headerware.clients.serializing import DeserializingConsumer, K, SerializingProducer, V
+from headerware.core.chain import Chain
+from headerware.core.errors import ConfigError
+from headerware.core.headers import HeadersLike
+from headerware.serdes.serde import PARTS
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+
+class _Serializing(QueueingProducer, SerializingProducer[Any, Any]):
+    """The serializing producer beneath."""
+
+
+class _Deserializing(InterruptibleConsumer, DeserializingConsumer[Any, Any]):
+    """The deserializing consumer beneath."""
+
+
+class AsyncSerializingProducer(AsyncProducer, Generic[K, V]):
+    """Serialize objects and produce them through a chain, in asyncio.
+
+    A drop-in for ``confluent_kafka.aio.AsyncSerializingProducer``: made by
+    ``await AsyncSerializingProducer(conf)``, or by ``async with``.
+
+    Args:
+        conf: as :class:`~headerware.SerializingProducer` takes. Serializers may also be coroutine functions,
+            and builders may be asynchronous, such as confluent-kafka's for asyncio.
+        chain: the chain, if code makes it.
+        options: ``max_workers``, ``executor``, ``batch_size`` and ``buffer_timeout``, as
+            :class:`AsyncProducer` takes them.
+
+    Raises:
+        ConfigError: the chain's or a serde's configuration is wrong.
+        KafkaException: confluent-kafka refuses the rest.
+    """
+
+    _core_type: ClassVar[type[QueueingProducer]] = _Serializing
+
+    def __init__(self, conf: dict[str, Any], *, chain: Chain | None = None, **options: Any) -> None:
+        self._serdes: Final = _AsyncSerdes("serializer", conf)
+        self._make: Final = lambda ready: super(AsyncSerializingProducer, self).__init__(
+            ready, chain=chain, **options
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what to do about a client that was not awaited."""
+        raise AttributeError(f"no attribute {name!r}; it is made by await {type(self).__name__}(...)")
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Build what is asynchronous, and return the producer."""
+        return self._ready().__await__()
+
+    async def _ready(self) -> Self:
+        await self._serdes.make(self._make, self.cluster_id)
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self
+        return await super().__aenter__()
+
+    async def produce(  # type: ignore[override]  # confluent-kafka's has the key first
+        self,
+        topic: str,
+        key: K | None = None,
+        value: V | None = None,
+        partition: int = -1,
+        timestamp: int = 0,
+        headers: HeadersLike = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> asyncio.Future[Message]:
+        """Serialize a record, send it through the chain, and return the future of its delivery.
+
+        Args:
+            topic: the topic.
+            key: the key, as its serializer takes it.
+            value: the value, as its serializer takes it; None is a tombstone.
+            partition: the partition; -1 leaves it to the partitioner.
+            timestamp: milliseconds since the epoch; 0 is now.
+            headers: a mapping or pairs; the serializers see them and may add to them.
+            on_delivery: called with ``(error, message)`` on the event loop.
+
+        Raises:
+            SerdeError: the key or value could not be serialized.
+            HeaderwareError: an interceptor refused the record.
+            KafkaException: librdkafka refused it.
+        """
+        return await super().produce(
+            topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp, headers=headers
+        )
+
+    async def close(self) -> None:
+        """Deliver everything, and close the client, the interceptors and what builders have built."""
+        await super().close()
+        await self._serdes.close()
+
+
+class AsyncDeserializingConsumer(AsyncConsumer, Generic[K, V]):
+    """Consume through a chain and deserialize what comes, in asyncio.
+
+    A drop-in for ``confluent_kafka.aio.AsyncDeserializingConsumer``: made by
+    ``await AsyncDeserializingConsumer(conf)``, or by ``async with``.
+
+    Args:
+        conf: as :class:`~headerware.DeserializingConsumer` takes. Deserializers may also be coroutine
+            functions, and builders may be asynchronous, such as confluent-kafka's for asyncio.
+        chain: the chain, if code makes it.
+        options: ``max_workers`` and ``executor``, as :class:`AsyncConsumer` takes them.
+
+    Raises:
+        ConfigError: the chain's or a serde's configuration is wrong.
+        KafkaException: confluent-kafka refuses the rest.
+
+    ``poll`` and ``consume`` raise as :class:`~headerware.DeserializingConsumer` does.
+    """
+
+    _core_type: ClassVar[type[InterruptibleConsumer]] = _Deserializing
+
+    def __init__(self, conf: dict[str, Any], *, chain: Chain | None = None, **options: Any) -> None:
+        self._serdes: Final = _AsyncSerdes("deserializer", conf)
+        self._make: Final = lambda ready: super(AsyncDeserializingConsumer, self).__init__(
+            ready, chain=chain, **options
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what to do about a client that was not awaited."""
+        raise AttributeError(f"no attribute {name!r}; it is made by await {type(self).__name__}(...)")
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Build what is asynchronous, and return the consumer."""
+        return self._ready().__await__()
+
+    async def _ready(self) -> Self:
+        await self._serdes.make(self._make, self.cluster_id)
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self
+        return await super().__aenter__()
+
+    async def close(self) -> None:
+        """Leave the group, and close the client, the interceptors and what builders have built."""
+        await super().close()
+        await self._serdes.close()
+
+
+class _AsyncSerdes:
+    """The serdes of a configuration that are awaited, made into ones that block a thread."""
+
+    def __init__(self, suffix: str, conf: Mapping[str, Any]) -> None:
+        self._names: Final = [f"{part}.{suffix}" for part in PARTS]
+        self._conf: Final = dict(conf)
+        self._built: Final[list[Any]] = []
+        self._made = False
+
+    async def make(self, make: Callable[[dict[str, Any]], None], cluster_id: Callable[..., Any]) -> None:
+        """Build the serdes, and make the client of the configuration that remains; once."""
+        if self._made:
+            return
+        self._made = True
+        loop = asyncio.get_running_loop()
+        try:
+            conf = await self._with_serdes(loop, cluster_id)
+            make(conf)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _with_serdes(
+        self, loop: asyncio.AbstractEventLoop, cluster_id: Callable[..., Any]
+    ) -> dict[str, Any]:
+        given, conf = dict(self._conf), dict(self._conf)
+        for name in self._names:
+            builder = conf.get(f"{name}.builder")
+            if builder is not None and inspect.iscoroutinefunction(builder.build):
+                if conf.get(name) is not None:
+                    raise ConfigError(f"give this or {name}.builder, not both", path=name)
+                serde, rest = await builder.build(_without(given, self._names), name.startswith("key"))
+                self._built.append(serde)
+                kept = {key for key in conf if key in rest or key.startswith(tuple(self._names))}
+                conf = {key: value for key, value in conf.items() if key in kept and key != f"{name}.builder"}
+                conf[name] = serde
+            serde = conf.get(name)
+            if callable(serde) and _is_awaited(serde):
+                offer = getattr(serde, "set_async_cluster_id_resolver", None)
+                if callable(offer):
+                    offer(cluster_id)
+                conf[name] = _Awaited(serde, loop)
+        return conf
+
+    async def close(self) -> None:
+        """Close the serdes that asynchronous builders have made."""
+        while self._built:
+            serde = self._built.pop()
+            close = getattr(serde, "aclose", None) or getattr(serde, "close", None)
+            if callable(close):
+                answer = close()
+                if inspect.isawaitable(answer):
+                    await answer
+
+
+class _Awaited:
+    """An asyncio serde as one that blocks the client's thread while the event loop runs it."""
+
+    def __init__(self, serde: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._serde: Final = serde
+        self._loop: Final = loop
+
+    def __call__(self, obj: Any, ctx: Any) -> Any:
+        """Run the serde on the loop, and return its result."""
+        return asyncio.run_coroutine_threadsafe(self._result(obj, ctx), self._loop).result()
+
+    async def _result(self, obj: Any, ctx: Any) -> Any:
+        return await self._serde(obj, ctx)
+
+
+def _is_awaited(serde: Any) -> bool:
+    """Return whether a serde is a coroutine function, or an object that is called as one."""
+    return inspect.iscoroutinefunction(serde) or inspect.iscoroutinefunction(type(serde).__call__)
+
+
+def _without(conf: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    return {key: value for key, value in conf.items() if not key.startswith(tuple(names))}

@@ -1,0 +1,393 @@
+"""Process records on several threads: what ``Consumer.run`` does.
+
+The thread that calls ``run`` polls, so it alone talks to the client. Worker threads, the lanes, take jobs
+from :class:`~headerware.clients.progress.Progress` under one lock, and process each outside of it:
+
+1. The poller adds what it read. If too much of a partition waits, it first waits a moment for room, because
+   a pause throws away what librdkafka has fetched; then it pauses the partition.
+2. A lane starts the oldest job that may begin, surrounds the handler with the chain's processing, and ends
+   the job as the options say: processed, tried again later, skipped, kept as a dead letter, or ``run`` ends.
+3. The poller stores how far each partition is processed, five times a second, before a partition goes, and at
+   the end.
+
+A dead letter that cannot be stored is tried again, with pauses that grow. Its record is not passed over.
+"""
+
+# ruff: noqa: SLF001 - this is the consumer's other half
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from math import inf
+from threading import Condition, Lock, Thread
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from headerware.clients.messages import record_of, record_with_local, wire_topic_and_local
+from headerware.clients.progress import Job, Processing, Progress
+from headerware.clients.raw import MAX_POLL_EXCEEDED, NO_OFFSET, PARTITION_EOF
+from headerware.clients.refused_records import RefusedRecordError, raisable
+from headerware.core.errors import (
+    DeadLetterError,
+    HeaderwareError,
+    HeldBackError,
+    InterceptorError,
+    raised_at,
+)
+from headerware.core.record import ORIGINAL, Record
+from headerware.core.services import TopicPartitionKey
+
+if TYPE_CHECKING:
+    from headerware.clients.consumer import Consumer
+
+Handler = Callable[[Message], object]
+_POLL_S: Final = 0.1
+_STORE_S: Final = 0.2
+_ROOM_S: Final = 0.2
+"""How long the poller waits for room before it pauses a partition."""
+_ALIVE_S: Final = 0.5
+"""How often the poller tells the group that it is alive while it waits for the end."""
+_PASSING: Final = frozenset(
+    {
+        MAX_POLL_EXCEEDED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""Errors that pass by themselves, so that ``run`` logs them and goes on."""
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 10.0
+_log: Final = logging.getLogger("headerware")
+
+
+class Lanes:
+    """Poll on this thread, and process on others."""
+
+    def __init__(self, consumer: Consumer, handler: Handler, options: Processing) -> None:
+        self._consumer: Final = consumer
+        self._handler: Final = handler
+        self._options: Final = options
+        self._progress: Final = Progress(
+            lanes=options.lanes, order=options.order, max_pending=options.max_pending
+        )
+        lock = Lock()
+        self._lock: Final = lock
+        self._may_start: Final = Condition(lock)
+        """For the lanes: there may be something to start."""
+        self._ended: Final = Condition(lock)
+        """For the poller: a job has ended."""
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._paused: set[TopicPartitionKey] = set()
+        self._next_store = self._next_commit = 0.0
+        self._logged: set[object] = set()
+        self.counts: Final[dict[str, int]] = dict.fromkeys(
+            ("processed", "retried", "skipped", "dead_lettered"), 0
+        )
+
+    def run(self) -> None:
+        """Process until ``stop``, or until a failure that ends it; then raise that."""
+        threads = [
+            Thread(target=self._work, name=f"headerware-lane-{number}", daemon=True)
+            for number in range(self._options.lanes)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while self._failure is None and not self._consumer._stopping:
+                message = self._consumer.poll(_POLL_S)
+                if message is not None:
+                    self._take(message)
+                self._store_now_and_then()
+        finally:
+            self._finish(threads)
+        if self._failure is not None:
+            raise self._failure
+
+    # What was read
+
+    def _take(self, message: Message) -> None:
+        """Make a job of a message; answer for an event."""
+        error = message.error()
+        if error is not None and not isinstance(error, RefusedRecordError):
+            self._pass_event(error)
+            return
+        if error is not None and isinstance(error.cause, HeldBackError):
+            return  # the consumer tries it again, and gives out nothing behind it until then
+        topic_partition, original = self._original(message)
+        offset = message.offset()
+        with self._lock:
+            self._progress.add(
+                message,
+                topic_partition,
+                -1 if offset is None else offset,
+                message.key() if original is None else original.key,
+                message.leader_epoch(),
+            )
+            self._may_start.notify()
+            crowded = self._progress.crowded([topic_partition])
+            if crowded:
+                self._ended.wait_for(lambda: not self._progress.crowded([topic_partition]), _ROOM_S)
+                crowded = self._progress.crowded([topic_partition])
+        self._pause(crowded)
+
+    def _original(self, message: Message) -> tuple[TopicPartitionKey, Record | None]:
+        """Return where a message was read, and its record as it was there."""
+        error = message.error()
+        if isinstance(error, RefusedRecordError):
+            last = getattr(error.cause, "last_record", None)
+            kept = None if last is None else (last.local or {}).get(ORIGINAL)
+            return (message.topic() or "", message.partition() or 0), kept
+        topic, local = wire_topic_and_local(message)
+        return (topic, message.partition() or 0), (local or {}).get(ORIGINAL)
+
+    def _pass_event(self, error: KafkaError) -> None:
+        """Log an event that passes; raise one that does not."""
+        if error.code() == PARTITION_EOF:
+            return
+        if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+            raise KafkaException(error)
+        if error.code() not in self._logged:
+            self._logged.add(error.code())
+            _log.warning("%s (run goes on; further ones of this kind are not logged)", error.str())
+
+    def _pause(self, crowded: Collection[TopicPartitionKey]) -> None:
+        for topic_partition in set(crowded) - self._consumer._paused:
+            with suppress(KafkaException):  # it has gone meanwhile
+                self._consumer.pause([TopicPartition(*topic_partition)])
+                self._paused.add(topic_partition)
+
+    def _resume(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        for topic_partition in topic_partitions:
+            self._paused.discard(topic_partition)
+            with suppress(KafkaException):
+                self._consumer.resume([TopicPartition(*topic_partition)])
+
+    # Offsets
+
+    def _store_now_and_then(self) -> None:
+        if self._paused:
+            with self._lock:
+                relieved = self._progress.relieved(self._paused)
+            self._resume(relieved)
+        now = time.monotonic()
+        if now < self._next_store:
+            return
+        self._next_store = now + _STORE_S
+        with self._lock:
+            # What was read and did not become a job is not waited for.
+            for topic_partition, position_ in self._consumer._next_offsets.items():
+                if position_ >= 0:
+                    self._progress.advance(topic_partition, position_)
+        self._store()
+        if self._consumer._commit_interval_s == 0.0 and now >= self._next_commit:
+            self._next_commit = now + self._consumer._run_commit_interval_s
+            self._commit(waits=False)
+
+    def _store(self) -> None:
+        with self._lock:
+            moved = self._progress.moved()
+        for topic_partition, (offset, leader_epoch) in moved.items():
+            self._consumer._store_processed(topic_partition, offset, leader_epoch)
+
+    def _commit(self, *, waits: bool) -> None:
+        try:
+            self._consumer._commit_stored(waits=waits)
+        except KafkaException as error:
+            if error.args[0].code() != NO_OFFSET:
+                _log.warning("offsets were not committed, so records may repeat: %s", error)
+
+    # Partitions that go
+
+    def revoke(self, topic_partitions: Collection[TopicPartitionKey], *, lost: bool) -> None:
+        """Wait for what is at work of partitions that go, commit it, and forget the rest.
+
+        Those that are lost have another owner already, so there is nothing to wait for.
+        """
+        with self._lock:
+            self._progress.hold(topic_partitions)
+            if not lost:
+                ended = self._ended.wait_for(
+                    lambda: not self._progress.at_work_of(topic_partitions), self._options.revoke_timeout_s
+                )
+                if not ended:
+                    _log.warning(
+                        "%d records at work were not finished within %s s before their partitions were "
+                        "revoked, so they will be processed again (revoke_timeout_s)",
+                        self._progress.at_work_of(topic_partitions),
+                        self._options.revoke_timeout_s,
+                    )
+        if not lost:
+            self._store()
+            self._commit(waits=True)
+        with self._lock:
+            self._progress.forget(topic_partitions)
+        # librdkafka remembers a pause: a partition that comes back would still be paused.
+        self._resume(self._paused.intersection(topic_partitions))
+
+    # The end
+
+    def _finish(self, threads: list[Thread]) -> None:
+        """Let records at work end, within a time; commit what is processed, and end the lanes."""
+        deadline = time.monotonic() + self._options.stop_timeout_s
+        with self._lock:
+            self._closing = True
+            self._may_start.notify_all()
+        left = True
+        while left and time.monotonic() < deadline:
+            with self._lock:
+                wait_s = min(_ALIVE_S, deadline - time.monotonic())
+                left = not self._ended.wait_for(lambda: not self._progress.at_work, wait_s)
+            if left:
+                with suppress(KafkaException):
+                    self._consumer._stay_in_the_group(0)
+        if left:
+            _log.warning(
+                "%d records at work were not finished within %s s, so they will be processed again "
+                "(stop_timeout_s)",
+                self._progress.at_work,
+                self._options.stop_timeout_s,
+            )
+        self._store()
+        self._commit(waits=True)
+        with self._lock:
+            again = self._progress.unprocessed()
+            # A lane that is still at work must not move anything any more.
+            self._progress.forget(self._progress.partitions)
+        # Whoever polls next gets what was read and not processed, and commits nothing behind it before that.
+        for topic_partition, offset in again.items():
+            with suppress(KafkaException):  # it has gone meanwhile
+                self._consumer.seek(TopicPartition(*topic_partition, offset))
+        self._resume(set(self._paused))
+        if not left:
+            for thread in threads:
+                thread.join()
+
+    # On the lanes
+
+    def _work(self) -> None:
+        while (job := self._next_job()) is not None:
+            try:
+                ends: Callable[[], object] = self._process(job)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it ends run on the other thread
+                ends = partial(self._fail, error, job)
+            with self._lock:
+                ends()
+                self._ended.notify_all()
+
+    def _next_job(self) -> Job | None:
+        """Return the next job, once there is one, or None at the end."""
+        with self._lock:
+            while not self._closing:
+                now = time.monotonic()
+                job = self._progress.start(now)
+                if job is not None:
+                    return job
+                due = self._progress.due()
+                self._may_start.wait(None if due is None else max(0.0, due - now))
+            return None
+
+    def _process(self, job: Job) -> Callable[[], object]:
+        """Process a job outside the lock; return what ends it under the lock."""
+        if job.carried is not None:
+            return self._keep(job, *job.carried)
+        error = job.message.error()
+        if error is not None:
+            return self._give_up(job, error.cause, raisable(error.cause), "ON_CONSUME")
+        record = record_with_local(job.message)
+        pause_s: float | None = None
+        try:
+            in_use = self._consumer._in_use  # so that its interceptors are not closed before the end
+            with in_use.session.processing([record]) as told:
+                try:
+                    self._handler(job.message)
+                except Exception as raised:
+                    pause_s = self._options.pause_s(job.attempts, raised)
+                    if pause_s is not None:
+                        told.clear()  # its processing is not over
+                    raise
+        except Exception as raised:  # noqa: BLE001 - the options say what becomes of it
+            if pause_s is not None:
+                return partial(self._retry, job, pause_s)
+            failure = InterceptorError(f"the handler raised {type(raised).__name__}{raised_at(raised)}")
+            failure.__cause__ = raised
+            return self._give_up(
+                job,
+                failure.at("processing", record).with_traceback(raised.__traceback__),
+                raised,
+                "PROCESSING",
+            )
+        return partial(self._end, job, "processed")
+
+    def _give_up(
+        self, job: Job, reason: HeaderwareError, raised: BaseException, stage: str
+    ) -> Callable[[], object]:
+        """Answer for a record that failed for good."""
+        if self._options.on_failure == "raise":
+            return partial(self._fail, raised, job)
+        _, original = self._original(job.message)
+        if original is None and stage == "PROCESSING":
+            original = record_of(job.message)  # no step has changed it
+        if self._options.on_failure == "dead_letter" and original is not None:
+            if not isinstance(reason, InterceptorError):
+                reason = InterceptorError(str(reason)).at("processing", original)
+            return self._keep(job, reason, original, stage, 0.0)
+        self._log_passed(reason)
+        return partial(self._end, job, "skipped")
+
+    def _keep(
+        self, job: Job, reason: InterceptorError, original: Record, stage: str, pause_s: float
+    ) -> Callable[[], object]:
+        """Store the dead letter of a record; if that fails, try it again later."""
+        try:
+            stored = self._consumer._session.dead_letter(
+                original,
+                reason,
+                topic=self._options.dead_letter_topic,
+                names=self._options.dead_letter_headers,
+                stage=stage,
+            )
+        except DeadLetterError as error:
+            if "unstored" not in self._logged:
+                self._logged.add("unstored")
+                _log.warning("%s; it is tried again (further failures are not logged)", str(error))
+            pause_s = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            job.carried = reason, original, stage, pause_s
+            return partial(self._retry, job, pause_s, count=None)
+        if not stored:  # a dead letter gets none of its own
+            self._log_passed(reason)
+        return partial(self._end, job, "dead_lettered" if stored else "skipped")
+
+    def _log_passed(self, reason: HeaderwareError) -> None:
+        kind = type(reason.__cause__ or reason)
+        if kind not in self._logged:
+            self._logged.add(kind)
+            _log.warning("%s (skipped; further ones of this kind are only counted)", str(reason))
+
+    # Under the lock
+
+    def _end(self, job: Job, count: str) -> None:
+        self._progress.finish(job)
+        self.counts[count] += 1
+
+    def _retry(self, job: Job, pause_s: float, count: str | None = "retried") -> None:
+        self._progress.postpone(job, time.monotonic() + pause_s)
+        if count is not None:
+            self.counts[count] += 1
+
+    def _fail(self, error: BaseException, job: Job) -> None:
+        """End ``run``; the job is taken back, so that its offset is not passed."""
+        self._progress.postpone(job, inf)
+        if not job.is_gone and self._failure is None:
+            self._failure = error
+            self._closing = True
+            self._may_start.notify_all()

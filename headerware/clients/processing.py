@@ -1,0 +1,112 @@
+"""The lifecycle of consumed records, for all consumers: interceptors are there while one is processed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headerware.clients.messages import record_with_local, wire_topic_and_local
+from headerware.clients.sessions import InUse
+from headerware.core.chain import Chain
+from headerware.core.client_chain import PROCESSING
+from headerware.core.errors import ConfigError
+from headerware.core.record import VERIFIED, Operation, Record, Verified
+from headerware.core.session import Session
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+
+class Processes:
+    """A consumer's part that says when records are processed.
+
+    Processing is implicit if the application does not know of the chain: then the records that a call
+    returned are processed until the next call.
+    """
+
+    _chained: bool
+    _session: Session
+    _in_use: InUse
+    _may_be_implicit: bool
+    """Whether processing is implicit if any interceptor asks for it."""
+    _is_implicit: bool
+    _observes: bool
+    """Whether anybody has to know which records the application gets."""
+    _in_process: tuple[AbstractContextManager[list[Record]], list[Record], InUse] | None = None
+    """The implicit processing that the next call ends, the records that are told of it, and its session."""
+
+    def _observe(self, session: Session) -> None:
+        """Find out what the session has to be told."""
+        self._is_implicit = self._may_be_implicit and session.hears_processing
+        self._observes = session.hears_operations or self._is_implicit
+
+    def _is_awaited(self) -> bool:
+        """Return whether anybody would do something now with the records that the application gets."""
+        return self._is_implicit or self._session.awaits_operations()
+
+    def _hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
+        """Tell the interceptors which records the application receives, and processes from now on."""
+        records = [record_with_local(message) for message in messages if message.error() is None]
+        if not records:
+            return
+        if self._session.awaits_operations():
+            operation = Operation(name="receive", began_ns=began_ns, ended_ns=time.time_ns(), records=records)
+            self._session.operation(operation)
+        if self._is_implicit:
+            scope = self._session.processing(records)
+            self._in_process = scope, scope.__enter__(), self._in_use
+
+    def _end_implicit(self, error: BaseException | None = None) -> None:
+        """End the processing of the records that were given last; the next call shows that it is over."""
+        ended, self._in_process = self._in_process, None
+        if ended is not None:
+            ended[0].__exit__(None if error is None else type(error), error, None)
+
+    def _begin_explicit(self) -> None:
+        """Leave it to the application, from now on, to say which record it processes, and when."""
+        self._may_be_implicit = self._is_implicit = False
+        self._observes = self._session.hears_operations
+        if self._in_process is not None:
+            self._in_process[1].clear()  # the application is about to say so itself
+            self._end_implicit()
+
+    @contextmanager
+    def processing(self, message: Message) -> Iterator[Message]:
+        """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
+
+        What the block raises is passed to them, and on. The first use ends implicit processing.
+        """
+        if not self._chained or message.error() is not None:
+            yield message
+            return
+        if self._may_be_implicit:
+            self._begin_explicit()
+        in_use = self._in_use  # so that its interceptors are not closed before the block ends
+        with in_use.session.processing([record_with_local(message)]):
+            yield message
+
+    def local(self, message: Message) -> Mapping[str, Any]:
+        """Return the interceptors' state of a delivered message, by interceptor; empty if there is none.
+
+        It is there as long as the message is, and as the message keeps the headers that it came with.
+        """
+        return (wire_topic_and_local(message)[1] or {}) if self._chained else {}
+
+    def verified(self, message: Message) -> Verified | None:
+        """Return what a signature verified of a delivered message; None if no signature did.
+
+        It is there as long as the message is, and as the message keeps the headers that it came with.
+        """
+        found: Verified | None = self.local(message).get(VERIFIED)
+        return found
+
+
+def processing_mode(said: object, chain: Chain | None) -> str:
+    """Return whether processing is ``implicit``, ``explicit``, or ``said`` to be explicit."""
+    if said not in {None, "implicit", "explicit"}:
+        raise ConfigError(f"expected 'implicit' or 'explicit', found {said!r}", path=PROCESSING)
+    if said is None:
+        return "explicit" if chain is not None else "implicit"
+    return "said" if said == "explicit" else "implicit"

@@ -1,0 +1,387 @@
+"""Progress: which records are at work, and how far each partition is processed. No threads, no I/O, no clock.
+
+Both ``run`` methods, with threads and with tasks, use it in the same way:
+
+1. ``add`` takes a message that the consumer read, in the order of the wire.
+2. ``start`` returns the next job that may begin, ``finish`` ends it, and ``postpone`` keeps it for another
+   attempt. Jobs that must keep an order begin one after the other; the oldest that may begin goes first.
+3. ``moved`` returns the offsets that may be committed: everything before them is processed.
+4. ``crowded`` names the partitions to pause, because too much of them waits, and ``relieved`` those to
+   resume.
+5. ``forget`` drops partitions that have gone. A job of theirs that is still at work no longer counts, also
+   if the partition comes back meanwhile.
+
+It is not thread-safe; its caller has a lock, or an event loop.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, Literal
+
+import msgspec
+
+from headerware.core.errors import ConfigError
+from headerware.core.services import TopicPartitionKey
+
+Order = Literal["key", "partition", "none"]
+"""What is processed one after the other: the records of one key, those of one partition, or nothing."""
+OnFailure = Literal["raise", "skip", "dead_letter"]
+"""What becomes of a record whose processing failed for good."""
+DeadLetterHeaders = Literal["connect", "spring"]
+"""The names of the headers of a dead letter: Kafka Connect's, or Spring's."""
+_ORDERS: Final = ("key", "partition", "none")
+_HEADERS: Final = ("connect", "spring")
+_ON_FAILURE: Final = ("raise", "skip", "dead_letter")
+
+
+class Processing(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of ``run``.
+
+    Args:
+        lanes: how many records are processed at once.
+        order: what is processed one after the other: records of one ``key``, of one ``partition``, or
+            ``none``. Records without a key keep the order of their partition among themselves.
+        on_failure: what becomes of a record that failed for good: ``raise`` ends ``run``, ``skip`` goes on
+            behind it, and ``dead_letter`` keeps it in another topic first.
+        attempts: how often a record is tried in all.
+        retry_on: the exceptions that are worth another attempt.
+        backoff_s: seconds before the second attempt. They double with each further one, and a random half
+            of them is left out.
+        max_backoff_s: the longest pause between two attempts, in seconds.
+        dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
+        dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
+        max_pending: how many records may wait or be at work, shared by the assigned partitions.
+        stop_timeout_s: how long ``run`` waits for records at work when it ends, in seconds.
+        revoke_timeout_s: how long it waits for those of a partition that goes to another consumer.
+    """
+
+    lanes: int = 8
+    order: Order = "key"
+    on_failure: OnFailure = "raise"
+    attempts: int = 1
+    retry_on: tuple[type[Exception], ...] = (Exception,)
+    backoff_s: float = 0.5
+    max_backoff_s: float = 30.0
+    dead_letter_topic: str = "{topic}.dead-letter"
+    dead_letter_headers: DeadLetterHeaders = "connect"
+    max_pending: int = 1_000
+    stop_timeout_s: float = 30.0
+    revoke_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Raise a ConfigError if an option cannot work."""
+        words = ("order", _ORDERS), ("on_failure", _ON_FAILURE), ("dead_letter_headers", _HEADERS)
+        for name, known in words:
+            if (found := getattr(self, name)) not in known:
+                raise ConfigError(f"expected one of {', '.join(known)}; found {found!r}", path=name)
+        for name in ("lanes", "attempts", "max_pending"):
+            if (found := getattr(self, name)) < 1:
+                raise ConfigError(f"expected 1 or more, found {found}", path=name)
+        for name in ("backoff_s", "max_backoff_s", "stop_timeout_s", "revoke_timeout_s"):
+            if (found := getattr(self, name)) < 0:
+                raise ConfigError(f"expected 0 or more seconds, found {found}", path=name)
+
+    def pause_s(
+        self, attempts: int, error: BaseException, chance: Callable[[], float] = random.random
+    ) -> float | None:
+        """Return the seconds until the next attempt after so many, or None if there is to be none."""
+        if attempts >= self.attempts or not isinstance(error, self.retry_on):
+            return None
+        # At most 2**30 times the first pause, so that the power stays a number.
+        longest: float = min(self.max_backoff_s, self.backoff_s * 2.0 ** min(attempts - 1, 30))
+        return longest * (0.5 + chance() / 2)
+
+
+class Job:
+    """One message to process."""
+
+    __slots__ = (
+        "attempts",
+        "carried",
+        "key",
+        "leader_epoch",
+        "message",
+        "number",
+        "offset",
+        "partition",
+        "queue",
+        "state",
+    )
+
+    def __init__(
+        self,
+        message: Any,
+        partition: _Partition,
+        number: int,
+        offset: int,
+        key: Hashable,
+        leader_epoch: int | None,
+    ) -> None:
+        self.message: Final = message
+        self.partition: Final = partition
+        self.number: Final = number
+        self.offset: Final = offset
+        self.key: Final = key
+        self.leader_epoch: Final = leader_epoch
+        self.queue: deque[Job] | None = None
+        """The jobs that go one after the other, this one among them; None if it need not wait for any."""
+        self.carried: Any = None
+        """What the caller keeps with the job from one attempt to the next."""
+        self.attempts: int = 0
+        """How often it was started."""
+        self.state: Literal["waiting", "at work", "postponed", "done"] = "waiting"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the partition has gone, so that nothing that the job does is committed."""
+        return self.partition.is_gone
+
+
+class _Partition:
+    """The jobs of one partition that are not processed, in the order of their offsets."""
+
+    __slots__ = ("at_work", "end", "is_gone", "is_held", "jobs", "leader_epoch", "pending", "queues", "taken")
+
+    def __init__(self) -> None:
+        self.jobs: Final[deque[Job]] = deque()
+        """Those that are not processed, and processed ones behind them."""
+        self.queues: Final[dict[Hashable, deque[Job]]] = {}
+        self.pending: int = 0
+        self.at_work: int = 0
+        self.end: int | None = None
+        """The offset behind the last job that was taken out, or that was read without becoming a job."""
+        self.leader_epoch: int | None = None
+        """The leader epoch of ``end``, if it is known."""
+        self.taken: int | None = None
+        """The last position that ``moved`` returned."""
+        self.is_held: bool = False
+        self.is_gone: bool = False
+
+    def position(self) -> int | None:
+        """Return the offset before which everything is processed; None before the first."""
+        if self.jobs:
+            return self.jobs[0].offset
+        return self.end
+
+    def insert(self, job: Job) -> None:
+        """Add a job behind those of smaller offsets; nearly always that is the end."""
+        at = len(self.jobs)
+        while at and self.jobs[at - 1].offset > job.offset:
+            at -= 1
+        self.jobs.insert(at, job)
+
+    def settle(self) -> None:
+        """Take out the jobs that are processed and have none before them that is not."""
+        while self.jobs and self.jobs[0].state == "done":
+            job = self.jobs.popleft()
+            self.advance(job.offset + 1, job.leader_epoch)
+
+    def advance(self, position: int, leader_epoch: int | None) -> None:
+        if self.end is None or position > self.end:
+            self.end, self.leader_epoch = position, leader_epoch
+
+
+class Progress:
+    """Say what may be processed now, and what may be committed.
+
+    Args:
+        lanes: how many jobs may be at work at once.
+        order: what is processed one after the other.
+        max_pending: how many jobs may wait or be at work, shared equally by the assigned partitions.
+    """
+
+    def __init__(self, *, lanes: int, order: Order = "key", max_pending: int = 1_000) -> None:
+        self._lanes: Final = lanes
+        self._order: Final = order
+        self._max_pending: Final = max_pending
+        self._partitions: Final[dict[TopicPartitionKey, _Partition]] = {}
+        self._ready: list[tuple[int, Job]] = []
+        self._postponed: list[tuple[float, int, Job]] = []
+        self._numbers: Final = count()
+        self.at_work: int = 0
+        """How many jobs are at work now, those of forgotten partitions included."""
+
+    @property
+    def pending(self) -> int:
+        """How many jobs of our partitions are not processed yet."""
+        return sum(partition.pending for partition in self._partitions.values())
+
+    def pending_of(self, topic_partitions: Iterable[TopicPartitionKey]) -> int:
+        """Return how many jobs of these partitions are not processed yet."""
+        return sum(self._partitions[each].pending for each in topic_partitions if each in self._partitions)
+
+    def at_work_of(self, topic_partitions: Iterable[TopicPartitionKey]) -> int:
+        """Return how many jobs of these partitions are at work now."""
+        return sum(self._partitions[each].at_work for each in topic_partitions if each in self._partitions)
+
+    # Jobs
+
+    def add(
+        self,
+        message: Any,
+        topic_partition: TopicPartitionKey,
+        offset: int,
+        key: Hashable = None,
+        leader_epoch: int | None = None,
+    ) -> Job:
+        """Take a message that was read; one with an offset below 0 holds no offset back."""
+        partition = self._partition(topic_partition)
+        own_key = key if self._order == "key" else None  # None is the key of records without one, too
+        job = Job(message, partition, next(self._numbers), offset, own_key, leader_epoch)
+        if offset >= 0:
+            partition.insert(job)
+        partition.pending += 1
+        if self._order == "none":
+            self._make_ready(job)
+            return job
+        job.queue = partition.queues.setdefault(job.key, deque())
+        job.queue.append(job)
+        if job.queue[0] is job:
+            self._make_ready(job)
+        return job
+
+    def start(self, now: float) -> Job | None:
+        """Return the oldest job that may begin now, which is at work from here on; None if there is none.
+
+        ``now`` is on the clock on which jobs are postponed.
+        """
+        while self._postponed and self._postponed[0][0] <= now:
+            self._make_ready(heappop(self._postponed)[2])
+        if self.at_work >= self._lanes:
+            return None
+        while self._ready:
+            job = heappop(self._ready)[1]
+            if job.is_gone or job.partition.is_held or job.state != "waiting":
+                continue
+            job.state = "at work"
+            job.attempts += 1
+            job.partition.at_work += 1
+            self.at_work += 1
+            return job
+        return None
+
+    def due(self) -> float | None:
+        """Return when the next postponed job may begin, or None if there is none."""
+        while self._postponed and self._postponed[0][2].is_gone:
+            heappop(self._postponed)
+        return self._postponed[0][0] if self._postponed else None
+
+    def finish(self, job: Job) -> None:
+        """End a job that is at work: it is processed, or given up for good."""
+        self._leave_work(job)
+        self._end(job)
+
+    def postpone(self, job: Job, until: float) -> None:
+        """Take a job that is at work back until then; what comes behind it in its order waits, too."""
+        self._leave_work(job)
+        if not job.is_gone:
+            job.state = "postponed"
+            heappush(self._postponed, (until, job.number, job))
+
+    def pass_over(self, job: Job) -> None:
+        """End a job that was never started, such as one for a record that the chain refused."""
+        assert job.state == "waiting"  # noqa: S101 - a job at work is finished
+        self._end(job)
+
+    def _make_ready(self, job: Job) -> None:
+        job.state = "waiting"
+        heappush(self._ready, (job.number, job))
+
+    def _leave_work(self, job: Job) -> None:
+        assert job.state == "at work", job.state  # noqa: S101 - each job ends once
+        self.at_work -= 1
+        job.partition.at_work -= 1
+        job.state = "done"
+
+    def _end(self, job: Job) -> None:
+        job.state = "done"
+        partition = job.partition
+        if partition.is_gone:
+            return
+        partition.pending -= 1
+        partition.settle()
+        queue = job.queue
+        if queue is None:
+            return
+        was_first = queue[0] is job
+        queue.remove(job)
+        if not queue:
+            del partition.queues[job.key]
+        elif was_first:
+            self._make_ready(queue[0])
+
+    # Offsets
+
+    def advance(self, topic_partition: TopicPartitionKey, position: int) -> None:
+        """Note that everything before a position was read, also what did not become a job."""
+        partition = self._partition(topic_partition)
+        if not partition.jobs:
+            partition.advance(position, None)
+
+    def moved(self) -> dict[TopicPartitionKey, tuple[int, int | None]]:
+        """Return the positions, with leader epochs, that have changed since the last call.
+
+        Everything before a position is processed. A position goes back only if the chain released an older
+        record, which it had held back until then.
+        """
+        found: dict[TopicPartitionKey, tuple[int, int | None]] = {}
+        for key, partition in self._partitions.items():
+            position = partition.position()
+            if position is not None and position != partition.taken:
+                partition.taken = position
+                found[key] = position, partition.leader_epoch if position == partition.end else None
+        return found
+
+    def unprocessed(self) -> dict[TopicPartitionKey, int]:
+        """Return, for each partition with jobs that are not processed, the offset to read from again."""
+        return {key: each.jobs[0].offset for key, each in self._partitions.items() if each.jobs}
+
+    # Partitions
+
+    def assign(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
+        """Note partitions from which messages will come."""
+        for topic_partition in topic_partitions:
+            self._partition(topic_partition)
+
+    def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
+        """Drop partitions that have gone: what waits of them will not be started."""
+        for topic_partition in topic_partitions:
+            partition = self._partitions.pop(topic_partition, None)
+            if partition is not None:
+                partition.is_gone = True
+
+    def hold(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
+        """Start nothing more of partitions that are about to go; what is at work still counts."""
+        for topic_partition in topic_partitions:
+            if topic_partition in self._partitions:
+                self._partitions[topic_partition].is_held = True
+
+    @property
+    def partitions(self) -> set[TopicPartitionKey]:
+        """The partitions that are known now."""
+        return set(self._partitions)
+
+    def crowded(self, among: Iterable[TopicPartitionKey] | None = None) -> set[TopicPartitionKey]:
+        """Return the partitions, of all or of some, of which so much waits that no more should be read."""
+        share = self._share()
+        wanted = self._partitions if among is None else among
+        return {each for each in wanted if self.pending_of((each,)) >= share}
+
+    def relieved(self, paused: Collection[TopicPartitionKey]) -> set[TopicPartitionKey]:
+        """Return those of the paused partitions of which half of that is done, so that more may be read."""
+        half = self._share() // 2
+        return {key for key in paused if key not in self._partitions or self.pending_of((key,)) <= half}
+
+    def _share(self) -> int:
+        return max(1, self._max_pending // max(1, len(self._partitions)))
+
+    def _partition(self, topic_partition: TopicPartitionKey) -> _Partition:
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            partition = self._partitions[topic_partition] = _Partition()
+        return partition

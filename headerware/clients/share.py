@@ -1,0 +1,306 @@
+"""The share consumer (KIP-932): confluent-kafka's, with a chain between the wire and the application.
+
+The members of a share group get single records, and answer for each: accept, release or reject. So nothing is
+held back for a position, and the chain answers for what the application does not get:
+
+- A record that the chain drops is accepted.
+- A refused record is a message whose ``error()`` is set, in its place, and is rejected, so that nobody gets
+  it again. One that cannot be judged yet is released, and comes again.
+- All other records are the application's, as ``share.acknowledgement.mode`` says.
+
+The raw client is always in explicit mode, for in implicit mode it would accept refused records, too.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import confluent_kafka
+from confluent_kafka import Message
+
+from headerware.clients.cluster_id import cluster_id_port
+from headerware.clients.consumer import is_in_callback
+from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
+from headerware.clients.messages import message_of, record_of, updated_message, wire_topic_and_local
+from headerware.clients.processing import Processes, processing_mode
+from headerware.clients.raw import instrumented_by, unless_chained
+from headerware.clients.refused_records import as_message
+from headerware.clients.sessions import InUse, Sessions
+from headerware.clients.settings import bootstrap_servers, flattened, listen_to_statistics, merged, number
+from headerware.core.chain import Chain
+from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, MissingPartError
+from headerware.core.hooks import DROP
+from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from confluent_kafka import Messages
+    from confluent_kafka import ShareConsumer as _Base
+else:
+
+    class _Missing:
+        """Stands in for confluent-kafka's class before version 2.16."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            raise MissingPartError(
+                f"share consumers need confluent-kafka 2.16 or later; found {confluent_kafka.__version__}"
+            )
+
+        poll = acknowledge = acknowledge_offset = commit_sync = commit_async = close = __exit__ = None
+
+    _Base = getattr(confluent_kafka, "ShareConsumer", _Missing)
+
+_C: Final[Any] = _Base
+_MODE: Final = "share.acknowledgement.mode"
+_TICK_S: Final = 0.5
+_ACCEPT: Final = 1
+_RELEASE: Final = 2
+_REJECT: Final = 3
+_Position = tuple[str, int, int]
+
+
+class ShareConsumer(Processes, _Base):
+    """Consume from Kafka as a member of a share group, through a chain.
+
+    A drop-in for ``confluent_kafka.ShareConsumer``.
+
+    Args:
+        conf: confluent-kafka's configuration, with the chain's own keys among it, as
+            :class:`~headerware.Consumer` takes it; keywords are merged into it.
+        chain: the chain, if code makes it.
+
+    Raises:
+        ConfigError: the chain's configuration is wrong, or one of its interceptors waits for other records of
+            a partition, as ``slice`` does: they may go to other members of the group.
+        MissingPartError: this confluent-kafka has no share consumers.
+
+    Without a chain it is the raw client. With one, a refused record is a message whose ``error()`` is set,
+    and is rejected; a record that an interceptor drops is accepted. What an interceptor remembers, such as
+    ``dedup`` without a store, or a window against replays, is of the records of this member alone.
+    """
+
+    chain: Chain = Chain()
+    """The chain; empty for a raw client."""
+    _chained: bool = False
+
+    def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
+        given = merged(args, conf)
+        if given is None:
+            super().__init__(*args, **conf)  # raises as confluent-kafka does
+            raise TypeError("expected configuration dict")
+        self.chain, rest = client_chain(given, chain)
+        self._may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
+        raw = {key: value for key, value in flattened(rest).items() if not str(key).startswith(DEAD_LETTER)}
+        if not self.chain:
+            super().__init__(raw)
+            return
+        # Two, because a dead letter is waited for, and reports never are.
+        dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
+        session = self._session = self.chain.open(
+            Context(
+                side="consumer",
+                client_id=rest.get("client.id"),
+                group_id=rest.get("group.id"),
+                bootstrap_servers=bootstrap_servers(rest),
+                instrumented_by=instrumented_by(self),
+                cluster_id=cluster_id_port(self, rest, is_in_callback),
+                publish=dead_letters.publish,
+                post=reports.post,
+                pick_partition=dead_letters.pick_partition,
+                max_message_bytes=number(rest, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
+            )
+        )
+        try:
+            self._require_single_records()
+            listen_to_statistics(raw, session, lambda: session)
+            # confluent-kafka refuses any other mode.
+            self._accepts = raw.get(_MODE, "implicit") == "implicit"
+            super().__init__({**raw, _MODE: "explicit"} if self._accepts else raw)
+        except BaseException:
+            session.close()
+            raise
+        self._observe(session)
+        self._refused = 0
+        # The records of the last fetch that nobody has answered for; all of them until a poll returns.
+        self._unanswered: dict[_Position, None] = {}
+        self._is_fetching = False
+        self._next_tick = 0.0
+        self._in_use = InUse(session)
+        self._finish = weakref.finalize(
+            self, close_all, Sessions(self._in_use, session), dead_letters, reports
+        )
+        self._chained = True
+
+    def _require_single_records(self) -> None:
+        """Raise a ConfigError if an interceptor needs other records of a partition to decide on one."""
+        waits = self._session.names_of_waiting
+        if waits:
+            raise ConfigError(
+                f"{', '.join(waits)} waits for other records of a partition, and in a share group these may "
+                f"go to other members; leave it out, or use a Consumer",
+                path="chain",
+            )
+
+    def poll(self, timeout: float = -1) -> Messages:
+        """Return the next messages, or none after ``timeout`` seconds.
+
+        A refused record is a message whose ``error()`` is set; it is answered for.
+
+        Raises:
+            IllegalStateException: in explicit mode, a record of the last poll was not acknowledged.
+        """
+        if not self._chained:
+            found: Messages = _C.poll(self, timeout)
+            return found
+        self._end_implicit()
+        self._answer_for_the_last()
+        began_ns = time.time_ns() if self._observes and self._is_awaited() else 0
+        deadline = time.monotonic() + timeout if timeout > 0 else None
+        left = timeout
+        while True:
+            self._is_fetching = True
+            ticks = self._session.ticks
+            fetched = _C.poll(self, _TICK_S if ticks and not 0 <= left <= _TICK_S else left)
+            if ticks and time.monotonic() >= self._next_tick:
+                self._next_tick = time.monotonic() + _TICK_S
+                self._session.tick()
+            self._unanswered = {
+                (m.topic() or "", m.partition() or 0, m.offset() or 0): None
+                for m in fetched
+                if m.error() is None
+            }
+            given = self._given(list(fetched))
+            left = timeout if deadline is None else deadline - time.monotonic()
+            if given or (timeout >= 0 and left <= 0):
+                if began_ns:
+                    self._hand_over(given, began_ns)
+                self._is_fetching = False
+                messages: Messages = type(fetched)._from_list(given)  # noqa: SLF001 - nothing else makes one
+                return messages
+
+    def _given(self, fetched: Sequence[Message]) -> list[Message]:
+        """Take messages through the chain; answer for those that the application does not get."""
+        records = [record_of(message) for message in fetched if message.error() is None]
+        results = iter(zip(records, self._session.consume_outcomes(records), strict=True))
+        given: list[Message] = []
+        for message in fetched:
+            if message.error() is not None:
+                given.append(message)
+                continue
+            record, outcome = next(results)
+            made = _made_of(outcome)
+            if not made:
+                self._answer(record, _ACCEPT)
+            elif isinstance(made[0], HeaderwareError):
+                self._refused += 1
+                self._answer(record, _RELEASE if isinstance(made[0], HeldBackError) else _REJECT)
+                given.append(as_message(made[0], (record.topic, record.partition or 0), record.offset))
+            elif made == [outcome]:
+                given.append(updated_message(message, record, made[0]))
+            else:
+                given.extend(message_of(each, record.topic) for each in made)
+        return given
+
+    def _answer(self, record: Record, answer: int) -> None:
+        position = record.topic, record.partition or 0, record.offset or 0
+        _C.acknowledge_offset(self, *position, answer)
+        self._unanswered.pop(position, None)
+
+    def _answer_for_the_last(self) -> None:
+        """Accept the records of the last poll in implicit mode; release those that an interrupt took away."""
+        if not (self._accepts or self._is_fetching):
+            return
+        answer = _RELEASE if self._is_fetching else _ACCEPT
+        for position in list(self._unanswered):
+            _C.acknowledge_offset(self, *position, answer)
+            del self._unanswered[position]
+        self._is_fetching = False
+
+    # Acknowledgements
+
+    @unless_chained(_C.acknowledge)
+    def acknowledge(self, message: Message, ack_type: Any = _ACCEPT) -> None:
+        """Answer for a record of the last poll: accept, release or reject it.
+
+        Raises:
+            IllegalStateException: the client is in implicit mode, or the record is not of the last poll.
+        """
+        if type(message) is not Message:
+            _C.acknowledge(self, message, ack_type)  # raises as confluent-kafka does
+        topic, _ = wire_topic_and_local(message)
+        self.acknowledge_offset(topic, message.partition() or 0, message.offset() or 0, ack_type)
+
+    @unless_chained(_C.acknowledge_offset)
+    def acknowledge_offset(self, topic: str, partition: int, offset: int, ack_type: Any = _ACCEPT) -> None:
+        """Answer for a record by its position; as :meth:`acknowledge`."""
+        if self._accepts:
+            raise confluent_kafka.IllegalStateException(
+                f"the consumer acknowledges by itself; set {_MODE} = 'explicit' to do it"
+            )
+        _C.acknowledge_offset(self, topic, partition, offset, ack_type)
+        self._unanswered.pop((topic, partition, offset), None)
+
+    @unless_chained(_C.commit_sync)
+    def commit_sync(self, timeout: float = 60) -> Any:
+        """Send the acknowledgements and wait for the answer; in implicit mode, accept the last poll first."""
+        self._end_implicit()
+        self._answer_for_the_last()
+        return _C.commit_sync(self, timeout)
+
+    @unless_chained(_C.commit_async)
+    def commit_async(self) -> None:
+        """Send the acknowledgements; in implicit mode, accept the last poll first."""
+        self._end_implicit()
+        self._answer_for_the_last()
+        _C.commit_async(self)
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Return the counters of each interceptor, and those of the client under ``client``."""
+        if not self._chained:
+            return {"client": {}}
+        return {**self._session.stats(), "client": {"refused": self._refused}}
+
+    # The end
+
+    @unless_chained(_C.close)
+    def close(self) -> None:
+        """Send the acknowledgements, leave the group, and close the interceptors, once.
+
+        Records that nobody has answered for are released, in implicit mode, too, as by confluent-kafka.
+        """
+        if not self._finish.alive:
+            _C.close(self)
+            return
+        self._end_implicit()
+        try:
+            _C.close(self)
+        finally:
+            self._finish()
+
+    @unless_chained(_C.__exit__)
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        self._end_implicit(exc_value)
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.chain!r}>"
+
+
+def _made_of(outcome: Any) -> list[Any]:
+    """Return the records that the chain made of one, or its error."""
+    if isinstance(outcome, Record | HeaderwareError):
+        return [outcome]
+    try:
+        return [] if outcome is DROP else list(outcome)
+    except HeaderwareError as error:  # records that are split lazily fail only here
+        return [error]

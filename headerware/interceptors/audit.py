@@ -1,0 +1,480 @@
+"""Audit: counts of what was sent and read, so that both ends can be compared (spec/audit.md).
+
+Each session counts records by topic, partition, outcome and time bucket, with their offsets. It reports them
+now and then to a topic, and as sums to OpenTelemetry. The bucket is that of the record's timestamp in the
+topic: the producer knows it from the delivery report, the consumer from the record. So both ends agree, also
+if the broker sets the timestamp.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections import deque
+from functools import partial
+from itertools import pairwise
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+from opentelemetry.metrics import get_meter
+
+from headerware.core.errors import WireFormatError, cause_of
+from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.interrupts import pass_on_interrupt
+from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headerware.core.context import Context
+    from headerware.core.record import Operation, RecordMetadata
+    from headerware.core.services import Direction
+
+VERSION: Final = 1
+_PRODUCER_DROPS: Final = "POLICY_VIOLATION"
+"""The code with which a producer acknowledges what an interceptor dropped."""
+_STOPPED: Final = frozenset({"dropped", "dead_lettered", "refused"})
+"""The outcomes after which a record does not come again."""
+_MAX_RANGES: Final = 10_000
+"""The most ranges of one count."""
+_MAX_ALL_RANGES: Final = 100_000
+"""The most ranges of all counts between two reports."""
+_COUNT_WEIGHT, _REPORT_WEIGHT = 8, 20_000
+"""The weight of a count beside its ranges, and the most of a report, which stays below 1 MB."""
+_MAX_WAITING: Final = 1_000
+"""The most reports that wait because they could not be published."""
+_MAX_TOPICS: Final = 1_000
+_OTHER: Final = "_OTHER"
+_log: Final = logging.getLogger("headerware")
+
+Outcome = Literal["delivered", "failed", "consumed", "dropped", "dead_lettered", "refused"]
+"""A producer's: delivered, failed, dropped. A consumer's: consumed, dropped, dead_lettered, refused."""
+
+
+class AuditCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Records of one topic, partition, time bucket and outcome.
+
+    Args:
+        topic: the topic on the wire.
+        partition: the partition; None if the record never got one.
+        bucket: when the bucket begins, in milliseconds since the epoch.
+        outcome: the outcome.
+        cause: the name of the error, for ``failed``, ``dead_lettered`` and ``refused``.
+        records: how many records.
+        bytes: their keys, values and headers as this interceptor saw them.
+        late: how many were consumed later than allowed.
+        offsets: their offsets as ascending, disjoint ranges, both ends included; None if they are not known.
+            A record that was read twice is in there once.
+    """
+
+    topic: str
+    partition: int | None = None
+    bucket: int
+    outcome: Outcome
+    cause: str | None = None
+    records: Annotated[int, msgspec.Meta(ge=0)]
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    late: Annotated[int, msgspec.Meta(ge=0)] = 0
+    offsets: tuple[tuple[int, int], ...] | None = None
+
+
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session has counted since its report before.
+
+    Args:
+        v: the version of the layout.
+        session: the session, 16 hexadecimal digits drawn at random.
+        sequence: the number of the report in its session, from 0 on.
+        side: ``producer`` or ``consumer``.
+        service: who counts.
+        group: the consumer group, or None.
+        at: when it was written, in milliseconds since the epoch.
+        interval_ms: how long the session waits between reports.
+        bucket_ms: the length of a bucket.
+        last: whether the session has ended.
+        left_out: records that were not counted, for lack of room.
+        counts: the counts.
+    """
+
+    v: int
+    session: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+    sequence: Annotated[int, msgspec.Meta(ge=0)]
+    side: Literal["producer", "consumer"]
+    service: str
+    group: str | None = None
+    at: int
+    interval_ms: Annotated[int, msgspec.Meta(gt=0)]
+    bucket_ms: Annotated[int, msgspec.Meta(gt=0)]
+    last: bool = False
+    left_out: Annotated[int, msgspec.Meta(ge=0)] = 0
+    counts: tuple[AuditCount, ...] = ()
+
+
+_decoder: Final = msgspec.json.Decoder(AuditReport)
+
+
+def decode_report(value: bytes | None) -> AuditReport:
+    """Read a report.
+
+    Raises:
+        WireFormatError: it is none, or of another version.
+    """
+    try:
+        report = _decoder.decode(value or b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        # The text of the error names places and types, never values.
+        raise WireFormatError(f"expected a report of an audit, found something else: {error}") from None
+    if report.v != VERSION:
+        raise WireFormatError(f"expected a report of an audit of version {VERSION}, found version {report.v}")
+    for count in report.counts:
+        ranges = count.offsets or ()
+        ordered = all(0 <= first <= last for first, last in ranges)
+        if not ordered or any(last >= first for (_, last), (first, _) in pairwise(ranges)):
+            raise WireFormatError("expected ascending, disjoint ranges of offsets in a report of an audit")
+    return report
+
+
+class Audit(Interceptor, frozen=True, kw_only=True):
+    """Count what is sent and read, by topic, partition, time bucket and outcome.
+
+    On both ends it counts the application's records: a message in slices is one, and bytes are those before
+    compression. Reports are published beside the application's own records and never waited for. If they
+    cannot be published they are kept, tried again, and over a limit given up; ``headerware audit compare``
+    tells what it does not know from what was lost. A crash loses the counts since the last report.
+
+    On send a record without a timestamp gets the current time, so that all slices of a message have the same.
+
+    Args:
+        audit_topic: the topic for reports; None publishes none. It is not counted itself. Whoever may write
+            to it can forge counts, so limit that by its ACLs.
+        service: the name of who counts; None is the client's id, or the host's name.
+        bucket_s: the length of a time bucket in seconds. It must be the same on both ends.
+        interval_s: how often counts are reported, in seconds.
+        late_after_s: a record that is consumed so many seconds after its timestamp counts as late.
+        max_counts: how many counts a session keeps between two reports; records beyond are only summed up.
+
+    Safe for use by several threads at once.
+    """
+
+    type: ClassVar[str] = "audit"
+    role: ClassVar[Role] = Role.OBSERVE
+    place: ClassVar[Place | None] = Place.AUDIT
+
+    audit_topic: Annotated[str, msgspec.Meta(min_length=1)] | None = "headerware-audit"
+    service: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    bucket_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
+    interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 30
+    late_after_s: Annotated[int, msgspec.Meta(ge=1)] = 300
+    max_counts: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+
+    def open(self, context: Context) -> _AuditStep:
+        """Return the hooks for one session."""
+        return _AuditStep(self, context)
+
+
+class _Passing:
+    """What is known of a consumed record until the application gets it; it counts once."""
+
+    __slots__ = ("counted", "record", "size")
+
+    def __init__(self, record: Record, size: int) -> None:
+        self.record = record.replace(value=None, key=None, local=None)
+        self.size = size
+        self.counted = False
+
+
+class _Count:
+    """One count, to which records are added."""
+
+    __slots__ = ("late", "ranges", "records", "size")
+
+    def __init__(self) -> None:
+        self.records = self.size = self.late = 0
+        self.ranges: list[list[int]] | None = []
+        """Ranges of offsets, in the order of coming; None if they are not known."""
+
+
+_Key = tuple[str, int | None, int, Outcome, str | None]
+
+
+class _Counts:
+    """The counts since the last report; the caller has the lock."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ranges = 0
+        self.left_out = 0
+        self._by_key: dict[_Key, _Count] = {}
+
+    def add(self, key: _Key, size: int, offset: int | None, *, late: bool) -> None:
+        count = self._by_key.get(key)
+        if count is None:
+            if len(self._by_key) >= self._most:
+                self.left_out += 1
+                return
+            count = self._by_key[key] = _Count()
+        count.records += 1
+        count.size += size
+        count.late += late
+        ranges = count.ranges
+        if ranges is None:
+            return
+        if offset is None:
+            count.ranges = None
+        elif ranges and ranges[-1][1] + 1 == offset:
+            ranges[-1][1] = offset
+        else:
+            ranges.append([offset, offset])
+            self._ranges += 1
+            if len(ranges) > _MAX_RANGES or self._ranges > _MAX_ALL_RANGES:
+                merged = [[first, last] for first, last in united(ranges)]
+                self._ranges -= len(ranges) - len(merged)
+                # Half, or the next ones would be merged again and again.
+                fits = len(merged) <= _MAX_RANGES // 2 and self._ranges <= _MAX_ALL_RANGES // 2
+                count.ranges = merged if fits else None
+                self._ranges -= 0 if fits else len(merged)
+
+    def rows(self) -> Iterator[AuditCount]:
+        for (topic, partition, bucket, outcome, cause), count in self._by_key.items():
+            known = count.ranges is not None and partition is not None
+            yield AuditCount(
+                topic=topic,
+                partition=partition,
+                bucket=bucket,
+                outcome=outcome,
+                cause=cause,
+                records=count.records,
+                bytes=count.size,
+                late=count.late,
+                offsets=united(count.ranges or ()) if known else None,
+            )
+
+
+class _AuditStep:
+    """The hooks of one session."""
+
+    def __init__(self, options: Audit, context: Context) -> None:
+        self._options = options
+        self._context = context
+        self._local_name = options.name or options.type
+        self._session = os.urandom(8).hex()
+        self._service = options.service or context.client_id or socket.gethostname() or "?"
+        self._bucket_ms, self._late_ms = options.bucket_s * 1000, options.late_after_s * 1000
+        self._post = context.post if options.audit_topic is not None else None
+        self._lock = Lock()
+        self._counts = _Counts(options.max_counts)
+        self._next_report_ms = 0
+        self._sequence = self._published = self._failures = self._given_up = self._left_out = 0
+        self._waiting: deque[Record] = deque()
+        self._topics: set[str] = set()
+        meter = get_meter("headerware")
+        self._records = meter.create_counter("headerware.audit.records", "{record}", "Records by outcome.")
+        self._bytes = meter.create_counter("headerware.audit.size", "By", "Bytes of records by outcome.")
+
+    # Counting
+
+    def on_send(self, record: Record) -> Record:
+        """Remember the record's size as it is here, and give it a timestamp."""
+        if record.topic == self._options.audit_topic:
+            return record
+        if record.timestamp_ms is None:
+            record = record.replace(timestamp_ms=self._context.now_ms())
+        return record.with_local(self._local_name, _size(record))
+
+    def on_acknowledgement(
+        self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
+    ) -> None:
+        """Count a record by its outcome."""
+        size = None if record.local is None else record.local.get(self._local_name)
+        cause = None if error is None else cause_of(error)
+        dropped = cause == _PRODUCER_DROPS
+        outcome: Outcome = "delivered" if error is None else "dropped" if dropped else "failed"
+        sent = record
+        if metadata is not None:
+            offset = metadata.offset if error is None else None
+            sent = record.replace(partition=metadata.partition, offset=offset)
+            if metadata.timestamp_ms is not None:
+                sent = sent.replace(timestamp_ms=metadata.timestamp_ms)
+        self._count(sent, outcome, None if dropped else cause, _size(record) if size is None else size)
+
+    def on_consume(self, record: Record) -> Record:
+        """Remember topic, time and size as they are here, until the application gets the record."""
+        if record.topic == self._options.audit_topic:
+            return record
+        return record.with_local(self._local_name, _Passing(record, _size(record)))
+
+    def on_operation(self, operation: Operation) -> None:
+        """Count the records that the application gets."""
+        if operation.name != "receive":
+            return
+        for record in operation.records:
+            passing = None if record.local is None else record.local.get(self._local_name)
+            if not isinstance(passing, _Passing):
+                self._count(record, "consumed", None, _size(record))
+            elif not passing.counted:  # a transform may have made several of it
+                passing.counted = True
+                self._count(passing.record, "consumed", None, passing.size)
+
+    def on_stopped(
+        self,
+        direction: Direction,
+        record: Record,
+        step: str,  # noqa: ARG002 - a service's signature
+        outcome: str,
+        error: BaseException | None,
+    ) -> None:
+        """Count a consumed record that another step stopped; sent ones are acknowledged."""
+        if direction == "consume" and outcome in _STOPPED:
+            stopped: Any = outcome
+            self._count(record, stopped, None if error is None else cause_of(error), _size(record))
+
+    def _count(self, record: Record, outcome: Outcome, cause: str | None, size: int) -> None:
+        if record.topic == self._options.audit_topic:
+            return
+        now = self._context.now_ms()
+        timestamp = now if record.timestamp_ms is None else record.timestamp_ms
+        partition = record.partition if record.partition is not None and record.partition >= 0 else None
+        offset = record.offset if record.offset is not None and record.offset >= 0 else None
+        late = outcome == "consumed" and now - timestamp > self._late_ms
+        key = (record.topic, partition, timestamp - timestamp % self._bucket_ms, outcome, cause)
+        with self._lock:
+            self._counts.add(key, size, offset, late=late)
+
+    # Reporting
+
+    def tick(self, now_ms: int) -> None:
+        """Report what has been counted, if it is time to."""
+        if now_ms >= self._next_report_ms:
+            self._report(now_ms)
+
+    def close(self) -> None:
+        """Report the rest."""
+        self._report(self._context.now_ms(), last=True)
+
+    def stats(self) -> dict[str, int]:
+        """Count the reports that were published, failed and were given up, and those that wait."""
+        return {
+            "reports_published": self._published,
+            "reports_failed": self._failures,
+            "reports_given_up": self._given_up,
+            "left_out": self._left_out,
+            "pending_reports": len(self._waiting),
+        }
+
+    def _report(self, now_ms: int, *, last: bool = False) -> None:
+        with self._lock:
+            self._next_report_ms = now_ms + self._options.interval_s * 1000
+            counts, self._counts = self._counts, _Counts(self._options.max_counts)
+            self._left_out += counts.left_out
+            rows = tuple(counts.rows())
+            if self._post is not None:
+                parts = list(_parts(rows))
+                for index, part in enumerate(parts):
+                    is_end = index == len(parts) - 1
+                    left_out = counts.left_out if is_end else 0
+                    self._waiting.append(self._record(part, now_ms, last=last and is_end, left_out=left_out))
+        for row in rows:
+            self._add_to_metrics(row)
+        self._publish()
+
+    def _record(self, counts: tuple[AuditCount, ...], now_ms: int, *, last: bool, left_out: int) -> Record:
+        report = AuditReport(
+            v=VERSION,
+            session=self._session,
+            sequence=self._sequence,
+            side=self._context.side or "consumer",
+            service=self._service,
+            group=self._context.group_id,
+            at=now_ms,
+            interval_ms=self._options.interval_s * 1000,
+            bucket_ms=self._bucket_ms,
+            last=last,
+            left_out=left_out,
+            counts=counts,
+        )
+        self._sequence += 1
+        topic = self._options.audit_topic or ""
+        return Record(topic, msgspec.json.encode(report), self._session.encode(), timestamp_ms=now_ms)
+
+    def _publish(self) -> None:
+        """Queue the reports that wait, as far as there is room; nothing here waits."""
+        post = self._post
+        while post is not None and self._waiting:
+            try:
+                record = self._waiting.popleft()
+            except IndexError:  # another thread took it
+                return
+            try:
+                post(record, partial(self._done, record))
+            except Exception as error:  # noqa: BLE001 - no failure of ours reaches the application
+                pass_on_interrupt(error)
+                self._done(record, error)
+                return
+
+    def _done(self, record: Record, error: BaseException | None) -> None:
+        if error is None:
+            self._published += 1
+            return
+        self._failures += 1
+        if self._failures == 1:
+            _log.warning(
+                "audit: a report was not published to %s (%s); it is tried again, and further failures are "
+                "only counted",
+                record.topic,
+                cause_of(error),
+            )
+        self._waiting.appendleft(record)
+        while len(self._waiting) > _MAX_WAITING:
+            self._waiting.popleft()
+            self._given_up += 1
+
+    def _add_to_metrics(self, row: AuditCount) -> None:
+        if row.topic not in self._topics and len(self._topics) < _MAX_TOPICS:
+            self._topics.add(row.topic)
+        attributes = {
+            "messaging.destination.name": row.topic if row.topic in self._topics else _OTHER,
+            "headerware.service": self._service,
+            "headerware.outcome": row.outcome,
+        }
+        if self._context.group_id is not None:
+            attributes["messaging.consumer.group.name"] = self._context.group_id
+        if row.cause is not None:
+            attributes["error.type"] = row.cause
+        self._records.add(row.records, attributes)
+        self._bytes.add(row.bytes, attributes)
+
+
+def united(ranges: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+    """Return ranges in ascending order, with those that touch made one."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted((each[0], each[1]) for each in ranges):
+        if found and first <= found[-1][1] + 1:
+            if last > found[-1][1]:
+                found[-1] = (found[-1][0], last)
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def _parts(rows: Sequence[AuditCount]) -> Iterator[tuple[AuditCount, ...]]:
+    """Yield the counts of one report after the other; one report at least, for it says that all is well."""
+    part: list[AuditCount] = []
+    weight = 0
+    for row in rows:
+        own = _COUNT_WEIGHT + len(row.offsets or ())
+        if part and weight + own > _REPORT_WEIGHT:
+            yield tuple(part)
+            part, weight = [], 0
+        part.append(row)
+        weight += own
+    yield tuple(part)
+
+
+def _size(record: Record) -> int:
+    """Return the bytes of key, value and headers; what is no bytes has none."""
+    parts = [record.key, record.value, *(value for _, value in record.headers)]
+    return sum(len(part) for part in parts if isinstance(part, bytes | str)) + sum(
+        len(name) for name, _ in record.headers
+    )

@@ -1,0 +1,296 @@
+"""The reporter: one thread of a process that tells OpenLineage what its jobs read and write.
+
+Sessions only count, and say when there is something new. The thread waits a moment, so that what a job
+begins with comes as one event, and takes the totals of the run: START, RUNNING when there is another topic
+and every interval, and COMPLETE when the last session of the job is closed. So there is no queue that could
+run full of records, however slow the receiver is: what it missed is in the next event. Ends of runs are kept
+until they are sent, up to a bound; more are dropped and counted.
+
+The thread ends when no session is left. When the process ends, it has a few seconds for the rest.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+from collections import deque
+from functools import partial
+from threading import Condition, Lock, Thread
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID, uuid4
+
+import msgspec
+
+from headerware.core.context import wall_clock_ms
+from headerware.interceptors.lineage.events import open_client, run_event
+from headerware.interceptors.lineage.jobs import Dataset, Job, JobRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from headerware.interceptors.lineage.events import Kind
+
+_log: Final = logging.getLogger("headerware")
+_SETTLE_S: Final = 1.0
+"""How long to wait for further topics after a new one."""
+_EXIT_S: Final = 5.0
+_MAX_ENDED: Final = 256
+
+
+_Key = tuple[Job, UUID | None]
+"""A job, and the id of its run if somebody else has drawn it."""
+
+
+class Member:
+    """One session's share in a run: what it reads and writes, by topic.
+
+    A topic counts None if nobody knows how many records there were. ``wrote`` may be called by several
+    threads at once, ``read`` by one at a time.
+    """
+
+    __slots__ = ("_leave", "_lock", "_news", "inputs", "namespace", "outputs")
+
+    def __init__(
+        self, namespace: str, news: Callable[[], None], leave: Callable[[Member, Kind], None]
+    ) -> None:
+        self.namespace: str = namespace
+        self.inputs: dict[str, int | None] = {}
+        self.outputs: dict[str, int | None] = {}
+        self._news = news
+        self._leave = leave
+        self._lock = Lock()
+
+    def read(self, topic: str, count: int | None = 1) -> None:
+        """Count records that were read from a topic."""
+        self._count(self.inputs, topic, count)
+
+    def wrote(self, topic: str, count: int | None = 1) -> None:
+        """Count records that were stored in a topic."""
+        with self._lock:
+            self._count(self.outputs, topic, count)
+
+    def leave(self, kind: Kind = "COMPLETE") -> None:
+        """Leave the run, which ends with its last member."""
+        self._leave(self, kind)
+
+    def _count(self, counts: dict[str, int | None], topic: str, count: int | None) -> None:
+        before = counts.get(topic, 0)
+        is_new = topic not in counts
+        counts[topic] = None if count is None or before is None else before + count
+        if is_new:
+            self._news()
+
+
+class _Run(msgspec.Struct, kw_only=True, eq=False):
+    """A run under way: its members, and when it is to be told of next, by the monotonic clock."""
+
+    key: _Key
+    job: Job
+    run_id: UUID
+    processing: str
+    interval_s: float
+    due_s: float
+    began_ms: int
+    members: list[Member] = []
+    present: int = 0
+    is_started: bool = False
+
+    def totals(self) -> JobRun:
+        """Return what all members have read and written, those that have left included."""
+        run = JobRun(
+            job=self.job,
+            run_id=self.run_id,
+            began_ms=self.began_ms,
+            latest_ms=wall_clock_ms(),
+            processing=self.processing,
+        )
+        for member in self.members:
+            _add(run.inputs, member.namespace, member.inputs)
+            _add(run.outputs, member.namespace, member.outputs)
+        return run
+
+
+class _Report(NamedTuple):
+    """The next event of a run."""
+
+    run: _Run
+    totals: JobRun
+    end: Kind | None = None
+
+
+class Reporter:
+    """Follow the runs of this process, and emit their events.
+
+    Args:
+        emit: sends one event, and may take its time or fail.
+        settle_s: how long to wait for further topics after a new one.
+    """
+
+    def __init__(self, emit: Callable[[Any], object], *, settle_s: float = _SETTLE_S) -> None:
+        self._emit = emit
+        self._settle_s = settle_s
+        self._changed = Condition()
+        self._runs: dict[_Key, _Run] = {}
+        self._ended: deque[_Report] = deque()
+        self._thread: Thread | None = None
+        self._counts = {"events": 0, "events_failed": 0, "events_dropped": 0}
+        self._has_warned = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no run, and nothing left to send."""
+        with self._changed:
+            return self._thread is None
+
+    def join(
+        self,
+        job: Job,
+        namespace: str,
+        *,
+        interval_s: float,
+        run_id: UUID | None = None,
+        processing: str = "STREAMING",
+    ) -> Member:
+        """Take part in the run of a job, or begin one.
+
+        Args:
+            job: the job.
+            namespace: the namespace of the datasets that this member will name.
+            interval_s: how often to tell of the run at least, in seconds.
+            run_id: the id of the run, if somebody else has drawn one, as Spark does for a query.
+            processing: what kind of job it is, in OpenLineage's words.
+        """
+        with self._changed:
+            key = (job, run_id)
+            run = self._runs.get(key)
+            if run is None:
+                run = self._runs[key] = _Run(
+                    key=key,
+                    job=job,
+                    run_id=run_id or uuid4(),
+                    processing=processing,
+                    interval_s=interval_s,
+                    due_s=time.monotonic() + interval_s,
+                    began_ms=wall_clock_ms(),
+                )
+            member = Member(namespace, partial(self._hasten, run), partial(self._leave, run))
+            run.members.append(member)
+            run.present += 1
+            if self._thread is None or not self._thread.is_alive():  # it does not survive a fork
+                self._thread = Thread(target=self._work, name="headerware-lineage", daemon=True)
+                self._thread.start()
+            return member
+
+    def stats(self) -> dict[str, int]:
+        """Return how many events were sent, how many failed, and how many were dropped unsent."""
+        return dict(self._counts)
+
+    def close(self, timeout_s: float = _EXIT_S) -> bool:
+        """End all runs, and return whether their events were sent in time."""
+        with self._changed:
+            for run in list(self._runs.values()):
+                self._end(run, "COMPLETE")
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return self.is_idle
+
+    def _hasten(self, run: _Run) -> None:
+        with self._changed:
+            run.due_s = min(run.due_s, time.monotonic() + self._settle_s)
+            self._changed.notify_all()
+
+    def _leave(self, run: _Run, member: Member, kind: Kind) -> None:
+        with self._changed:
+            if member not in run.members or self._runs.get(run.key) is not run:
+                return
+            run.present -= 1
+            if not run.present:
+                self._end(run, kind)
+
+    def _end(self, run: _Run, kind: Kind) -> None:
+        del self._runs[run.key]
+        totals = run.totals()
+        if totals.inputs or totals.outputs:
+            if len(self._ended) >= _MAX_ENDED:
+                self._ended.popleft()
+                self._counts["events_dropped"] += 1
+            self._ended.append(_Report(run, totals, kind))
+        self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not (reports := self._due()) and self._runs:
+                    self._changed.wait(min(run.due_s for run in self._runs.values()) - time.monotonic())
+                if not reports:
+                    self._thread = None
+                    return
+            for report in reports:
+                self._tell(report)
+
+    def _due(self) -> list[_Report]:
+        """Return what is to be told now, the ends of runs first."""
+        now_s = time.monotonic()
+        reports = list(self._ended)
+        self._ended.clear()
+        for run in self._runs.values():
+            if run.due_s <= now_s:
+                run.due_s = now_s + run.interval_s
+                totals = run.totals()
+                if totals.inputs or totals.outputs:
+                    reports.append(_Report(run, totals))
+        return reports
+
+    def _tell(self, report: _Report) -> None:
+        run, totals = report.run, report.totals
+        if not run.is_started:
+            run.is_started = self._sent(totals, "START", totals.began_ms)
+        elif report.end is None:
+            self._sent(totals, "RUNNING", totals.latest_ms)
+        if report.end is not None:
+            self._sent(totals, report.end, totals.latest_ms)
+
+    def _sent(self, totals: JobRun, kind: Kind, when_ms: int) -> bool:
+        try:
+            self._emit(run_event(totals, kind, when_ms))
+        except Exception as error:  # noqa: BLE001 - whatever a transport raises; the next event has it all
+            self._counts["events_failed"] += 1
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "an event of lineage could not be sent: %s (further failures are only counted)",
+                    type(error).__name__,
+                )
+            return False
+        self._counts["events"] += 1
+        return True
+
+
+_lock: Final = Lock()
+_current: Reporter | None = None
+
+
+def reporter() -> Reporter:
+    """Return the reporter of this process; when one is idle, the next one reads the configuration anew."""
+    global _current  # noqa: PLW0603 - there is one in a process, so that a job has one run there
+    with _lock:
+        if _current is None or _current.is_idle:
+            if _current is None:
+                atexit.register(_close)
+            _current = Reporter(open_client().emit)
+        return _current
+
+
+def _close() -> None:
+    if _current is not None:
+        _current.close()
+
+
+def _add(sums: dict[Dataset, int | None], namespace: str, counts: dict[str, int | None]) -> None:
+    for topic, count in counts.copy().items():
+        dataset = Dataset(namespace, topic)
+        before = sums.get(dataset, 0)
+        sums[dataset] = None if count is None or before is None else before + count

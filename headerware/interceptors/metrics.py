@@ -1,0 +1,553 @@
+"""Metrics: what a client, its chain and librdkafka do, through OpenTelemetry's metrics API (docs/metrics.md).
+
+The four metrics of OpenTelemetry's conventions for messaging are recorded as they happen. All others are sums
+that the session, librdkafka or the wrappers here keep, and are read when an exporter asks for them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from functools import partial
+from threading import Lock
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
+
+import msgspec
+from opentelemetry.metrics import Meter, Observation, get_meter_provider
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import cause_of
+from headerware.core.hooks import FanOut, Interceptor, Place, Role
+from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from opentelemetry.metrics import CallbackOptions, MeterProvider
+
+    from headerware.core.context import Context
+    from headerware.core.record import Operation, RecordMetadata
+    from headerware.core.services import Direction
+
+_LOCAL_NAME: Final = "metrics"
+"""The key of the time of sending in ``record.local``."""
+_OTHER: Final = "_OTHER"
+"""Stands for topics over the limit, as OpenTelemetry's conventions have it for other attributes."""
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_NS: Final = 1e-9
+_US: Final = 1e-6
+_API: Final = "opentelemetry.metrics"
+_INTERCEPTOR: Final = "headerware.interceptor.name"
+_DIRECTION: Final = "headerware.direction"
+_STEP_OUTCOMES: Final = frozenset({"sent", "consumed", "dropped", "failed", "skipped", "dead_lettered"})
+"""The counters that every interceptor has; the others are events of its own."""
+
+Attributes = tuple[tuple[str, str], ...]
+Series = dict[Attributes, float]
+"""The values of one instrument, by attributes."""
+
+
+class Metrics(Interceptor, frozen=True, kw_only=True):
+    """Measure sending, receiving and processing, each interceptor of the chain, and librdkafka.
+
+    Metrics go to the meter provider of OpenTelemetry that the application has set. Without one nothing is
+    measured. Set it before the client's first record: interceptors are measured on the topics that the client
+    meets from then on.
+
+    Args:
+        librdkafka_interval_s: how often librdkafka reports its statistics, in seconds, if the client's
+            configuration does not set ``statistics.interval.ms``; None leaves them off.
+        max_topics: how many topics have metrics of their own; the rest share ``_OTHER``.
+
+    Safe for use by several threads at once.
+    """
+
+    type: ClassVar[str] = "metrics"
+    role: ClassVar[Role] = Role.OBSERVE
+    place: ClassVar[Place | None] = Place.METRICS
+
+    librdkafka_interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] | None = 15
+    max_topics: Annotated[int, msgspec.Meta(ge=1)] = 1_000
+
+    def open(self, context: Context) -> _MetricsStep:
+        """Return the hooks for one session."""
+        return _MetricsStep(self, context)
+
+
+# librdkafka's statistics: of its STATISTICS.md what is exported
+
+
+class _Window(msgspec.Struct, frozen=True):
+    """Times in a window, in microseconds."""
+
+    avg: int = 0
+    p99: int = 0
+    cnt: int = 0
+
+
+class _Broker(msgspec.Struct, frozen=True):
+    nodeid: int = -1
+    state: str = ""
+    rtt: _Window = _Window()
+    txerrs: int = 0
+    rxerrs: int = 0
+    req_timeouts: int = 0
+    disconnects: int = 0
+
+
+class _Partition(msgspec.Struct, frozen=True):
+    consumer_lag: int = -1
+
+
+class _Topic(msgspec.Struct, frozen=True):
+    topic: str = ""
+    partitions: dict[str, _Partition] = {}
+
+
+class _Group(msgspec.Struct, frozen=True):
+    rebalance_cnt: int = 0
+    assignment_size: int = 0
+
+
+class _Transactions(msgspec.Struct, frozen=True):
+    txn_state: str = ""
+
+
+class _Statistics(msgspec.Struct, frozen=True):
+    msg_cnt: int = 0
+    msg_size: int = 0
+    tx: int = 0
+    tx_bytes: int = 0
+    rx: int = 0
+    rx_bytes: int = 0
+    txmsgs: int = 0
+    txmsg_bytes: int = 0
+    rxmsgs: int = 0
+    rxmsg_bytes: int = 0
+    brokers: dict[str, _Broker] = {}
+    topics: dict[str, _Topic] = {}
+    cgrp: _Group | None = None
+    eos: _Transactions | None = None
+
+
+_decode_statistics = msgspec.json.Decoder(_Statistics).decode
+Found = tuple[dict[str, str], float]
+"""The further attributes of a value, and the value."""
+
+
+def _field(name: str, statistics: _Statistics) -> Iterable[Found]:
+    yield {}, getattr(statistics, name)
+
+
+def _of_brokers(
+    value: Callable[[_Broker], float], statistics: _Statistics, *, measured: bool = False
+) -> Iterable[Found]:
+    for broker in statistics.brokers.values():
+        if broker.nodeid >= 0 and (broker.rtt.cnt or not measured):
+            yield {"librdkafka.broker.id": str(broker.nodeid)}, value(broker)
+
+
+def _lags(statistics: _Statistics) -> Iterable[Found]:
+    for topic in statistics.topics.values():
+        for number, partition in topic.partitions.items():
+            if partition.consumer_lag >= 0:
+                found = {
+                    "messaging.destination.name": topic.topic,
+                    "messaging.destination.partition.id": number,
+                }
+                yield found, partition.consumer_lag
+
+
+def _of_group(name: str, statistics: _Statistics) -> Iterable[Found]:
+    if statistics.cgrp is not None:
+        yield {}, getattr(statistics.cgrp, name)
+
+
+def _transaction_state(statistics: _Statistics) -> Iterable[Found]:
+    if statistics.eos is not None and statistics.eos.txn_state:
+        yield {"librdkafka.transaction.state": statistics.eos.txn_state}, 1
+
+
+class _Observed(NamedTuple):
+    """A metric that is read when an exporter asks."""
+
+    kind: Literal["counter", "gauge"]
+    unit: str
+    description: str
+    read: Callable[[_Statistics], Iterable[Found]] | None = None
+    """Returns its values of librdkafka's statistics; None if they come from the session."""
+    together: Callable[[float, float], float] = float.__add__
+    """Makes one value of those of two clients that have the same attributes."""
+
+
+def _longest(one: float, other: float) -> float:
+    return max(one, other)
+
+
+_counts: Final = partial(_Observed, "counter")
+_gauges: Final = partial(_Observed, "gauge")
+OBSERVED: Final[Mapping[str, _Observed]] = {
+    "headerware.interceptor.records": _counts("{record}", "Records that an interceptor took in."),
+    "headerware.interceptor.outcomes": _counts("{record}", "Records that ended or failed at an interceptor."),
+    "headerware.interceptor.time": _counts("s", "Time spent in an interceptor's hooks."),
+    "headerware.interceptor.input": _counts("By", "Bytes of the records that an interceptor took in."),
+    "headerware.interceptor.output": _counts("By", "Bytes of the records that an interceptor gave on."),
+    "headerware.interceptor.events": _counts("{event}", "An interceptor's own counters."),
+    "headerware.interceptor.pending": _gauges("{item}", "What an interceptor holds now."),
+    "librdkafka.queue.messages": _gauges(
+        "{message}", "Messages in the producer's queue.", partial(_field, "msg_cnt")
+    ),
+    "librdkafka.queue.size": _gauges("By", "Bytes in the producer's queue.", partial(_field, "msg_size")),
+    "librdkafka.requests": _counts("{request}", "Requests sent to brokers.", partial(_field, "tx")),
+    "librdkafka.requests.size": _counts("By", "Bytes sent to brokers.", partial(_field, "tx_bytes")),
+    "librdkafka.responses": _counts("{response}", "Responses of brokers.", partial(_field, "rx")),
+    "librdkafka.responses.size": _counts("By", "Bytes received from brokers.", partial(_field, "rx_bytes")),
+    "librdkafka.sent.messages": _counts(
+        "{message}", "Messages produced, with retries.", partial(_field, "txmsgs")
+    ),
+    "librdkafka.sent.size": _counts("By", "Bytes of messages produced.", partial(_field, "txmsg_bytes")),
+    "librdkafka.fetched.messages": _counts(
+        "{message}", "Messages fetched from brokers.", partial(_field, "rxmsgs")
+    ),
+    "librdkafka.fetched.size": _counts("By", "Bytes of messages fetched.", partial(_field, "rxmsg_bytes")),
+    "librdkafka.broker.up": _gauges(
+        "{connection}",
+        "Connections that are up.",
+        partial(_of_brokers, lambda broker: broker.state == "UP"),
+    ),
+    "librdkafka.broker.rtt.mean": _gauges(
+        "s",
+        "Mean round trip time, of the last window.",
+        partial(_of_brokers, lambda broker: broker.rtt.avg * _US, measured=True),
+        _longest,
+    ),
+    "librdkafka.broker.rtt.p99": _gauges(
+        "s",
+        "99th percentile of the round trip time, of the last window.",
+        partial(_of_brokers, lambda broker: broker.rtt.p99 * _US, measured=True),
+        _longest,
+    ),
+    "librdkafka.broker.errors": _counts(
+        "{error}",
+        "Errors of sending to a broker and of receiving from it.",
+        partial(_of_brokers, lambda broker: broker.txerrs + broker.rxerrs),
+    ),
+    "librdkafka.broker.timeouts": _counts(
+        "{request}", "Requests that timed out.", partial(_of_brokers, lambda broker: broker.req_timeouts)
+    ),
+    "librdkafka.broker.disconnects": _counts(
+        "{disconnect}", "Lost connections.", partial(_of_brokers, lambda broker: broker.disconnects)
+    ),
+    "librdkafka.consumer.lag": _gauges("{message}", "Messages behind the end of a partition.", _lags),
+    "librdkafka.consumer.rebalances": _counts(
+        "{rebalance}", "Rebalances of the group.", partial(_of_group, "rebalance_cnt")
+    ),
+    "librdkafka.consumer.partitions": _gauges(
+        "{partition}", "Partitions that are assigned.", partial(_of_group, "assignment_size")
+    ),
+    "librdkafka.transaction.state": _gauges(
+        "{producer}", "Producers by the state of their transaction.", _transaction_state
+    ),
+}
+"""All metrics that are read when an exporter asks, by name."""
+
+
+class _Instruments:
+    """The instruments of one meter provider, and the sessions that are read when it asks."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.operation: Final = _histogram(
+            meter, "messaging.client.operation.duration", "Duration of sending, receiving and committing."
+        )
+        self.process: Final = _histogram(
+            meter, "messaging.process.duration", "Duration of the application's processing."
+        )
+        self.sent: Final = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Messages that a producer tried to send."
+        )
+        self.consumed: Final = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Messages given to the application."
+        )
+        self.stopped: Final = meter.create_counter(
+            "headerware.records.stopped", "{record}", "Records that an interceptor stopped, by cause."
+        )
+        self._lock = Lock()
+        self._open: WeakSet[_MetricsStep] = WeakSet()
+        self._of_closed: defaultdict[str, Series] = defaultdict(dict)
+        for name, observed in OBSERVED.items():
+            create = (
+                meter.create_observable_counter
+                if observed.kind == "counter"
+                else meter.create_observable_gauge
+            )
+            create(name, [partial(self._observe, name)], observed.unit, observed.description)
+
+    def add(self, step: _MetricsStep) -> None:
+        """Read a session from now on."""
+        with self._lock:
+            self._open.add(step)
+
+    def remove(self, step: _MetricsStep) -> None:
+        """Read a session no longer; what it counted stays, for counters never fall."""
+        with self._lock:
+            if step in self._open:
+                self._open.discard(step)
+                for name, observed in OBSERVED.items():
+                    if observed.kind == "counter":
+                        _add(self._of_closed[name], step.series(name), observed.together)
+
+    def _observe(self, name: str, _: CallbackOptions) -> list[Observation]:
+        with self._lock:
+            series = dict(self._of_closed.get(name, {}))
+            for step in self._open:
+                _add(series, step.series(name), OBSERVED[name].together)
+        return [Observation(value, dict(attributes)) for attributes, value in series.items()]
+
+
+def _add(
+    series: Series, more: Iterable[tuple[Attributes, float]], together: Callable[[float, float], float]
+) -> None:
+    for attributes, value in more:
+        before = series.get(attributes)
+        series[attributes] = value if before is None else together(float(before), float(value))
+
+
+def _histogram(meter: Meter, name: str, description: str) -> Any:
+    try:
+        return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=_SECONDS)
+    except TypeError:  # the API before 1.30 takes no advice; a view sets the buckets there
+        return meter.create_histogram(name, "s", description)
+
+
+_instruments: Final[WeakKeyDictionary[MeterProvider, _Instruments | None]] = WeakKeyDictionary()
+_instruments_lock: Final = Lock()
+
+
+def _instruments_of(provider: MeterProvider) -> _Instruments | None:
+    """Return the instruments of a provider, made once; None if it is one that does nothing."""
+    with _instruments_lock:
+        if provider not in _instruments:
+            meter = provider.get_meter("headerware")
+            idle = type(meter).__module__.startswith(_API)
+            _instruments[provider] = None if idle else _Instruments(meter)
+        return _instruments[provider]
+
+
+class _Sums:
+    """What one hook has taken and given, with the time that it took."""
+
+    __slots__ = ("bytes_in", "bytes_out", "time_ns")
+
+    def __init__(self) -> None:
+        self.time_ns = self.bytes_in = self.bytes_out = 0
+
+
+class _MetricsStep:
+    """The hooks of one session."""
+
+    def __init__(self, options: Metrics, context: Context) -> None:
+        self.statistics_interval_ms: Final = (
+            None if options.librdkafka_interval_s is None else options.librdkafka_interval_s * 1000
+        )
+        self._max_topics = options.max_topics
+        self._stats = context.stats
+        self._group = context.group_id
+        client = {"messaging.client.id": context.client_id} if context.client_id else {}
+        group = {"messaging.consumer.group.name": context.group_id} if context.group_id else {}
+        self._client: Final = {**client, **group}
+        self._sums: dict[tuple[str, Direction], _Sums] = {}
+        self._statistics: _Statistics | None = None
+        self._topics: dict[str, str] = {}
+        self._attributes: BoundedCache[tuple[str, str | None, str | None], dict[str, str]] = BoundedCache(
+            4 * options.max_topics, self._make_attributes
+        )
+        self._seen: MeterProvider | None = None
+        self._known: _Instruments | None = None
+
+    def _instruments(self) -> _Instruments | None:
+        """Return what to record with; None as long as the application has set no meter provider."""
+        if self._known is None:
+            provider = get_meter_provider()
+            if provider is not self._seen:
+                self._seen, self._known = provider, _instruments_of(provider)
+                if self._known is not None:
+                    self._known.add(self)
+        return self._known
+
+    # The four metrics of the conventions
+
+    def on_send(self, record: Record) -> Record:
+        """Remember when sending began."""
+        if self._known is None and self._instruments() is None:
+            return record
+        return record.with_local(_LOCAL_NAME, perf_counter_ns())
+
+    def on_acknowledgement(
+        self,
+        record: Record,
+        metadata: RecordMetadata | None,  # noqa: ARG002 - a hook's signature
+        error: BaseException | None,
+    ) -> None:
+        """Count a record that was sent; one that never came here, or was dropped, has no time of sending."""
+        began = None if record.local is None else record.local.get(_LOCAL_NAME)
+        if began is None or self._known is None:
+            return
+        attributes = self._attributes["send", record.topic, None if error is None else cause_of(error)]
+        self._known.operation.record((perf_counter_ns() - began) * _NS, attributes)
+        self._known.sent.add(1, attributes)
+
+    def on_operation(self, operation: Operation) -> None:
+        """Record a receive, with its messages by topic, or a commit."""
+        instruments = self._instruments()
+        if instruments is None:
+            return
+        cause = None if operation.error is None else cause_of(operation.error)
+        taken_s = (operation.ended_ns - operation.began_ns) * _NS
+        if operation.name == "commit":
+            if taken_s > 0:  # librdkafka made the others by itself
+                instruments.operation.record(taken_s, self._attributes["commit", None, cause])
+            return
+        counts: dict[str, int] = {}
+        for record in operation.records:
+            counts[record.topic] = counts.get(record.topic, 0) + 1
+        only = next(iter(counts)) if len(counts) == 1 else None
+        instruments.operation.record(taken_s, self._attributes["poll", only, cause])
+        for topic, count in counts.items():
+            instruments.consumed.add(count, self._attributes["poll", topic, cause])
+
+    @contextmanager
+    def processing(self, records: Sequence[Record]) -> Iterator[None]:
+        """Time the application's processing of records."""
+        began, cause = perf_counter_ns(), None
+        try:
+            yield
+        except BaseException as error:
+            cause = cause_of(error)
+            raise
+        finally:
+            instruments = self._instruments()
+            if instruments is not None:
+                topics = {record.topic for record in records}
+                topic = topics.pop() if len(topics) == 1 else None
+                attributes = self._attributes["process", topic, cause]
+                instruments.process.record((perf_counter_ns() - began) * _NS, attributes)
+
+    def _make_attributes(self, key: tuple[str, str | None, str | None]) -> dict[str, str]:
+        operation, topic, cause = key
+        kind = {"poll": "receive", "commit": "settle"}.get(operation, operation)
+        found = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": operation,
+            "messaging.operation.type": kind,
+        }
+        if topic is not None:
+            found["messaging.destination.name"] = self._bounded(topic)
+        if self._group is not None:
+            found["messaging.consumer.group.name"] = self._group
+        if cause is not None:
+            found["error.type"] = cause
+        return found
+
+    def _bounded(self, topic: str) -> str:
+        if topic not in self._topics and len(self._topics) >= self._max_topics:
+            return _OTHER
+        return self._topics.setdefault(topic, topic)
+
+    # The chain
+
+    def on_stopped(
+        self, direction: Direction, record: Record, step: str, outcome: str, error: BaseException | None
+    ) -> None:
+        """Count a record that an interceptor stopped, by cause."""
+        instruments = self._instruments()
+        if instruments is not None:
+            found = {
+                **self._client,
+                _INTERCEPTOR: step,
+                _DIRECTION: direction,
+                "messaging.destination.name": self._bounded(record.topic),
+                "headerware.outcome": outcome,
+            }
+            instruments.stopped.add(1, found if error is None else {**found, "error.type": cause_of(error)})
+
+    def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a hook with a clock around it; the hook itself if nobody would read it."""
+        if self._instruments() is None:
+            return hook
+        sums = self._sums.setdefault((step, direction), _Sums())
+
+        def timed(given: Any) -> Any:
+            began = perf_counter_ns()
+            try:
+                out = hook(given)
+            finally:
+                sums.time_ns += perf_counter_ns() - began
+                size_in = _size_of(given)
+                sums.bytes_in += size_in
+            sums.bytes_out += size_in if out is given else _size_of(out)
+            return out
+
+        return timed
+
+    def on_statistics(self, text: str) -> None:
+        """Keep librdkafka's statistics until an exporter asks."""
+        if self._instruments() is not None:
+            self._statistics = _decode_statistics(text)
+
+    # What an exporter asks for
+
+    def series(self, name: str) -> Iterator[tuple[Attributes, float]]:
+        """Yield the values of a metric that is read when an exporter asks."""
+        read, prefix = OBSERVED[name].read, "headerware.interceptor."
+        found = (
+            self._of_interceptors(name.removeprefix(prefix))
+            if read is None
+            else (() if self._statistics is None else read(self._statistics))
+        )
+        for attributes, value in found:
+            yield tuple(sorted({**self._client, **attributes}.items())), value
+
+    def _of_interceptors(self, what: str) -> Iterator[Found]:
+        if what in {"time", "input", "output"}:
+            for (step, direction), sums in tuple(self._sums.items()):
+                value = {"time": sums.time_ns * _NS, "input": sums.bytes_in, "output": sums.bytes_out}[what]
+                yield {_INTERCEPTOR: step, _DIRECTION: direction}, value
+            return
+        for step, counts in self._stats().items():
+            for count, value in counts.items():
+                if what == "records" and count in {"sent", "consumed"}:
+                    direction = "send" if count == "sent" else "consume"
+                    yield {_INTERCEPTOR: step, _DIRECTION: direction}, value
+                elif what == "outcomes" and count in _STEP_OUTCOMES - {"sent", "consumed"}:
+                    yield {_INTERCEPTOR: step, "headerware.outcome": count}, value
+                elif count not in _STEP_OUTCOMES and what == (
+                    "pending" if count.startswith("pending") else "events"
+                ):
+                    yield {_INTERCEPTOR: step, "headerware.event": count}, value
+
+    def close(self) -> None:
+        """Leave what was counted with the instruments."""
+        if self._known is not None:
+            self._known.remove(self)
+
+
+def _size(record: Record) -> int:
+    """Return the bytes of a record's key, value and headers; objects have none."""
+    size = 0
+    for part in (record.key, record.value):
+        if part.__class__ is bytes or part.__class__ is str:
+            size += len(part)
+    for name, value in record.headers:
+        size += len(name) if value is None else len(name) + len(value)
+    return size
+
+
+def _size_of(records: Any) -> int:
+    """Return the bytes of what a hook takes or returns; of a generator nothing is known."""
+    if records.__class__ is Record:
+        return _size(records)
+    if isinstance(records, FanOut):
+        return records.size_bytes
+    return sum(map(_size_of, records)) if isinstance(records, list) else 0

@@ -1,0 +1,567 @@
+"""The doctor: looks at versions, a chain, its keys, its cluster and topics, and says what to do.
+
+It only asks. Nothing is written to the cluster or to a file, no consumer group is joined, and a chain whose
+stores would create their topic is not opened.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from headerware.core.chain import Chain, load_chain
+from headerware.core.context import Context, wall_clock_ms
+from headerware.core.errors import HeaderwareError, UnknownSchemaError
+from headerware.core.hooks import Interceptor
+from headerware.core.topics import TopicPatterns
+from headerware.interceptors.sign import Sign
+from headerware.interceptors.slice import Slice
+from headerware.keyring import Key, read_keyring
+from headerware.serdes.avro.schema import Fingerprint
+from headerware.serdes.stores.store import SchemaStore, Store
+
+if TYPE_CHECKING:
+    import os
+
+    from confluent_kafka.admin import AdminClient
+
+Status = Literal["ok", "warn", "fail", "unknown"]
+Side = Literal["producer", "consumer"]
+
+_SIDES: Final[tuple[Side, Side]] = ("producer", "consumer")
+_MAY: Final[Mapping[Side, str]] = {"producer": "WRITE", "consumer": "READ"}
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*([<>=!~,0-9.\s]*)")
+_BOUND: Final = re.compile(r"(>=|<)\s*([0-9.]+)")
+_CLIENT_MAX_BYTES: Final = 1_000_000
+"""librdkafka's default of message.max.bytes."""
+_SLICE_MAX_BYTES: Final = 900_000
+_METADATA_BYTES: Final = 24
+"""What spec/commit-metadata.md takes of offset.metadata.max.bytes."""
+_NO_SCHEMA: Final = Fingerprint("sha256", bytes(32))
+"""A fingerprint that no schema has, to see whether a store answers."""
+_SOON_MS: Final = 14 * 86_400_000
+_CLOCK_TOLERANCE_MS: Final = 1_000
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at.
+
+    Args:
+        check: what was looked at, such as ``topic orders: size``.
+        status: ``ok``; ``warn`` for what may go wrong; ``fail`` for what cannot work; ``unknown`` for what
+            could not be found out.
+        found: what was found.
+        advice: what to do; None if there is nothing to do.
+    """
+
+    check: str
+    status: Status
+    found: str
+    advice: str | None = None
+
+
+def examine(
+    config: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    topics: Sequence[str] = (),
+    *,
+    group: str | None = None,
+    side: Side | None = None,
+    timeout_s: float = 10.0,
+) -> list[Finding]:
+    """Look at everything that can be known without changing anything.
+
+    Args:
+        config: the path of the chain's TOML file, or None to look at no chain.
+        settings: a client's settings, with ``bootstrap.servers``; None to look at no cluster.
+        topics: the topics that the application writes or reads.
+        group: its consumer group, or None.
+        side: whether it is a producer or a consumer; None is both.
+        timeout_s: how long to wait for each answer of the cluster, in seconds.
+
+    Returns:
+        The findings, in the order in which they were made. A failure of one check stops no other.
+    """
+    found = list(_versions())
+    loaded: Chain | None = None
+    if config is not None:
+        try:
+            loaded = load_chain(config)
+        except HeaderwareError as error:
+            found.append(_fail("chain", str(error), "correct the file; `headerware check` looks at it alone"))
+        else:
+            found.append(_ok("chain", " -> ".join(loaded.names) or "an empty chain"))
+            found += _opens(loaded, side, settings or {})
+            found += _reached(loaded)
+            found += _keys(loaded, topics, side)
+    if settings is not None:
+        found += _Cluster(settings, loaded or Chain(), topics, group, side, timeout_s).findings()
+    return found
+
+
+# Versions
+
+
+def _versions() -> Iterator[Finding]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield _ok("python", python)
+    for requirement in requires("kafka-headerware") or ():
+        # What extras need is looked at by opening the chain; build tools add requirements without a bound.
+        matched = _REQUIREMENT.fullmatch(requirement)
+        bounds = _BOUND.findall(matched[2]) if matched else []
+        if matched is None or not bounds:
+            continue
+        name = matched[1]
+        wanted = ",".join(f"{relation}{bound}" for relation, bound in bounds)
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            yield _fail(name, "is not installed", f"pip install '{name}{wanted}'")
+            continue
+        if all(_holds(installed, relation, bound) for relation, bound in bounds):
+            yield _ok(name, installed)
+        else:
+            yield _fail(name, f"{installed}, expected {wanted}", f"pip install '{name}{wanted}'")
+    import confluent_kafka  # noqa: PLC0415 - slow to import
+
+    yield _ok("librdkafka", str(confluent_kafka.libversion()[0]))
+
+
+def _holds(installed: str, relation: str, bound: str) -> bool:
+    at_least = _numbers(installed) >= _numbers(bound)
+    return at_least if relation == ">=" else not at_least
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found = tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+    return (*found, *(0,) * (3 - len(found)))
+
+
+# The chain and its keys
+
+
+def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Iterator[Finding]:
+    from headerware.clients.settings import bootstrap_servers, number  # noqa: PLC0415 - it imports a client
+
+    servers = bootstrap_servers(settings)
+    max_bytes = number(settings, "message.max.bytes", _CLIENT_MAX_BYTES)
+    for each in _SIDES if side is None else (side,):
+        check = f"chain as a {each}"
+        if any(_creates(step) for step in loaded):
+            yield Finding(check=check, status="unknown", found="not opened: a store has create = true")
+            continue
+        try:
+            loaded.open(Context(side=each, bootstrap_servers=servers, max_message_bytes=max_bytes)).close()
+        except HeaderwareError as error:
+            # One chain often serves both sides, and only one of them has the keys to sign with.
+            status: Status = "fail" if side else "warn"
+            advice = None if side else f"if this application is no {each}, choose its side with --side"
+            yield Finding(check=check, status=status, found=str(error), advice=advice)
+        else:
+            yield _ok(check, "opens")
+
+
+def _creates(option: object) -> bool:
+    """Return whether a store among these options creates its topic when it is opened."""
+    return any(getattr(store, "create", False) is True for store in _stores(option))
+
+
+def _stores(option: object) -> Iterator[Store]:
+    """Yield the schema stores among the options of a chain."""
+    if isinstance(option, Store):
+        yield option
+    elif isinstance(option, msgspec.Struct):
+        for name in option.__struct_fields__:
+            yield from _stores(getattr(option, name))
+    elif isinstance(option, Mapping):
+        for value in option.values():
+            yield from _stores(value)
+    elif isinstance(option, tuple | list | Chain):
+        for value in option:
+            yield from _stores(value)
+
+
+def _reached(loaded: Chain) -> Iterator[Finding]:
+    """Ask each schema store for a schema that it cannot have."""
+    for store in _stores(loaded):
+        check = f"schema store {store.type}"
+        if _creates(store):
+            yield Finding(check=check, status="unknown", found="not asked: it has create = true")
+            continue
+        try:
+            opened: SchemaStore = store.open()
+            try:
+                opened.get(_NO_SCHEMA)
+            finally:
+                opened.close()
+        except UnknownSchemaError:
+            yield _ok(check, "answers")
+        except HeaderwareError as error:
+            advice = "without it readers refuse records whose schemas they have not met before"
+            yield _fail(check, str(error), advice)
+        else:
+            yield _ok(check, "answers")
+
+
+def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[Finding]:
+    for name, step in zip(loaded.names, loaded, strict=True):
+        if not isinstance(step, Sign):
+            continue
+        check = f"keys of {name}"
+        try:
+            keyring = read_keyring(step.keyring, permissions=step.keyring_permissions)
+        except HeaderwareError as error:
+            yield _fail(check, str(error), "without its keyring no client with this chain starts")
+            continue
+        yield _ok(check, f"{len(keyring.keys)} versions of {len({key.id for key in keyring.keys})} keys")
+        for key in keyring.keys:
+            if key.status != "revoked" and (finding := _expiry(check, key, signs=key.id == step.key_id)):
+                yield finding
+        if step.key_id is None or side == "consumer":
+            continue
+        try:
+            signing = keyring.signing_key(step.key_id)
+        except HeaderwareError as error:
+            yield _fail(check, str(error), "rotate the key, or name another one in key_id")
+            continue
+        patterns = TopicPatterns(step.topics)
+        for topic in filter(patterns.matches, topics):
+            refusal = signing.refusal(topic, wall_clock_ms())
+            if refusal is not None:
+                yield _fail(f"{check} for {topic}", refusal, "sign with a key that may sign for this topic")
+
+
+def _expiry(check: str, key: Key, *, signs: bool) -> Finding | None:
+    """Return what there is to say of a key's first and last moment."""
+    now = datetime.now(UTC)
+    name = f"key {key.id!r} version {key.version}"
+    status: Status = "fail" if signs and key.status == "active" else "warn"
+    if key.not_before is not None and key.not_before > now:
+        return Finding(
+            check=check,
+            status=status,
+            found=f"{name} is valid only from {key.not_before:%Y-%m-%d %H:%M}Z",
+            advice="until then sign with the version before it, and look at this machine's clock",
+        )
+    if key.not_after is None:
+        return None
+    if key.not_after < now:
+        return Finding(
+            check=check,
+            status=status,
+            found=f"{name} has expired on {key.not_after:%Y-%m-%d %H:%M}Z",
+            advice=f"headerware keys rotate {key.id}",
+        )
+    left_ms = (key.not_after - now).total_seconds() * 1000
+    if left_ms < _SOON_MS and key.status == "active":
+        return Finding(
+            check=check,
+            status="warn",
+            found=f"{name} expires on {key.not_after:%Y-%m-%d %H:%M}Z",
+            advice=f"headerware keys rotate {key.id}, and give readers the new version before it signs",
+        )
+    return None
+
+
+# The cluster
+
+
+class _Cluster:
+    """The checks that ask the cluster; each answers for itself if the cluster does not."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        loaded: Chain,
+        topics: Sequence[str],
+        group: str | None,
+        side: Side | None,
+        timeout_s: float,
+    ) -> None:
+        self._settings = settings
+        self._chain = loaded
+        self._topics = tuple(dict.fromkeys(topics))
+        self._group = group
+        self._side = side
+        self._timeout_s = timeout_s
+        self._admin: AdminClient
+        self._known: frozenset[str] = frozenset()
+        self._broker_configs: dict[str, str] = {}
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is found; if nobody answers, one finding says so."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - likewise
+
+        from headerware.clients.settings import connection_settings  # noqa: PLC0415 - likewise
+
+        try:
+            self._admin = AdminClient({**connection_settings(self._settings), "log_level": 0})
+            metadata = self._admin.list_topics(timeout=self._timeout_s)
+        except KafkaException as error:
+            advice = "look at the addresses, the network, and the security.*, sasl.* and ssl.* settings"
+            yield _fail("cluster", error.args[0].str(), advice)
+            return
+        self._known = frozenset(metadata.topics)
+        yield _ok("cluster", f"{metadata.cluster_id}, {len(metadata.brokers)} brokers")
+        if len(metadata.brokers) == 1:
+            yield Finding(
+                check="cluster",
+                status="warn",
+                found="one broker: while it restarts, librdkafka may forget the cluster (its issue 5301)",
+                advice="make clients anew if they find no broker after a restart, or have several brokers",
+            )
+        checks = [self._of_cluster(), self._of_group(), *(self._of_topic(topic) for topic in self._topics)]
+        for check in checks:
+            try:
+                yield from check
+            except KafkaException as error:
+                yield Finding(
+                    check="cluster",
+                    status="unknown",
+                    found=f"the cluster does not tell: {error.args[0].str()}",
+                    advice="the rights DESCRIBE and DESCRIBE_CONFIGS let the doctor see more",
+                )
+
+    def _of_cluster(self) -> Iterator[Finding]:
+        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
+
+        found = self._admin.describe_cluster(
+            include_authorized_operations=True, request_timeout=self._timeout_s
+        ).result()
+        may_create = "CREATE" in _operations(found)
+        if found.controller is not None:
+            resource = ConfigResource(ConfigResource.Type.BROKER, str(found.controller.id))
+            self._broker_configs = self._configs(resource)
+        metadata_bytes = int(self._broker_configs.get("offset.metadata.max.bytes", 4096))
+        if metadata_bytes < _METADATA_BYTES:
+            yield _fail(
+                "commits",
+                f"offset.metadata.max.bytes is {metadata_bytes}, so that commits of slices are refused",
+                f"raise it to {_METADATA_BYTES} or more; Kafka's default is 4096",
+            )
+        yield from self._dead_letters(may_create=may_create)
+
+    def _dead_letters(self, *, may_create: bool) -> Iterator[Finding]:
+        if self._broker_configs.get("auto.create.topics.enable") == "true":
+            may_create = True
+        for name, step in zip(self._chain.names, self._chain, strict=True):
+            if not isinstance(step, Interceptor) or step.on_error != "dead_letter":
+                continue
+            patterns = TopicPatterns(step.topics)
+            for topic in filter(patterns.matches, self._topics):
+                dead = step.dead_letter_topic.replace("{topic}", topic)
+                check = f"dead letters of {name} from {topic}"
+                if dead in self._known:
+                    yield _ok(check, dead)
+                    yield from self._dead_letter_size(check, topic, dead)
+                else:
+                    yield Finding(
+                        check=check,
+                        status="warn" if may_create else "fail",
+                        found=f"there is no topic {dead}",
+                        advice="create it, before the broker does with its defaults"
+                        if may_create
+                        else "create it: without it a refused record stops its partition",
+                    )
+
+    def _dead_letter_size(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
+        if topic not in self._known:
+            return
+        own, other = (int(self._topic_configs(one)["max.message.bytes"]) for one in (topic, dead))
+        if other < own:
+            yield Finding(
+                check=check,
+                status="warn",
+                found=f"max.message.bytes is {other}, less than the {own} of {topic}",
+                advice="raise it above that of the topic: a dead letter has headers more than its record",
+            )
+
+    def _of_group(self) -> Iterator[Finding]:
+        if self._group is None:
+            return
+        (asked,) = self._admin.describe_consumer_groups(
+            [self._group], include_authorized_operations=True, request_timeout=self._timeout_s
+        ).values()
+        check, group = f"group {self._group}", asked.result()
+        operations = _operations(group)
+        state = "not there yet" if group.state.name == "DEAD" else str(group.state.name).lower()
+        if not operations:
+            yield Finding(check=check, status="unknown", found=f"{state}; what this user may do is not told")
+        elif "READ" not in operations:
+            advice = "give it READ on the group, or its consumers can neither join nor commit"
+            yield _fail(check, "this user may not read in the group", advice)
+        else:
+            yield _ok(check, f"{state}; this user may read in it")
+
+    def _of_topic(self, topic: str) -> Iterator[Finding]:
+        from confluent_kafka import TopicCollection  # noqa: PLC0415 - slow to import
+
+        check = f"topic {topic}"
+        if topic not in self._known:
+            yield _fail(
+                check, "is not there, or this user may not see it", "create it, or give DESCRIBE on it"
+            )
+            return
+        (asked,) = self._admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout_s
+        ).values()
+        description = asked.result()
+        yield from self._rights(check, _operations(description))
+        configs = self._topic_configs(topic)
+        replicas = min((len(partition.replicas) for partition in description.partitions), default=0)
+        yield from _replication(check, replicas, int(configs["min.insync.replicas"]))
+        yield from self._sizes(topic, int(configs["max.message.bytes"]))
+        yield from self._compaction(topic, configs["cleanup.policy"])
+        yield from self._clock(topic, len(description.partitions), configs["message.timestamp.type"])
+
+    def _rights(self, check: str, operations: frozenset[str]) -> Iterator[Finding]:
+        wanted = {_MAY[side] for side in (_SIDES if self._side is None else (self._side,))}
+        missing = sorted(wanted - operations)
+        if not operations:
+            yield Finding(
+                check=check, status="unknown", found="the cluster does not tell what this user may do"
+            )
+        elif not missing:
+            yield _ok(check, f"this user may {' and '.join(sorted(wanted)).lower()}")
+        else:
+            status: Status = "fail" if len(missing) == len(wanted) else "warn"
+            words = " or ".join(missing)
+            yield Finding(
+                check=check,
+                status=status,
+                found=f"this user may not {words.lower()}",
+                advice=f"give it {words}, unless the application does not do that (--side)",
+            )
+
+    def _sizes(self, topic: str, limit: int) -> Iterator[Finding]:
+        check = f"topic {topic}: size"
+        client = int(self._settings.get("message.max.bytes", _CLIENT_MAX_BYTES))
+        slicing = next(
+            (
+                step
+                for step in self._chain
+                if isinstance(step, Slice) and TopicPatterns(step.topics).matches(topic)
+            ),
+            None,
+        )
+        if slicing is None:
+            if limit < client:
+                yield Finding(
+                    check=check,
+                    status="warn",
+                    found=f"the topic takes {limit} bytes, and the client sends up to {client}",
+                    advice="raise max.message.bytes of the topic, lower message.max.bytes of the client, or "
+                    "add slice to the chain",
+                )
+            else:
+                yield _ok(check, f"the topic takes {limit} bytes, the client sends up to {client}")
+            return
+        largest = min(_SLICE_MAX_BYTES, client) if slicing.max_bytes is None else slicing.max_bytes
+        if largest > limit:
+            yield _fail(
+                check,
+                f"slices are up to {largest} bytes, and the topic takes {limit}",
+                f"set max_bytes of slice to {limit} or less, or raise max.message.bytes of the topic",
+            )
+        elif largest > client:
+            yield _fail(
+                check,
+                f"slices are up to {largest} bytes, and the client takes {client}",
+                f"set max_bytes of slice to {client} or less, or raise message.max.bytes of the client",
+            )
+        else:
+            yield _ok(check, f"slices are up to {largest} bytes, and the topic takes {limit}")
+
+    def _compaction(self, topic: str, policy: str) -> Iterator[Finding]:
+        check = f"topic {topic}: compaction"
+        if "compact" not in policy:
+            return
+        if any(isinstance(step, Slice) and TopicPatterns(step.topics).matches(topic) for step in self._chain):
+            yield _fail(
+                check,
+                "the topic is compacted and the chain has slice: all slices of a message have its key, so "
+                "that only the last of them is kept",
+                "exclude the topic from slice (topics = [..., '!"
+                + topic
+                + "']), or set cleanup.policy=delete",
+            )
+        else:
+            yield _ok(check, f"cleanup.policy is {policy}")
+
+    def _clock(self, topic: str, partitions: int, kind: str) -> Iterator[Finding]:
+        """Compare the latest timestamps with this machine's clock, which is all that can be known.
+
+        Kafka tells nobody its time.
+        """
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - slow to import
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # noqa: PLC0415 - likewise
+
+        latest: Any = OffsetSpec
+        asked = self._admin.list_offsets(
+            {TopicPartition(topic, number): latest.max_timestamp() for number in range(partitions)},
+            request_timeout=self._timeout_s,
+        )
+        latest_ms = max((answer.result().timestamp for answer in asked.values()), default=-1)
+        check, now_ms = f"topic {topic}: clocks", wall_clock_ms()
+        owner = "the brokers'" if kind == "LogAppendTime" else "a producer's"
+        if latest_ms < 0:
+            yield Finding(
+                check=check,
+                status="unknown",
+                found="no record to compare with; Kafka does not tell its time",
+                advice="compare the machines by NTP, with `chronyc tracking` for instance",
+            )
+        elif latest_ms > now_ms + _CLOCK_TOLERANCE_MS:
+            yield Finding(
+                check=check,
+                status="warn",
+                found=f"the latest record is {latest_ms - now_ms} ms in the future: {owner} clock is ahead, "
+                "or this machine's is behind",
+                advice="set the clocks by NTP; signatures, expiry and trails compare times",
+            )
+        else:
+            yield _ok(check, f"no record is in the future ({kind})")
+
+    def _topic_configs(self, topic: str) -> dict[str, str]:
+        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
+
+        return self._configs(ConfigResource(ConfigResource.Type.TOPIC, topic))
+
+    def _configs(self, resource: Any) -> dict[str, str]:
+        (asked,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
+        return {name: entry.value for name, entry in asked.result().items() if entry.value is not None}
+
+
+def _replication(check: str, replicas: int, in_sync: int) -> Iterator[Finding]:
+    check = f"{check}: replicas"
+    found = f"{replicas} replicas, min.insync.replicas {in_sync}"
+    if in_sync > replicas:
+        advice = "lower min.insync.replicas or add replicas: with acks=all no record is taken"
+        yield _fail(check, found, advice)
+    elif replicas == 1:
+        advice = "have three replicas: with one, a broker that is lost loses records"
+        yield Finding(check=check, status="warn", found=found, advice=advice)
+    elif in_sync == replicas:
+        advice = "have one replica more: as it is, no record is taken while one broker is away"
+        yield Finding(check=check, status="warn", found=found, advice=advice)
+    else:
+        yield _ok(check, found)
+
+
+def _operations(described: Any) -> frozenset[str]:
+    return frozenset(operation.name for operation in described.authorized_operations or ())
+
+
+def _ok(check: str, found: str) -> Finding:
+    return Finding(check=check, status="ok", found=found)
+
+
+def _fail(check: str, found: str, advice: str | None = None) -> Finding:
+    return Finding(check=check, status="fail", found=found, advice=advice)

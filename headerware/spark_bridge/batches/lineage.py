@@ -1,0 +1,126 @@
+"""The lineage of a streaming query: its run, told by the driver; executors only count.
+
+A run of the query is a run of the job, with the same id. It ends, or fails, with the query.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQueryManager
+
+from headerware.core.errors import ConfigError
+from headerware.interceptors.lineage import Lineage
+from headerware.interceptors.lineage.jobs import Dataset, Job
+from headerware.interceptors.lineage.reporter import reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from headerware.interceptors.lineage.reporter import Member, Reporter
+
+_log: Final = logging.getLogger("headerware.spark_bridge")
+_RUN_ID: Final = "spark.jobGroup.id"
+"""The property in which Spark has the id of a query's run while a batch is processed."""
+_SERVICE: Final = "spark"
+"""The name of the service in trails if the options have none."""
+
+
+def query_lineage(found: Lineage) -> QueryLineage:
+    """Return what reports the queries of a chain with this interceptor.
+
+    Raises:
+        ConfigError: ``lineage`` does not say of which cluster the topics are.
+        MissingPartError: openlineage-python is not installed.
+    """
+    if found.dataset_namespace is None:
+        raise ConfigError(
+            "give it, such as kafka://broker:9092: Spark does not say from which cluster a frame was read",
+            path="interceptors.lineage.dataset_namespace",
+        )
+    return QueryLineage(found, found.dataset_namespace)
+
+
+class QueryLineage:
+    """Report one query, run by run."""
+
+    def __init__(self, options: Lineage, namespace: str) -> None:
+        self._options = options
+        self._namespace = namespace
+        self._run: _QueryRun | None = None
+
+    def report(
+        self,
+        spark: SparkSession,
+        query: Callable[[], Any],
+        *,
+        job: str,
+        read: Mapping[str, int],
+        written: Mapping[Dataset, int | None],
+    ) -> None:
+        """Add a batch to the run of the query that is under way on this thread.
+
+        Args:
+            spark: the session of the batch.
+            query: returns Spark's own object of the query.
+            job: the name of the job in trails, without the service.
+            read: how many records were read, by topic.
+            written: how many were written, None if that is not known.
+        """
+        run_id = UUID(spark.sparkContext.getLocalProperty(_RUN_ID))
+        if self._run is None or self._run.run_id != run_id:
+            self._run = _QueryRun(run_id, f"{self._options.service or _SERVICE}/{job}", self._options)
+            try:
+                # Not those of the batch's session, which is a copy and hears of no query.
+                StreamingQueryManager(query().sparkSession().streams()).addListener(self._run)
+            except (Py4JError, AttributeError, TypeError):
+                _log.info("Spark does not tell of the query's end; its run ends with the driver")
+        self._run.add(self._namespace, read, written)
+
+
+class _QueryRun(StreamingQueryListener):
+    """One run of a query, which hears of its end."""
+
+    def __init__(self, run_id: UUID, job: str, options: Lineage) -> None:
+        self.run_id: Final = run_id
+        self._job = Job(options.job(job).namespace, job)
+        self._interval_s = options.interval_s
+        self._reporter: Reporter = reporter()
+        self._members: dict[str, Member] = {}
+
+    def add(self, namespace: str, read: Mapping[str, int], written: Mapping[Dataset, int | None]) -> None:
+        """Add what a batch has read and written."""
+        member = self._member(namespace)
+        for topic, count in read.items():
+            member.read(topic, count)
+        for dataset, written_count in written.items():
+            self._member(dataset.namespace).wrote(dataset.name, written_count)
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: the first batch begins the run."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Do nothing."""
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """End the run."""
+        if UUID(str(event.runId)) == self.run_id:
+            for member in self._members.values():
+                member.leave("COMPLETE" if event.exception is None else "FAIL")
+
+    def _member(self, namespace: str) -> Member:
+        member = self._members.get(namespace)
+        if member is None:
+            member = self._members[namespace] = self._reporter.join(
+                self._job, namespace, interval_s=self._interval_s, run_id=self.run_id
+            )
+        return member

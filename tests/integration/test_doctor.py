@@ -1,0 +1,229 @@
+"""What the doctor finds on a real cluster, with topics that are deliberately wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from headerware.cli import main
+from headerware.ops.doctor import Finding, examine
+from headerware.testing import KafkaBroker, MissingPartError
+from headerware.testing.pytest_plugin import cannot_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+DEADLINE_S = 60.0
+TOPICS: dict[str, Mapping[str, str]] = {
+    "good": {},
+    "small": {"max.message.bytes": "100000"},
+    "compacted": {"cleanup.policy": "compact"},
+    "strict": {"min.insync.replicas": "2"},
+    "future": {},
+    "locked": {},
+    "good.dead-letter": {"max.message.bytes": "1000"},
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    """Return a broker that asks for rights, with the topics; one of them admits reading only."""
+    broker = KafkaBroker(
+        {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+            "auto.create.topics.enable": "false",
+        }
+    )
+    try:
+        try:
+            broker.start()
+        except MissingPartError as error:
+            cannot_run(str(error))
+        for topic, config in TOPICS.items():
+            broker.create_topic(topic, config=config)
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce("good", b"v")
+        producer.produce("future", b"v", timestamp=int(time.time() * 1000) + 600_000)
+        assert producer.flush(DEADLINE_S) == 0
+        _admit_reading_only(broker, "locked")
+        with_group = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "billing"}
+        consumer = confluent_kafka.Consumer(with_group)
+        consumer.commit(offsets=[confluent_kafka.TopicPartition("good", 0, 1)], asynchronous=False)
+        consumer.close()
+        yield broker
+    finally:
+        broker.close()
+
+
+def _admit_reading_only(broker: KafkaBroker, topic: str) -> None:
+    binding = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for asked in admin.create_acls([binding]).values():
+        asked.result(DEADLINE_S)
+
+
+@pytest.fixture
+def slicing(tmp_path: Path) -> Path:
+    path = tmp_path / "headerware.toml"
+    path.write_text(
+        '[[interceptors]]\ntype = "trail"\n[[interceptors]]\ntype = "slice"\non_error = "dead_letter"\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+def problems(broker: KafkaBroker, *topics: str, config: Path | None = None, **options: Any) -> list[Finding]:
+    """Return what the doctor finds about topics beside what is in order."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers, **options.pop("settings", {})}
+    found = examine(config, settings, topics, **options)
+    return [one for one in found if one.status != "ok" and one.check.startswith(("topic", "group", "dead"))]
+
+
+def told(found: list[Finding], check: str) -> tuple[str, str]:
+    (finding,) = (one for one in found if one.check == check)
+    assert finding.advice is not None
+    return finding.status, finding.found
+
+
+class TestTopics:
+    def test_in_order_leaves_only_its_single_replica(self, broker: KafkaBroker) -> None:
+        found = problems(broker, "good")
+        assert [one.check for one in found] == ["topic good: replicas"]
+        assert told(found, "topic good: replicas") == ("warn", "1 replicas, min.insync.replicas 1")
+
+    def test_that_is_not_there_fails(self, broker: KafkaBroker) -> None:
+        status, text = told(problems(broker, "absent"), "topic absent")
+        assert (status, text) == ("fail", "is not there, or this user may not see it")
+
+    def test_smaller_than_the_client_is_a_warning(self, broker: KafkaBroker) -> None:
+        status, text = told(problems(broker, "small"), "topic small: size")
+        assert (status, text) == ("warn", "the topic takes 100000 bytes, and the client sends up to 1000000")
+        found = problems(broker, "small", settings={"message.max.bytes": "50000"})
+        assert "topic small: size" not in {one.check for one in found}
+
+    def test_smaller_than_slices_fails(self, broker: KafkaBroker, slicing: Path) -> None:
+        status, text = told(problems(broker, "small", config=slicing), "topic small: size")
+        assert (status, text) == ("fail", "slices are up to 900000 bytes, and the topic takes 100000")
+
+    def test_that_is_compacted_fails_with_slices_only(self, broker: KafkaBroker, slicing: Path) -> None:
+        check = "topic compacted: compaction"
+        assert told(problems(broker, "compacted", config=slicing), check)[0] == "fail"
+        assert check not in {one.check for one in problems(broker, "compacted")}
+
+    def test_that_takes_no_record_fails(self, broker: KafkaBroker) -> None:
+        status, text = told(problems(broker, "strict"), "topic strict: replicas")
+        assert (status, text) == ("fail", "1 replicas, min.insync.replicas 2")
+
+    def test_with_records_in_the_future_is_a_warning(self, broker: KafkaBroker) -> None:
+        status, text = told(problems(broker, "future"), "topic future: clocks")
+        assert status == "warn"
+        assert text.endswith("ms in the future: a producer's clock is ahead, or this machine's is behind")
+
+    def test_without_records_tells_nothing_of_clocks(self, broker: KafkaBroker) -> None:
+        assert told(problems(broker, "small"), "topic small: clocks")[0] == "unknown"
+
+    @pytest.mark.parametrize(("side", "status"), [(None, "warn"), ("producer", "fail"), ("consumer", None)])
+    def test_that_this_user_may_not_write(self, broker: KafkaBroker, side: Any, status: str | None) -> None:
+        found = [one for one in problems(broker, "locked", side=side) if one.check == "topic locked"]
+        assert [(one.status, one.found) for one in found] == (
+            [(status, "this user may not write")] if status else []
+        )
+
+
+class TestDeadLetters:
+    def test_without_a_topic_fail_if_this_user_may_not_create_one(
+        self, broker: KafkaBroker, slicing: Path
+    ) -> None:
+        # Everyone may create topics here, so it is a warning.
+        status, text = told(problems(broker, "small", config=slicing), "dead letters of slice from small")
+        assert (status, text) == ("warn", "there is no topic small.dead-letter")
+
+    def test_in_a_topic_that_is_smaller_are_a_warning(self, broker: KafkaBroker, slicing: Path) -> None:
+        status, text = told(problems(broker, "good", config=slicing), "dead letters of slice from good")
+        assert status == "warn"
+        assert text.startswith("max.message.bytes is 1000, less than the ")
+
+
+class TestGroups:
+    def test_that_is_not_there_yet_says_so(self, broker: KafkaBroker) -> None:
+        found = examine(None, {"bootstrap.servers": broker.bootstrap_servers}, group="nobody")
+        ((status, text),) = ((one.status, one.found) for one in found if one.check == "group nobody")
+        assert text.startswith("not there yet; ")
+        assert status in {"ok", "unknown"}
+
+
+class TestStores:
+    def test_in_a_topic_are_asked(self, broker: KafkaBroker, tmp_path: Path) -> None:
+        broker.create_topic("schemas", config={"cleanup.policy": "compact"})
+        path = tmp_path / "headerware.toml"
+        for topic, status in (("schemas", "ok"), ("absent", "fail")):
+            place = f'servers = "{broker.bootstrap_servers}", topic = "{topic}"'
+            store = f'{{ type = "topic", {place}, timeout_s = 5 }}'
+            path.write_text(f'[[interceptors]]\ntype = "schema"\nstore = {store}\n', encoding="utf-8")
+            found = [one.status for one in examine(path) if one.check == "schema store topic"]
+            assert found == [status]
+
+
+class TestCommand:
+    def run(self, broker: KafkaBroker, *arguments: str) -> Any:
+        return CliRunner().invoke(
+            main,
+            ["doctor", *arguments, "--bootstrap-servers", broker.bootstrap_servers],
+            env={"HEADERWARE_CONFIG": ""},
+        )
+
+    def test_exits_with_0_if_all_can_work(self, broker: KafkaBroker) -> None:
+        result = self.run(broker, "good", "--group", "billing", "--json")
+        answer = json.loads(result.output)
+        assert (result.exit_code, answer["ok"]) == (0, True)
+        assert {
+            "check": "topic good",
+            "status": "ok",
+            "found": "this user may read and write",
+            "advice": None,
+        } in (answer["result"])
+        assert [one["status"] for one in answer["result"] if one["check"] == "group billing"] == ["ok"]
+
+    def test_exits_with_1_and_says_what_to_do(self, broker: KafkaBroker) -> None:
+        result = self.run(broker, "strict")
+        assert result.exit_code == 1
+        assert (
+            "fail    topic strict: replicas: 1 replicas, min.insync.replicas 2\n        -> lower"
+            in result.output
+        )
+
+    def test_needs_servers_for_topics(self) -> None:
+        result = CliRunner().invoke(main, ["doctor", "orders"])
+        assert result.exit_code == 2
+
+    def test_changes_nothing(self, broker: KafkaBroker, slicing: Path) -> None:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        before = set(admin.list_topics(timeout=DEADLINE_S).topics)
+        self.run(broker, "good", "absent", "--group", "nobody", "--config", str(slicing))
+        assert set(admin.list_topics(timeout=DEADLINE_S).topics) == before
+        groups = admin.list_consumer_groups().result(DEADLINE_S).valid
+        assert "nobody" not in {group.group_id for group in groups}

@@ -1,0 +1,161 @@
+"""``Consumer.run`` on a real broker: killed in mid-run, and with a second consumer that joins and leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition
+
+from headerware.interceptors import Trail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Message
+
+    from headerware import Consumer
+    from tests.integration.conftest import Cluster
+
+pytestmark = pytest.mark.broker
+
+PROGRAM: Final = Path(__file__).parent / "programs" / "lanes.py"
+DEADLINE_S: Final = 60.0
+PARTITIONS: Final = 4
+KEYS: Final = 24
+
+
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+def fill(cluster: Cluster, topic: str, count: int) -> None:
+    producer = cluster.producer()
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, b"key-%d" % (number % KEYS))
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def committed_of(cluster: Cluster, topic: str) -> dict[int, int]:
+    """Return the committed offsets of the group that is named after the topic."""
+    reader = confluent_kafka.Consumer({"bootstrap.servers": cluster.servers, "group.id": topic})
+    try:
+        partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        return {each.partition: max(0, each.offset) for each in reader.committed(partitions, DEADLINE_S)}
+    finally:
+        reader.close()
+
+
+def test_a_kill_loses_nothing_and_repeats_only_what_was_not_committed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    topic, log, count = cluster.topic("lanes", partitions=PARTITIONS), tmp_path / "log", 1_200
+    fill(cluster, topic, count)
+
+    def runs() -> list[list[tuple[int, int, str]]]:
+        found: list[list[tuple[int, int, str]]] = []
+        for line in log.read_text().splitlines() if log.exists() else ():
+            if line == "started":
+                found.append([])
+            else:
+                partition, offset, key = line.split()
+                found[-1].append((int(partition), int(offset), key))
+        return found
+
+    command = [sys.executable, str(PROGRAM), cluster.servers, topic, str(log)]
+    with subprocess.Popen(command) as first:
+        wait_for("a third is processed", lambda: bool(runs()) and len(runs()[0]) > count // 3)
+        os.kill(first.pid, signal.SIGKILL)
+    committed = committed_of(cluster, topic)
+
+    with subprocess.Popen(command) as second:
+        try:
+            wait_for("all is processed", lambda: len({line for run in runs() for line in run}) == count)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(DEADLINE_S) == 0
+        finally:
+            second.kill()
+
+    before, after = runs()
+    assert sum(committed.values()) > 0
+    assert {(partition, offset) for partition, offset, _ in [*before, *after]} >= {
+        (partition, offset) for partition in committed for offset in range(committed[partition])
+    }, "a committed record was not processed"
+    assert all(offset >= committed[partition] for partition, offset, _ in after), (
+        "a committed record came again"
+    )
+    for run in (before, after):
+        assert len(set(run)) == len(run), "a run processed a record twice"
+        by_key: dict[str, list[int]] = defaultdict(list)
+        for _, offset, key in run:
+            by_key[key].append(offset)
+        assert all(offsets == sorted(offsets) for offsets in by_key.values())
+    assert sum(committed_of(cluster, topic).values()) == count, (
+        "a graceful stop commits all that is processed"
+    )
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_rebalance_neither_loses_nor_repeats_nor_reorders(cluster: Cluster, strategy: str) -> None:
+    topic, count = cluster.topic("lanes", partitions=PARTITIONS), 2_400
+    fill(cluster, topic, count)
+    lock, processed = threading.Lock(), list[tuple[int, bytes, int]]()
+    errors: list[BaseException] = []
+
+    def join(member: int) -> tuple[Consumer, threading.Thread]:
+        consumer = cluster.consumer(
+            topic,
+            Trail(service="a"),
+            group_id=topic,
+            partition_assignment_strategy=strategy,
+            heartbeat_interval_ms=200,
+        )
+
+        def handle(message: Message) -> None:
+            time.sleep(0.01)
+            with lock:
+                processed.append((member, message.key() or b"", int(message.value() or b"")))
+
+        def work() -> None:
+            try:
+                consumer.run(handle, lanes=4)
+                consumer.close()
+            except BaseException as error:  # noqa: BLE001 - the test raises it
+                errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        return consumer, thread
+
+    def share_of(member: int) -> int:
+        with lock:
+            return sum(by == member for by, _, _ in processed)
+
+    first, first_thread = join(1)
+    wait_for("the first works", lambda: share_of(1) > 50)
+    second, second_thread = join(2)
+    wait_for("the second works, too", lambda: share_of(2) > 50 or bool(errors))
+    second.stop()
+    second_thread.join(DEADLINE_S)
+    wait_for("all is processed", lambda: len(processed) >= count or bool(errors))
+    first.stop()
+    first_thread.join(DEADLINE_S)
+
+    assert not errors
+    assert Counter(value for _, _, value in processed) == Counter(range(count))
+    by_key: dict[bytes, list[Any]] = defaultdict(list)
+    for _, key, value in processed:
+        by_key[key].append(value)
+    assert all(values == sorted(values) for values in by_key.values())

@@ -1,0 +1,145 @@
+"""Share consumers with a chain, on a real broker."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from headerware import Chain, ConfigError, InterceptorError, Producer
+from headerware.clients.refused_records import RefusedRecordError
+from headerware.core.hooks import DROP
+from headerware.interceptors import Slice, Trail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka import Message
+
+    from headerware import Record
+    from headerware.testing import KafkaBroker
+
+pytest.importorskip("confluent_kafka", minversion="2.16")
+from headerware import ShareConsumer
+
+pytestmark = pytest.mark.broker
+
+
+class Sorts:
+    """Refuses some values, drops others, and makes the rest large."""
+
+    def on_consume(self, record: Record) -> Any:
+        if record.value == b"refused":
+            raise InterceptorError("no")
+        return DROP if record.value == b"dropped" else record.with_value(record.value.upper())
+
+
+class Hears:
+    """Hears which records were processed."""
+
+    def __init__(self) -> None:
+        self.processed: list[bytes] = []
+
+    def on_processed(self, record: Record, error: BaseException | None) -> None:
+        assert error is None
+        self.processed.append(record.value)
+
+
+@pytest.fixture
+def make(
+    kafka_broker: KafkaBroker, unique_topic: Callable[[str], str]
+) -> Iterator[Callable[..., tuple[ShareConsumer, str]]]:
+    """Return a function that fills a topic, and makes members of a share group of its own."""
+    conf = {"bootstrap.servers": kafka_broker.bootstrap_servers}
+    topic, group = unique_topic("shared"), unique_topic("group")
+    kafka_broker.create_topic(topic, partitions=1)
+    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[earliest])
+    admin = AdminClient({**conf})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(20)
+    made: list[ShareConsumer] = []
+
+    def member(
+        *interceptors: object, values: tuple[bytes, ...] = (), **more: Any
+    ) -> tuple[ShareConsumer, str]:
+        with Producer(conf) as producer:
+            for value in values:
+                producer.produce(topic, value)
+        consumer = ShareConsumer(
+            {**conf, "group.id": group, "log_level": 0, **more}, chain=Chain(interceptors)
+        )
+        made.append(consumer)
+        consumer.subscribe([topic])
+        return consumer, topic
+
+    yield member
+    for consumer in made:
+        consumer.close()
+
+
+def take(consumer: ShareConsumer, count: int, *, timeout_s: float = 30.0) -> list[Message]:
+    found: list[Message] = []
+    deadline = time.monotonic() + timeout_s
+    while len(found) < count and time.monotonic() < deadline:
+        found.extend(consumer.poll(0.5))
+    return found
+
+
+EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+
+
+class TestShareConsumer:
+    def test_implicit_mode_accepts_what_was_given_and_rejects_what_was_refused(self, make: Any) -> None:
+        hears = Hears()
+        consumer, topic = make(Sorts(), hears, values=(b"a", b"refused", b"dropped", b"b"))
+        first, refused, last = take(consumer, 3)
+        assert (first.value(), last.value()) == (b"A", b"B")
+        error = refused.error()
+        assert isinstance(error, RefusedRecordError)
+        assert isinstance(error.cause, InterceptorError)
+        assert (refused.topic(), refused.offset(), refused.value()) == (topic, 1, None)
+        with pytest.raises(confluent_kafka.IllegalStateException, match="explicit"):
+            consumer.acknowledge(first)
+        with consumer.processing(first):
+            pass
+        assert hears.processed == [b"A"]
+        assert list(consumer.commit_sync(20.0).values()) == [None]
+        consumer.close()
+
+        again, _ = make(Sorts(), values=(b"c",))
+        assert [message.value() for message in take(again, 1)] == [b"C"]
+
+    def test_explicit_mode_leaves_the_answer_to_the_application(self, make: Any) -> None:
+        consumer, _ = make(Sorts(), values=(b"a", b"refused", b"b"), **EXPLICIT)
+        first, _, last = take(consumer, 3)
+        consumer.acknowledge(first)
+        with pytest.raises(confluent_kafka.IllegalStateException, match="1 records"):
+            consumer.poll(0.1)
+        consumer.acknowledge(last, confluent_kafka.AcknowledgeType.RELEASE)
+        (again,) = take(consumer, 1)
+        assert (again.value(), again.delivery_count()) == (b"B", 2)
+        consumer.acknowledge(again, confluent_kafka.AcknowledgeType.REJECT)
+        assert list(consumer.commit_sync(20.0).values()) == [None]
+
+    def test_what_is_not_answered_for_goes_to_another_member(self, make: Any) -> None:
+        consumer, _ = make(Sorts(), values=(b"a",))
+        assert len(take(consumer, 1)) == 1
+        consumer.close()
+        other, _ = make(Sorts())
+        (again,) = take(other, 1)
+        assert (again.value(), again.delivery_count()) == (b"A", 2)
+
+    def test_without_a_chain_is_the_raw_client(self, make: Any) -> None:
+        consumer, _ = make(values=(b"a",))
+        assert [message.value() for message in take(consumer, 1)] == [b"a"]
+        assert consumer.stats() == {"client": {}}
+
+    def test_refuses_what_waits_for_other_records(self, kafka_broker: KafkaBroker) -> None:
+        conf = {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": "g"}
+        with pytest.raises(ConfigError, match="chain: slice waits for other records"):
+            ShareConsumer(conf, chain=Chain([Trail(service="a"), Slice()]))

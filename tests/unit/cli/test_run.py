@@ -1,0 +1,205 @@
+"""``headerware run`` as a process: which Python processes have a chain, and what the command sees of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUN: Final = [str(Path(sys.executable).with_name("headerware")), "run"]
+Answer = subprocess.CompletedProcess[str]
+
+APPLICATION: Final = """
+from confluent_kafka import Producer
+import sys
+producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+chain = getattr(producer, "chain", None)
+print(list(chain.names) if chain is not None else "no chain", *sys.argv[1:])
+"""
+CHAINED: Final = "['trail']\n"
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Path:
+    path = tmp_path / "app.py"
+    path.write_text(APPLICATION)
+    return path
+
+
+@pytest.fixture
+def chain_file(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.toml"
+    path.write_text('[[interceptors]]\ntype = "trail"\nservice = "orders"\n')
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, chain_file: Path) -> Callable[..., Answer]:
+    """Return a function that runs a command under ``headerware run`` in the folder of the test."""
+
+    def run(*command: object, config: Path | None = chain_file, **environment: str) -> Answer:
+        settings = ["--config", str(config)] if config is not None else []
+        return subprocess.run(
+            [*RUN, *settings, *map(str, command)],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return run
+
+
+class TestCommands:
+    def test_of_this_python_have_a_chain(self, run: Callable[..., Answer], application: Path) -> None:
+        assert (
+            run(sys.executable, application, "--config", "its own").stdout == "['trail'] --config its own\n"
+        )
+
+    @pytest.mark.parametrize("command", [["app.py"], ["-m", "app"], ["-c", "import app"]])
+    def test_without_a_python_run_in_ours(
+        self, run: Callable[..., Answer], application: Path, command: list[str]
+    ) -> None:
+        assert run(*command).stdout == CHAINED
+
+    def test_of_our_environment_are_found_without_its_folder_on_the_path(
+        self, run: Callable[..., Answer], tmp_path: Path
+    ) -> None:
+        (tmp_path / "test_app.py").write_text(
+            f"{APPLICATION}\ndef test_it():\n    assert chain.names == ('trail',)\n"
+        )
+        done = run("pytest", "-q", "-p", "no:cacheprovider", "test_app.py", PATH="/usr/bin:/bin")
+        assert done.returncode == 0, done.stdout
+
+    def test_of_a_shell_have_a_chain_in_their_children(
+        self, run: Callable[..., Answer], application: Path
+    ) -> None:
+        assert run("sh", "-c", f"{sys.executable} {application}").stdout == CHAINED
+
+    @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+    def test_have_a_chain_in_their_processes(
+        self, run: Callable[..., Answer], application: Path, tmp_path: Path, method: str
+    ) -> None:
+        (tmp_path / "parent.py").write_text(
+            "import multiprocessing, runpy\n"
+            "import confluent_kafka\n"
+            "if __name__ == '__main__':\n"
+            f"    context = multiprocessing.get_context({method!r})\n"
+            f"    process = context.Process(target=runpy.run_path, args=({str(application)!r},))\n"
+            "    process.start(); process.join(); raise SystemExit(process.exitcode)\n"
+        )
+        done = run("parent.py")
+        assert (done.returncode, done.stdout) == (0, CHAINED), done.stderr
+
+    @pytest.mark.parametrize("module", ["clients.raw", "serdes.confluent", "testing.embedded"])
+    def test_that_import_headerware_first_have_a_chain(
+        self, run: Callable[..., Answer], application: Path, module: str
+    ) -> None:
+        assert run("-c", f"import headerware.{module}; import app").stdout == CHAINED
+
+    def test_keep_their_exit_code_and_their_process(self, run: Callable[..., Answer]) -> None:
+        done = run(
+            "-c", "import os; print(os.environ['HEADERWARE_RUN'] == str(os.getpid())); raise SystemExit(7)"
+        )
+        assert (done.returncode, done.stdout) == (7, "True\n")
+
+    def test_get_their_signals(self, chain_file: Path) -> None:
+        program = "import time; print('up', flush=True); time.sleep(60)"
+        with subprocess.Popen([*RUN, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            process.terminate()
+            assert process.wait(10) == -signal.SIGTERM
+
+    def test_that_are_not_there_are_an_error(self, run: Callable[..., Answer]) -> None:
+        done = run("no-such-program")
+        assert done.returncode == 127
+        assert "no program 'no-such-program'" in done.stderr
+
+    def test_that_cannot_be_run_are_an_error(self, run: Callable[..., Answer], tmp_path: Path) -> None:
+        text = tmp_path / "program"
+        text.write_text("no program")
+        text.chmod(0o755)
+        done = run(text)
+        assert done.returncode == 126
+        assert "cannot run" in done.stderr
+
+    def test_of_a_python_without_headerware_are_an_error(
+        self, run: Callable[..., Answer], application: Path, tmp_path: Path
+    ) -> None:
+        other = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+        if other is None:
+            pytest.skip("there is no other Python here")
+        done = run(other, application)
+        assert done.returncode == 1
+        assert f"{other} has no Headerware" in done.stderr.replace("python3.11 ", "python3 ")
+        # A tool that the application calls is none of our business.
+        tool = run("-c", f"import subprocess; subprocess.run([{other!r}, '-c', 'print(5)'], check=True)")
+        assert (tool.returncode, tool.stdout) == (0, "5\n"), tool.stderr
+
+
+class TestPythonPath:
+    def test_of_the_environment_stays(self, run: Callable[..., Answer], tmp_path: Path) -> None:
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib" / "its_module.py").write_text("print('imported')")
+        assert run("-c", "import its_module", PYTHONPATH=str(tmp_path / "lib")).stdout == "imported\n"
+
+    def test_leads_to_the_sitecustomize_of_the_application(
+        self, run: Callable[..., Answer], application: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib" / "sitecustomize.py").write_text("its_own = 5")
+        done = run(
+            "-c",
+            "import sitecustomize; print(sitecustomize.its_own); import app",
+            PYTHONPATH=str(tmp_path / "lib"),
+        )
+        assert done.stdout == f"5\n{CHAINED}", done.stderr
+
+    def test_does_not_load_clients_for_those_who_use_none(self, run: Callable[..., Answer]) -> None:
+        program = "import sys; print({'confluent_kafka', 'headerware', 'msgspec'} & set(sys.modules))"
+        assert run("-c", program).stdout == "set()\n"
+
+    def test_of_a_command_within_a_command_names_us_once(self, run: Callable[..., Answer]) -> None:
+        program = "import os; print(os.environ['PYTHONPATH'].count('bootstrap'))"
+        assert run(*RUN, "-c", program).stdout == "1\n"
+
+
+class TestChainFile:
+    def test_that_is_wrong_is_an_error_before_the_command_runs(
+        self, run: Callable[..., Answer], chain_file: Path
+    ) -> None:
+        chain_file.write_text('[[interceptors]]\ntype = "treil"\n')
+        checked = subprocess.run([RUN[0], "check", chain_file], capture_output=True, text=True, check=False)
+        done = run("-c", "print('ran')")
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", checked.stderr)
+        assert "treil" in done.stderr
+
+    def test_that_is_wrong_is_passed_over_when_all_is_off(
+        self, run: Callable[..., Answer], application: Path, chain_file: Path
+    ) -> None:
+        chain_file.write_text('[[interceptors]]\ntype = "treil"\n')
+        done = run("app.py", HEADERWARE_DISABLED="1")
+        assert (done.returncode, done.stdout) == (0, "[]\n")
+        assert "HEADERWARE_DISABLED is set" in done.stderr
+
+    def test_may_come_from_the_environment_and_from_another_folder(
+        self, run: Callable[..., Answer], application: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        program = "import os, runpy; os.chdir('elsewhere'); runpy.run_path('../app.py')"
+        assert run("-c", program, config=None, HEADERWARE_CONFIG="chain.toml").stdout == CHAINED
+
+    def test_may_be_left_to_the_clients(self, run: Callable[..., Answer], application: Path) -> None:
+        assert run("app.py", config=None, HEADERWARE_CONFIG="").stdout == "[]\n"

@@ -1,0 +1,359 @@
+"""What an application has in its hands under instrumentation; ``tests/unit/cli/test_run.py`` has processes.
+
+The tests name the classes of C as ``cimpl.Producer``: any name of their own would be replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+from abc import ABC
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Consumer as ImportedConsumer
+from confluent_kafka import KafkaException, TopicPartition, aio, cimpl
+from confluent_kafka import Producer as ImportedProducer
+from confluent_kafka.serialization import StringDeserializer, StringSerializer
+
+import headerware
+from headerware.clients import instrumentation
+from headerware.core.chain import Chain
+from headerware.interceptors import Trail
+from tests.unit.clients.conftest import take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CHAIN: dict[str, Any] = {"interceptors": "trail", "interceptors.trail.service": "orders"}
+UNREACHABLE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+BOTH = {**UNREACHABLE, **CHAIN}
+
+
+class Early(ImportedProducer):
+    """Derived before; it sets an attribute before the client is initialised, and has its own ``produce``."""
+
+    made_from = ImportedProducer
+
+    def __init__(self, conf: dict[str, Any], name: str = "early") -> None:
+        self.name = name
+        super().__init__(conf)
+
+    def produce(self, topic: str, *args: Any, **keywords: Any) -> None:
+        super().produce(topic, *args, **{"headers": {"by": self.name}, **keywords})
+
+
+class Heir(Early):
+    pass
+
+
+class EarlyConsumer(ImportedConsumer):
+    pass
+
+
+class Proxy(ImportedProducer):
+    """As OpenTelemetry's: it is a client by its class alone, and passes everything on."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def produce(self, *args: Any, **keywords: Any) -> None:
+        self.client.produce(*args, **keywords)
+
+
+class Slotted(ImportedProducer):
+    __slots__ = ()
+
+
+class Factory:
+    def __init__(self) -> None:
+        self.make = ImportedProducer
+
+
+BY_NAME = {"producer": ImportedProducer, "consumer": ImportedConsumer}
+LISTED = [ImportedProducer]
+FACTORY = Factory()
+
+
+def by_default(make: Any = ImportedProducer, *, make_other: Any = ImportedConsumer) -> Any:
+    return make, make_other
+
+
+def closed_over() -> Callable[[], Any]:
+    local = ImportedProducer
+    return lambda: local
+
+
+CLOSURE = closed_over()
+
+
+def names() -> list[Any]:
+    """Return what each kind of reference to the producer means now."""
+    return [
+        confluent_kafka.Producer,
+        ImportedProducer,
+        Early.made_from,
+        BY_NAME["producer"],
+        LISTED[0],
+        FACTORY.make,
+        by_default()[0],
+        CLOSURE(),
+    ]
+
+
+def consumer_names() -> list[Any]:
+    return [confluent_kafka.Consumer, ImportedConsumer, BY_NAME["consumer"], by_default()[1]]
+
+
+@pytest.fixture
+def _instrumented() -> Iterator[None]:
+    headerware.instrument()
+    yield
+    headerware.uninstrument()
+    gc.collect()
+    headerware.uninstrument()  # the classes of clients that the test has left behind
+
+
+def wire_headers(connection: dict[str, Any], topic: str) -> list[dict[str, bytes]]:
+    """Return the headers of what is in the topic, read past any chain."""
+    raw: Any = cimpl.Consumer({**connection, "group.id": topic, "auto.offset.reset": "earliest"})
+    raw.assign([TopicPartition(topic, 0, 0)])
+    found = take(raw, 1)
+    rest = raw.consume(10, 0.2)
+    raw.close()
+    return [dict(message.headers() or []) for message in [*found, *rest]]
+
+
+@pytest.mark.usefixtures("_instrumented")
+class TestNames:
+    def test_of_every_kind_are_replaced(self) -> None:
+        assert set(names()) == {confluent_kafka.Producer}
+        assert set(consumer_names()) == {confluent_kafka.Consumer}
+        assert confluent_kafka.Producer is not cimpl.Producer
+
+    def test_stay_as_they_are_when_it_is_done_again(self) -> None:
+        first = confluent_kafka.Producer
+        headerware.instrument()
+        assert set(names()) == {first}
+        assert Early.__mro__.count(instrumentation._REPLACED[0][2]) == 1
+
+    def test_are_all_taken_back(self) -> None:
+        headerware.uninstrument()
+        assert set(names()) == {cimpl.Producer}
+        assert set(consumer_names()) == {cimpl.Consumer}
+
+    def test_that_somebody_else_has_replaced_are_left(self) -> None:
+        class Other(ImportedProducer):
+            pass
+
+        with patch("confluent_kafka.Producer", Other):
+            headerware.instrument()
+            assert confluent_kafka.Producer is Other
+            headerware.uninstrument()
+            assert confluent_kafka.Producer is Other
+        assert confluent_kafka.Producer is cimpl.Producer  # patch had kept the name of the class of C
+
+    def test_of_modules_of_ours_are_the_classes_of_c(self) -> None:
+        assert headerware.Producer.__mro__[1] is cimpl.Producer
+
+    def test_can_be_mocked(self) -> None:
+        with patch("confluent_kafka.Producer") as mock:
+            confluent_kafka.Producer(UNREACHABLE).produce("topic")
+        mock.return_value.produce.assert_called_once_with("topic")
+
+    def test_pickle(self) -> None:
+        assert pickle.loads(pickle.dumps(confluent_kafka.Producer)) is confluent_kafka.Producer  # noqa: S301 - ours
+        assert b"headerware" not in pickle.dumps(confluent_kafka.Producer)
+
+
+class TestUninstrument:
+    def test_gives_classes_their_bases_back(self) -> None:
+        classes = [Early, Heir, EarlyConsumer, Proxy, confluent_kafka.SerializingProducer]
+        before = [each.__bases__ for each in classes]
+        headerware.instrument()
+        assert [each.__bases__ for each in classes] != before
+        headerware.uninstrument()
+        assert [each.__bases__ for each in classes] == before
+
+    def test_leaves_open_clients_their_chain(self) -> None:
+        headerware.instrument()
+        client: Any = Heir(BOTH)
+        headerware.uninstrument()
+        assert client.stats()["trail"] is not None
+        client.close()
+        del client
+        gc.collect()
+        headerware.uninstrument()
+        assert Early.__bases__ == (cimpl.Producer,)
+
+    def test_leaves_no_chain_to_classes_that_were_derived_meanwhile(self) -> None:
+        headerware.instrument()
+
+        class Late(confluent_kafka.Producer):
+            pass
+
+        headerware.uninstrument()
+        with pytest.raises(KafkaException, match="interceptors"):
+            Late(BOTH)
+        assert not Late(UNREACHABLE)._chained  # type: ignore[attr-defined]
+
+    def test_alone_does_nothing(self) -> None:
+        headerware.uninstrument()
+        assert set(names()) == {cimpl.Producer}
+
+
+@pytest.mark.usefixtures("_instrumented")
+class TestClasses:
+    @pytest.mark.parametrize("kind", [Early, Heir, confluent_kafka.SerializingProducer])
+    def test_derived_before_have_a_chain(self, kind: Any) -> None:
+        client = kind(BOTH)
+        assert client.chain.names == ("trail",)
+        client.close()
+
+    def test_derived_later_have_a_chain(self) -> None:
+        class Late(ABC, confluent_kafka.Producer):
+            def __init__(self, conf: dict[str, Any]) -> None:
+                self.conf = conf
+                confluent_kafka.Producer.__init__(self, conf)
+
+        client: Any = Late(BOTH)
+        assert client.chain.names == ("trail",)
+        client.close()
+
+    def test_count_as_each_other(self) -> None:
+        heir: Any = Heir(BOTH)
+        own: Any = headerware.Producer(UNREACHABLE, chain=Chain())
+        for client in (heir, own, cimpl.Producer(UNREACHABLE), ImportedProducer(UNREACHABLE)):
+            assert isinstance(client, cimpl.Producer)
+            assert isinstance(client, confluent_kafka.Producer)
+            assert not issubclass(type(client), confluent_kafka.Consumer)
+        assert type(ImportedProducer(UNREACHABLE)) is ImportedProducer
+        assert issubclass(Heir, confluent_kafka.Producer)
+        assert not issubclass(confluent_kafka.Producer, Heir)
+        assert not isinstance(cimpl.Producer(UNREACHABLE), Heir)
+
+    def test_that_are_no_clients_yet_answer_as_before(self) -> None:
+        proxy: Any = Proxy(None)
+        assert not proxy._chained
+        with pytest.raises(RuntimeError):
+            proxy.poll(0)
+
+    def test_without_room_for_attributes_stay_as_they_are(self) -> None:
+        with pytest.raises(KafkaException, match="interceptors"):
+            Slotted(BOTH)
+        assert Slotted(UNREACHABLE).purge() is None  # type: ignore[func-returns-value]
+
+    def test_of_admin_clients_stay_as_they_are(self) -> None:
+        assert confluent_kafka.admin.AdminClient.__mro__[1].__module__ == "cimpl"
+
+
+@pytest.mark.usefixtures("_instrumented")
+class TestConfigurations:
+    def test_that_are_wrong_are_refused_when_the_client_is_made(self) -> None:
+        with pytest.raises(headerware.ConfigError, match="treil"):
+            ImportedProducer({**UNREACHABLE, "interceptors": "treil"})
+
+    def test_may_come_from_the_environment(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = tmp_path / "chain.toml"
+        file.write_text('[[interceptors]]\ntype = "trail"\nservice = "orders"\n')
+        monkeypatch.setenv("HEADERWARE_CONFIG", str(file))
+        client: Any = ImportedProducer(UNREACHABLE)
+        assert client.chain.names == ("trail",)
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        assert not ImportedProducer(UNREACHABLE)._chained  # type: ignore[attr-defined]
+        client.close()
+
+    def test_go_without_a_chain_as_they_did(self) -> None:
+        assert not ImportedProducer(UNREACHABLE)._chained  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("_instrumented")
+class TestRecords:
+    """Each goes through one chain, whoever wraps whom."""
+
+    def test_of_a_derived_class(self, connection: dict[str, Any], topic: str) -> None:
+        client: Any = Heir({**connection, **CHAIN})
+        client.produce(topic, b"value", partition=0)
+        client.flush(10)
+        (headers,) = wire_headers(connection, topic)
+        assert headers["by"] == b"early"
+        assert headers["hw.trail"].count(b"by=orders") == 1
+        client.close()
+
+    def test_of_a_proxy(self, connection: dict[str, Any], topic: str) -> None:
+        client = ImportedProducer({**connection, **CHAIN})
+        Proxy(client).produce(topic, b"value", partition=0)
+        client.flush(10)
+        (headers,) = wire_headers(connection, topic)
+        assert headers["hw.trail"].count(b"by=orders") == 1
+        client.close()
+
+    def test_of_a_class_of_two_kinds(self, connection: dict[str, Any], topic: str) -> None:
+        class Mixed(Early, confluent_kafka.Producer):
+            pass
+
+        client: Any = Mixed({**connection, **CHAIN})
+        client.produce(topic, b"value", partition=0)
+        client.flush(10)
+        (headers,) = wire_headers(connection, topic)
+        assert headers["hw.trail"].count(b"by=orders") == 1
+        client.close()
+
+    def test_of_our_own_clients(self, connection: dict[str, Any], topic: str) -> None:
+        with headerware.Producer(connection, chain=Chain([Trail(service="ours")])) as client:
+            client.produce(topic, b"value", partition=0)
+        (headers,) = wire_headers(connection, topic)
+        assert headers["hw.trail"].count(b"by=ours") == 1
+
+    def test_of_serializing_clients(self, connection: dict[str, Any], topic: str) -> None:
+        producer: Any = confluent_kafka.SerializingProducer(
+            {**connection, **CHAIN, "value.serializer": StringSerializer()}
+        )
+        producer.produce(topic, value="value", partition=0)
+        producer.flush(10)
+        producer.close()
+        consumer: Any = confluent_kafka.DeserializingConsumer(
+            {
+                **connection,
+                "group.id": "g",
+                "interceptors": "trail",
+                "interceptors.trail.service": "billing",
+                "value.deserializer": StringDeserializer(),
+            }
+        )
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        message: Any = take(consumer, 1)[0]
+        assert message.value() == "value"
+        assert b"billing" in dict(message.headers() or [])["hw.trail"]
+        consumer.close()
+
+    def test_of_asyncio_clients(self, connection: dict[str, Any], topic: str) -> None:
+        async def exchange() -> Any:
+            producer = aio.AIOProducer({**connection, **CHAIN})
+            await (await producer.produce(topic, value=b"value", partition=0))
+            await producer.close()
+            consumer = aio.AIOConsumer({**connection, **CHAIN, "group.id": "g"})
+            await consumer.assign([TopicPartition(topic, 0, 0)])
+            message = await consumer.poll(10)
+            await consumer.close()
+            return message
+
+        message = asyncio.run(asyncio.wait_for(exchange(), 60))
+        assert message.value() == b"value"
+        assert "hw.trail" in dict(message.headers())
+
+    def test_that_are_refused_are_events(
+        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
+    ) -> None:
+        fill(b"no zstd", headers={"hw.compress": "zstd"})
+        consumer: Any = ImportedConsumer({**connection, "group.id": "g", "interceptors": "compress"})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        message = None
+        while message is None:
+            message = consumer.poll(1)
+        assert message.error() is not None
+        assert message.value() is None
+        consumer.close()

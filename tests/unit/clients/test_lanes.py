@@ -1,0 +1,474 @@
+"""``Consumer.run``: order, offsets, failures, and the end, on the embedded cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import msgspec
+import pytest
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from headerware.clients import Consumer, DeserializingConsumer, Producer
+from headerware.core.errors import ConfigError, InterceptorError
+from headerware.interceptors import Slice
+from tests.unit.clients.conftest import committed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headerware.core.record import Record
+
+
+class Seen:
+    """A handler that remembers what it was called with, and may fail; it stops ``run`` after so many."""
+
+    def __init__(self, consumer: Consumer, stop_after: int, *, bad: bytes = b"bad", fails: int = 99) -> None:
+        self.values: list[Any] = []
+        self._consumer = consumer
+        self._stop_after = stop_after
+        self._bad = bad
+        self._fails = fails
+        self._lock = threading.Lock()
+
+    def __call__(self, message: Message) -> None:
+        with self._lock:
+            self.values.append(message.value())
+            if len(self.values) >= self._stop_after:
+                self._consumer.stop()
+            if message.value() == self._bad and self._fails > 0:
+                self._fails -= 1
+                raise ValueError("payload")
+
+
+class Observer:
+    """Hears of processing, on whichever thread."""
+
+    def __init__(self) -> None:
+        self.entered: list[tuple[bytes, str]] = []
+        self.processed: list[tuple[bytes, str | None]] = []
+
+    @contextmanager
+    def processing(self, records: list[Record]) -> Iterator[None]:
+        self.entered.extend((record.value, threading.current_thread().name) for record in records)
+        yield
+
+    def on_processed(self, record: Record, error: BaseException | None) -> None:
+        self.processed.append((record.value, None if error is None else type(error).__name__))
+
+
+class RefusesBad:
+    """Refuses a value when it is consumed, and takes the first letter of the others away."""
+
+    def on_consume(self, record: Record) -> Record:
+        if record.value == b"refused":
+            raise InterceptorError("no")
+        return record.with_value(record.value[1:])
+
+
+def read_all(connection: dict[str, Any], topic: str, count: int) -> list[Message]:
+    consumer = confluent_kafka.Consumer({**connection, "group.id": topic, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([topic])
+        found: list[Message] = consumer.consume(count, 20)
+        return found
+    finally:
+        consumer.close()
+
+
+def committed_of(consumer: Consumer, topic: str) -> int:
+    return committed(consumer, topic)[0]
+
+
+class TestLanes:
+    def test_keeps_the_order_of_keys_and_works_in_parallel(
+        self, connection: dict[str, Any], topic: str, make_consumer: Callable[..., Consumer]
+    ) -> None:
+        with Producer(connection) as producer:
+            for number in range(60):
+                producer.produce(topic, str(number).encode(), str(number % 6).encode(), 0)
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        seen: dict[bytes | None, list[int]] = defaultdict(list)
+        together, most, lock = 0, 0, threading.Lock()
+
+        def handle(message: Message) -> None:
+            nonlocal together, most
+            with lock:
+                together += 1
+                most = max(most, together)
+            time.sleep(0.002)
+            with lock:
+                together -= 1
+                seen[message.key()].append(int(message.value() or b""))
+                if sum(map(len, seen.values())) == 60:
+                    consumer.stop()
+
+        consumer.run(handle, lanes=4)
+
+        assert 2 <= most <= 4
+        assert all(numbers == sorted(numbers) for numbers in seen.values())
+        assert committed_of(consumer, topic) == 60
+        assert consumer.stats()["client"]["processed"] == 60
+
+    def test_commits_nothing_behind_a_record_at_work(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"slow", b"b", b"c")
+        consumer = make_consumer(topic=topic, headerware_processing="explicit", auto_commit_interval_ms=10)
+        other = make_consumer()
+        others, go_on = threading.Semaphore(0), threading.Event()
+        runs = threading.Thread(
+            target=consumer.run,
+            args=(lambda m: go_on.wait(20) if m.value() == b"slow" else others.release(),),
+            kwargs={"order": "none"},
+        )
+        runs.start()
+        assert others.acquire(timeout=20)
+        assert others.acquire(timeout=20)
+        deadline = time.monotonic() + 20
+        while committed_of(other, topic) < 0:  # the first commit
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert committed_of(other, topic) == 0
+        consumer.stop()
+        go_on.set()
+        runs.join(20)
+        assert committed_of(consumer, topic) == 3
+
+    @pytest.mark.parametrize("auto_commit", [True, False])
+    def test_commits_by_itself_whatever_the_client_does(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer], auto_commit: Any
+    ) -> None:
+        fill(b"a", b"b")
+        consumer = make_consumer(
+            topic=topic, headerware_processing="explicit", enable_auto_commit=auto_commit
+        )
+        consumer.run(Seen(consumer, 2))
+        assert committed_of(consumer, topic) == 2
+
+    def test_needs_a_chain_or_the_key(self, topic: str, make_consumer: Callable[..., Consumer]) -> None:
+        with pytest.raises(ConfigError, match=r"headerware\.processing = 'explicit'"):
+            make_consumer(topic=topic).run(print)
+
+    def test_works_with_a_chain_from_code_that_is_switched_off(
+        self,
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        fill(b"a")
+        consumer = make_consumer(RefusesBad(), topic=topic)
+        seen = Seen(consumer, 1)
+        consumer.run(seen)
+        assert seen.values == [b"a"]
+
+    def test_refuses_a_coroutine_function(self, make_consumer: Callable[..., Consumer]) -> None:
+        async def handle(message: Message) -> None:
+            """Never run."""
+
+        with pytest.raises(TypeError, match="coroutine function"):
+            make_consumer(RefusesBad()).run(handle)
+
+    def test_surrounds_each_record_on_its_lane(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"a", b"b")
+        observer = Observer()
+        consumer = make_consumer(observer, topic=topic)
+        consumer.run(Seen(consumer, 2), lanes=2, order="none")
+        assert sorted(observer.processed) == [(b"a", None), (b"b", None)]
+        assert {name.rpartition("-")[0] for _, name in observer.entered} == {"headerware-lane"}
+
+    def test_pauses_what_is_crowded_and_goes_on(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(*[b"%d" % number for number in range(30)])
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        go_on = threading.Event()
+        seen = Seen(consumer, 30)
+
+        def handle(message: Message) -> None:
+            go_on.wait(20)
+            seen(message)
+
+        runs = threading.Thread(target=consumer.run, args=(handle,), kwargs={"lanes": 2, "max_pending": 4})
+        runs.start()
+        deadline = time.monotonic() + 20
+        while not consumer._paused:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        go_on.set()
+        runs.join(20)
+        assert seen.values == [b"%d" % number for number in range(30)]
+        assert consumer._paused == set()
+
+    def test_processes_whole_messages_of_slices_and_commits_behind_them(
+        self, topic: str, make_producer: Callable[..., Producer], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        slices = Slice(max_bytes=1_000)
+        producer = make_producer(slices)
+        producer.produce(topic, b"x" * 5_000, partition=0)
+        producer.produce(topic, b"small", partition=0)
+        assert producer.flush(20) == 0
+        consumer = make_consumer(slices, topic=topic)
+        seen = Seen(consumer, 2)
+        consumer.run(seen, order="none")
+        assert sorted(seen.values) == [b"small", b"x" * 5_000]
+        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        assert committed_of(consumer, topic) == end[1]
+
+
+class TestFailures:
+    def test_raise_ends_run_before_the_record(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"a", b"bad", b"c")
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        with pytest.raises(ValueError, match="payload"):
+            consumer.run(Seen(consumer, 99))
+        assert committed_of(consumer, topic) == 1
+
+    def test_skip_goes_on_behind_it(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"a", b"bad", b"c")
+        observer = Observer()
+        consumer = make_consumer(observer, topic=topic)
+        seen = Seen(consumer, 3)
+        consumer.run(seen, on_failure="skip")
+        assert seen.values == [b"a", b"bad", b"c"]
+        assert committed_of(consumer, topic) == 3
+        assert consumer.stats()["client"]["skipped"] == 1
+        assert observer.processed == [(b"a", None), (b"bad", "ValueError"), (b"c", None)]
+
+    def test_tries_again_in_order_and_tells_of_the_end_once(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"bad", b"b")
+        observer = Observer()
+        consumer = make_consumer(observer, topic=topic)
+        seen = Seen(consumer, 4, fails=2)
+        consumer.run(seen, attempts=3, backoff_s=0.01)
+        assert seen.values == [b"bad", b"bad", b"bad", b"b"]
+        assert observer.processed == [(b"bad", None), (b"b", None)]
+        assert len(observer.entered) == 4
+        assert consumer.stats()["client"]["retried"] == 2
+
+    def test_gives_up_after_the_attempts(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"bad")
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        seen = Seen(consumer, 99)
+        with pytest.raises(ValueError, match="payload"):
+            consumer.run(seen, attempts=3, backoff_s=0.01)
+        assert seen.values == [b"bad"] * 3
+        assert committed_of(consumer, topic) == 0
+
+    def test_dead_letter_keeps_the_record_as_it_was_on_the_wire(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+    ) -> None:
+        fill(b"xbad", b"xc", headers=[("tenant", b"north")])
+        consumer = make_consumer(RefusesBad(), topic=topic)
+        seen = Seen(consumer, 2)
+        consumer.run(seen, on_failure="dead_letter")
+
+        assert seen.values == [b"bad", b"c"]
+        (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
+        headers: dict[str, Any] = dict(letter.headers() or [])
+        assert letter.value() == b"xbad"
+        assert headers["tenant"] == b"north"
+        assert headers["__connect.errors.stage"] == b"PROCESSING"
+        assert headers["__connect.errors.offset"] == b"0"
+        assert b"payload" not in headers["__connect.errors.exception.message"]
+        assert committed_of(consumer, topic) == 2
+
+    def test_dead_letter_of_a_message_in_slices_is_whole(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+    ) -> None:
+        slices = Slice(max_bytes=1_000)
+        value = b"x" * 3_000
+        producer = make_producer(slices)
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(20) == 0
+        consumer = make_consumer(slices, topic=topic)
+        consumer.run(Seen(consumer, 1, bad=value), on_failure="dead_letter")
+
+        again = make_consumer(slices)
+        again.subscribe([f"{topic}.dead-letter"])
+        found = again.poll(20)
+        assert found is not None
+        assert found.value() == value
+
+    @pytest.mark.parametrize("on_failure", ["raise", "skip", "dead_letter"])
+    def test_answers_for_refused_records_in_the_same_way(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        on_failure: Any,
+    ) -> None:
+        fill(b"xa", b"refused", b"xc")
+        consumer = make_consumer(RefusesBad(), topic=topic)
+        seen = Seen(consumer, 2)
+        if on_failure == "raise":
+            with pytest.raises(InterceptorError, match="no"):
+                consumer.run(seen, on_failure=on_failure)
+            assert committed_of(consumer, topic) == 1
+            return
+        consumer.run(seen, on_failure=on_failure)
+        assert seen.values == [b"a", b"c"]
+        assert committed_of(consumer, topic) == 3
+        if on_failure == "dead_letter":
+            (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
+            assert letter.value() == b"refused"
+            assert dict(letter.headers() or [])["__connect.errors.stage"] == b"ON_CONSUME"
+
+    def test_dead_letter_that_cannot_be_stored_is_tried_again(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"xbad", b"xb")
+        consumer = make_consumer(RefusesBad(), topic=topic)
+        session: Any = consumer._session
+        letters: list[Record] = []
+        failures = iter([1, 1])
+        publish = session.context.publish
+
+        def fails_twice(record: Record) -> None:
+            if next(failures, None):
+                raise OSError("out")
+            letters.append(record)
+            consumer.stop()
+            assert publish is not None
+            publish(record)
+
+        session.context = msgspec.structs.replace(session.context, publish=fails_twice)
+        consumer.run(Seen(consumer, 99), on_failure="dead_letter", order="none")
+        assert [letter.value for letter in letters] == [b"xbad"]
+        assert committed_of(consumer, topic) == 2
+
+
+class TestDeserializing:
+    def test_runs_on_objects_and_answers_for_payloads_that_do_not_fit(
+        self, connection: dict[str, Any], topic: str, fill: Callable[..., None], unique_topic: Any
+    ) -> None:
+        fill(b'{"n": 1}', b"{", b'{"n": 2}')
+        consumer = DeserializingConsumer(
+            {
+                **connection,
+                "group.id": unique_topic("g"),
+                "auto.offset.reset": "earliest",
+                "value.deserializer": "json",
+            }
+        )
+        with consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            seen = Seen(consumer, 2)
+            consumer.run(seen, on_failure="dead_letter")
+            assert seen.values == [{"n": 1}, {"n": 2}]
+            assert committed_of(consumer, topic) == 3
+        (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
+        assert letter.value() == b"{"
+
+
+class TestStop:
+    def test_what_was_read_and_not_processed_is_read_again(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(*[b"%d" % number for number in range(40)])
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        first = Seen(consumer, 5)
+
+        def slowly(message: Message) -> None:
+            time.sleep(0.01)  # so that others wait when it is stopped
+            first(message)
+
+        consumer.run(slowly)
+        rest = Seen(consumer, 40 - len(first.values))
+        consumer.run(rest)
+        assert [*first.values, *rest.values] == [b"%d" % number for number in range(40)]
+        assert committed_of(consumer, topic) == 40
+
+    def test_finishes_what_is_at_work_within_a_time(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"a", b"b")
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        go_on, late = threading.Event(), list[Any]()
+
+        def handle(message: Message) -> None:
+            consumer.stop()
+            go_on.wait(20)
+            late.append(message.value())
+
+        consumer.run(handle, stop_timeout_s=0.1)
+        assert committed_of(consumer, topic) == 0
+        go_on.set()
+        deadline = time.monotonic() + 20
+        while not late:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        # It is not committed afterwards, and nothing more is started.
+        assert late == [b"a"]
+        assert committed_of(consumer, topic) == 0
+
+    def test_events_that_do_not_pass_end_run(
+        self, connection: dict[str, Any], unique_topic: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conf = {**connection, "group.id": unique_topic("g"), "allow.auto.create.topics": False}
+        with Consumer({**conf, "headerware.processing": "explicit"}) as consumer:
+            consumer.subscribe([unique_topic("none")])
+            threading.Timer(0.5, consumer.stop).start()
+            consumer.run(print)  # an unknown topic passes
+            error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no")
+            monkeypatch.setattr(consumer, "poll", lambda _: Message("t", 0, 0, None, None, None, error))
+            with pytest.raises(confluent_kafka.KafkaException, match="no"):
+                consumer.run(print)
+            monkeypatch.undo()
+
+
+def test_goes_on_with_another_chain(
+    connection: dict[str, Any], topic: str, fill: Callable[..., None], tmp_path: Path
+) -> None:
+    file = tmp_path / "chain.toml"
+    file.write_text('[[interceptors]]\ntype = "trail"\nservice = "a"\n')
+    conf = {"group.id": topic, "auto.offset.reset": "earliest", "headerware.config": str(file)}
+    fill(b"a")
+    with Consumer({**connection, **conf, "headerware.reload": "watch"}) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        first, seen = consumer.chain, list[Any]()
+
+        def handle(message: Message) -> None:
+            seen.append(message.value())
+            if len(seen) == 1:
+                file.write_text('[[interceptors]]\ntype = "trail"\nservice = "b"\n')
+                deadline = time.monotonic() + 20
+                while consumer.chain == first and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                fill(b"bad")
+            else:
+                consumer.stop()
+                raise ValueError("payload")
+
+        consumer.run(handle, on_failure="dead_letter")
+        assert consumer.chain != first
+        assert seen == [b"a", b"bad"]
+        assert committed_of(consumer, topic) == 2
+    (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
+    assert letter.value() == b"bad"

@@ -1,0 +1,446 @@
+"""Metrics, as an exporter of OpenTelemetry's SDK sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import _internal as metrics_api
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.util._once import Once
+from prometheus_client import start_http_server
+from prometheus_client.parser import text_string_to_metric_families
+
+from headerware import (
+    DROP,
+    Chain,
+    Consumer,
+    Context,
+    FanOut,
+    InterceptorError,
+    Producer,
+    Record,
+    RecordMetadata,
+)
+from headerware.core.record import Operation
+from headerware.interceptors import Compress, Dedup, Metrics, Slice
+from headerware.interceptors.metrics import OBSERVED
+
+if TYPE_CHECKING:
+    from headerware.testing import EmbeddedCluster
+
+DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana" / "headerware.json"
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+
+class Point(NamedTuple):
+    attributes: Mapping[str, Any]
+    value: Any
+
+
+class Seen:
+    """What an exporter gets."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+
+    def points(self, name: str) -> list[Point]:
+        data = self.reader.get_metrics_data()
+        return [
+            Point(dict(point.attributes or {}), point)
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+    def values(self, name: str, *by: str) -> dict[Any, Any]:
+        """Return the values of a metric by the short names of attributes."""
+        found = {}
+        for attributes, point in self.points(name):
+            key = [
+                next((attributes[name] for name in attributes if name.endswith(short)), None) for short in by
+            ]
+            found[tuple(key) if len(key) > 1 else key[0]] = point.value
+        return found
+
+
+def set_provider(monkeypatch: pytest.MonkeyPatch, provider: MeterProvider) -> None:
+    """Set the process's provider, as an application does once; here every test does."""
+    monkeypatch.setattr(metrics_api, "_METER_PROVIDER", None)
+    monkeypatch.setattr(metrics_api, "_METER_PROVIDER_SET_ONCE", Once())
+    set_meter_provider(provider)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
+    seen = Seen()
+    provider = MeterProvider([seen.reader], shutdown_on_exit=False)
+    set_provider(monkeypatch, provider)
+    yield seen
+    provider.shutdown()
+
+
+class Picky:
+    name = "picky"
+
+    def on_send(self, record: Record) -> Any:
+        if record.value == b"bad":
+            raise ValueError(record.value)
+        return DROP if record.value == b"drop" else record.with_value(record.value * 2)
+
+
+def send(session: Any, *values: bytes) -> None:
+    """Send records and acknowledge them, as a producer does."""
+    for value in values:
+        outcome = session.send_outcome(Record("orders", value))
+        if isinstance(outcome, Record):
+            session.acknowledge(outcome, RecordMetadata("orders", 0, 1), None)
+
+
+class TestConventions:
+    def test_sending_has_a_duration_and_a_count(self, seen: Seen) -> None:
+        with Chain([Metrics()]).open(Context(side="producer")) as session:
+            send(session, b"1", b"2")
+        ((attributes, point),) = seen.points("messaging.client.operation.duration")
+        assert attributes == {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": "orders",
+        }
+        assert point.count == 2
+        assert 0 < point.sum < 10
+        assert point.explicit_bounds == BUCKETS
+        assert seen.values("messaging.client.sent.messages", "destination.name") == {"orders": 2}
+
+    def test_a_failed_delivery_has_the_name_of_its_error(self, seen: Seen) -> None:
+        with Chain([Metrics()]).open(Context(side="producer")) as session:
+            (record,) = session.send([Record("orders", b"1")])
+            session.acknowledge(record, None, TimeoutError())
+        assert seen.values("messaging.client.sent.messages", "error.type") == {"TimeoutError": 1}
+
+    def test_a_record_that_never_went_out_is_not_sent(self, seen: Seen) -> None:
+        with Chain([Metrics()]).open(Context(side="producer")) as session:
+            session.acknowledge(Record("orders", b"1"), None, TimeoutError())
+        assert seen.points("messaging.client.sent.messages") == []
+
+    def test_a_receive_counts_its_messages_by_topic(self, seen: Seen) -> None:
+        records = [Record("orders"), Record("orders"), Record("payments")]
+        with Chain([Metrics()]).open(Context(side="consumer", group_id="billing")) as session:
+            session.operation(Operation(name="receive", began_ns=0, ended_ns=20_000_000, records=records))
+        assert seen.values("messaging.client.consumed.messages", "destination.name") == {
+            "orders": 2,
+            "payments": 1,
+        }
+        ((attributes, point),) = seen.points("messaging.client.operation.duration")
+        assert attributes == {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "poll",
+            "messaging.operation.type": "receive",
+            "messaging.consumer.group.name": "billing",
+        }
+        assert point.sum == pytest.approx(0.02)
+
+    def test_a_commit_settles(self, seen: Seen) -> None:
+        with Chain([Metrics()]).open(Context(side="consumer")) as session:
+            session.operation(Operation(name="commit", began_ns=0, ended_ns=5_000_000))
+            session.operation(Operation(name="commit", began_ns=7, ended_ns=7))
+        ((attributes, point),) = seen.points("messaging.client.operation.duration")
+        assert attributes["messaging.operation.type"] == "settle"
+        assert point.count == 1
+
+    def test_processing_has_a_duration_and_its_error(self, seen: Seen) -> None:
+        with Chain([Metrics()]).open(Context(side="consumer")) as session:
+            with session.processing([Record("orders")]):
+                pass
+            with pytest.raises(KeyError), session.processing([Record("orders")]):
+                raise KeyError
+        found = {
+            attributes.get("error.type"): point.count
+            for attributes, point in seen.points("messaging.process.duration")
+        }
+        assert found == {None: 1, "KeyError": 1}
+        assert session.stats()["metrics"]["failed"] == 0
+
+    def test_topics_over_the_limit_share_one_name(self, seen: Seen) -> None:
+        with Chain([Metrics(max_topics=2)]).open(Context(side="consumer")) as session:
+            records = [Record(f"orders-{number}") for number in range(50)]
+            session.operation(Operation(name="receive", began_ns=0, ended_ns=1, records=records))
+        found = seen.values("messaging.client.consumed.messages", "destination.name")
+        assert found == {"orders-0": 1, "orders-1": 1, "_OTHER": 48}
+
+
+class TestInterceptors:
+    def test_have_their_time_records_and_bytes(self, seen: Seen) -> None:
+        with Chain([Metrics(), Picky()]).open(Context(side="producer")) as session:
+            send(session, b"12", b"345")
+            by = "interceptor.name", "direction"
+            assert seen.values("headerware.interceptor.input", *by) == {("picky", "send"): 5}
+            assert seen.values("headerware.interceptor.output", *by) == {("picky", "send"): 10}
+            assert 0 < seen.values("headerware.interceptor.time", *by)["picky", "send"] < 1
+            assert seen.values("headerware.interceptor.records", *by)["picky", "send"] == 2
+
+    def test_in_batches_too(self, seen: Seen) -> None:
+        class Batches:
+            name = "batches"
+
+            def on_consume_batch(self, records: list[Record]) -> list[Record]:
+                return [record.with_value(b"") for record in records]
+
+        with Chain([Metrics(), Batches()]).open(Context(side="consumer")) as session:
+            session.consume([Record("orders", b"123"), Record("orders", b"4")])
+        assert seen.values("headerware.interceptor.input", "name") == {"batches": 4}
+        assert seen.values("headerware.interceptor.output", "name") == {"batches": 0}
+
+    def test_failures_are_counted_by_cause(self, seen: Seen) -> None:
+        with Chain([Metrics(), Picky()]).open(Context(side="producer")) as session:
+            send(session, b"bad", b"drop", b"good")
+        found = seen.values("headerware.records.stopped", "interceptor.name", "outcome", "error.type")
+        assert found == {("picky", "refused", "ValueError"): 1, ("picky", "dropped", None): 1}
+
+    def test_a_settled_copy_is_dropped_by_its_step(self, seen: Seen) -> None:
+        producer = Chain([Metrics(), Dedup()]).open(Context(side="producer"))
+        (record,) = producer.send([Record("orders", b"1", partition=0)])
+        with Chain([Metrics(), Dedup()]).open(Context(side="consumer")) as session:
+            for offset in (1, 2):
+                session.consume([record.replace(offset=offset, local=None)])
+            assert seen.values("headerware.interceptor.events", "event")["duplicates"] == 1
+        found = seen.values("headerware.records.stopped", "interceptor.name", "direction", "outcome")
+        assert found == {("dedup", "consume", "dropped"): 1}
+
+    def test_what_is_pending_is_a_gauge_and_goes_with_the_session(self, seen: Seen) -> None:
+        producer = Chain([Slice(max_bytes=1_000)]).open(Context(side="producer"))
+        slices = producer.send([Record("orders", bytes(3_000), b"k", partition=0)])
+        session = Chain([Metrics(), Slice()]).open(Context(side="consumer"))
+        session.consume([slices[0].replace(offset=0)])
+        assert seen.values("headerware.interceptor.pending", "event")["pending_messages"] == 1
+        session.close()
+        assert seen.points("headerware.interceptor.pending") == []
+
+    def test_counters_do_not_fall_when_a_session_closes(self, seen: Seen) -> None:
+        for _ in range(2):
+            with Chain([Metrics(), Picky()]).open(Context(side="producer")) as session:
+                send(session, b"1")
+        assert seen.values("headerware.interceptor.records", "name", "direction")["picky", "send"] == 2
+
+    def test_only_on_the_topics_of_metrics(self, seen: Seen) -> None:
+        with Chain([Metrics(topics=("payments",)), Picky()]).open(Context(side="producer")) as session:
+            send(session, b"1", b"bad")
+        assert seen.points("headerware.interceptor.time") == []
+        assert seen.points("headerware.records.stopped") == []
+
+    def test_lazy_slices_have_their_bytes(self, seen: Seen) -> None:
+        with Chain([Metrics(), Slice(max_bytes=1_000)]).open(Context(side="producer")) as session:
+            outcome = session.send_outcome(Record("orders", bytes(3_000)))
+            assert isinstance(outcome, FanOut)
+        assert seen.values("headerware.interceptor.output", "name")["slice"] >= 3_000
+
+    def test_errors_of_the_session_itself_are_the_chains(self, seen: Seen) -> None:
+        with Chain([Metrics()]).open(Context(side="consumer")) as session:
+            compressed = Chain([Compress(min_bytes=1)]).open().send([Record("orders", bytes(9_000))])
+            with pytest.raises(InterceptorError):
+                session.consume(compressed)
+        assert seen.values("headerware.records.stopped", "interceptor.name", "error.type") == {
+            ("chain", "TransportHeaderError"): 1
+        }
+
+
+class TestWithoutAnSdk:
+    def test_nothing_is_measured(self) -> None:
+        chain = Chain([Metrics(), Picky()])
+        record = Record("orders", b"1")
+        with chain.open(Context(side="producer")) as session:
+            outcome = session.send_outcome(record)
+            assert isinstance(outcome, Record)
+            assert outcome.local is None
+            assert session._send.hooks_of("orders").calls[1].__name__ == "on_send"
+
+    def test_the_conventions_metrics_begin_when_a_provider_is_set(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Chain([Metrics()]).open(Context(side="producer")) as session:
+            send(session, b"1")
+            seen = Seen()
+            provider = MeterProvider([seen.reader], shutdown_on_exit=False)
+            set_provider(monkeypatch, provider)
+            send(session, b"2")
+            assert seen.values("messaging.client.sent.messages", "destination.name") == {"orders": 1}
+            provider.shutdown()
+
+
+class TestStatistics:
+    def test_of_librdkafka_are_metrics(self, seen: Seen) -> None:
+        text = {
+            "name": "rdkafka#consumer-1",
+            "tx": 7,
+            "msg_cnt": 3,
+            "brokers": {
+                "b:1/bootstrap": {"nodeid": -1, "state": "UP"},
+                "b:1/1": {"nodeid": 1, "state": "UP", "rtt": {"avg": 1500, "p99": 4000, "cnt": 2}},
+                "b:2/2": {"nodeid": 2, "state": "DOWN", "rtt": {"avg": 0, "p99": 0, "cnt": 0}},
+            },
+            "topics": {
+                "orders": {
+                    "topic": "orders",
+                    "partitions": {"0": {"consumer_lag": 12}, "1": {"consumer_lag": -1}, "-1": {}},
+                }
+            },
+            "cgrp": {"rebalance_cnt": 2, "assignment_size": 1},
+            "eos": {"txn_state": "InTransaction"},
+        }
+        session = Chain([Metrics()]).open(Context(side="consumer", group_id="billing"))
+        session.statistics(json.dumps(text))
+        assert seen.values("librdkafka.requests", "group.name") == {"billing": 7}
+        assert seen.values("librdkafka.queue.messages", "group.name") == {"billing": 3}
+        assert seen.values("librdkafka.broker.up", "broker.id") == {"1": 1, "2": 0}
+        assert seen.values("librdkafka.broker.rtt.mean", "broker.id") == {"1": pytest.approx(0.0015)}
+        assert seen.values("librdkafka.consumer.lag", "destination.name", "partition.id") == {
+            ("orders", "0"): 12
+        }
+        assert seen.values("librdkafka.consumer.rebalances", "group.name") == {"billing": 2}
+        assert seen.values("librdkafka.transaction.state", "transaction.state") == {"InTransaction": 1}
+        session.close()
+        assert seen.values("librdkafka.requests", "group.name") == {"billing": 7}
+        assert seen.points("librdkafka.queue.messages") == []
+
+    def test_of_several_clients_are_added_up(self, seen: Seen) -> None:
+        sessions = [Chain([Metrics()]).open(Context(side="producer")) for _ in range(2)]
+        for number, session in enumerate(sessions):
+            rtt = {"avg": 1000 * (number + 1), "p99": 1, "cnt": 1}
+            broker = {"nodeid": 1, "state": "UP", "rtt": rtt}
+            session.statistics(json.dumps({"msg_cnt": 4, "brokers": {"b": broker}}))
+        assert seen.values("librdkafka.queue.messages", "client.id") == {None: 8}
+        assert seen.values("librdkafka.broker.rtt.mean", "broker.id") == {"1": pytest.approx(0.002)}
+
+    def test_that_are_no_json_are_counted_as_a_failure(self, seen: Seen) -> None:
+        with Chain([Metrics()]).open(Context(side="producer")) as session:
+            session.statistics("{")
+            assert session.stats()["metrics"]["failed"] == 1
+
+    def test_come_from_clients(
+        self, seen: Seen, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
+    ) -> None:
+        topic = unique_topic("orders")
+        embedded_cluster.create_topic(topic, partitions=1)
+        conf = {"bootstrap.servers": embedded_cluster.bootstrap_servers, "log_level": 0}
+        chain = Chain([Metrics(librdkafka_interval_s=1)])
+        own: list[str] = []
+        with Producer(
+            {**conf, "statistics.interval.ms": 50, "stats_cb": own.append}, chain=chain
+        ) as producer:
+            producer.produce(topic, b"1")
+            self.until(
+                lambda: bool(own and seen.points("librdkafka.sent.messages")), lambda: producer.poll(0.1)
+            )
+            assert set(json.loads(own[-1])) >= {"name", "brokers", "topics"}
+        group = {"group.id": topic, "auto.offset.reset": "earliest", "stats_cb": own.append}
+        own.clear()
+        with Consumer({**conf, **group}, chain=chain) as consumer:
+            consumer.subscribe([topic])
+            found: list[Any] = []
+            self.until(lambda: any(found), lambda: found.append(consumer.poll(0.1)))
+            self.until(
+                lambda: bool(seen.points("librdkafka.consumer.partitions")), lambda: consumer.poll(0.1)
+            )
+        assert own == []  # the application has set no interval, so nobody would have called it
+        assert seen.values("messaging.client.consumed.messages", "destination.name") == {topic: 1}
+
+    def until(self, holds: Callable[[], bool], meanwhile: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < deadline
+            meanwhile()
+
+
+class TestDashboard:
+    """A scrape by Prometheus, and the dashboard that shows it."""
+
+    def test_asks_only_for_metrics_and_labels_that_a_scrape_has(
+        self, monkeypatch: pytest.MonkeyPatch, unique_topic: Callable[[str], str]
+    ) -> None:
+        reader = PrometheusMetricReader()
+        provider = MeterProvider([reader], shutdown_on_exit=False)
+        set_provider(monkeypatch, provider)
+        server, thread = start_http_server(0, addr="127.0.0.1")
+        try:
+            sessions = list(self.work())
+            url = f"http://127.0.0.1:{server.server_port}/metrics"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                text = answer.read().decode()
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            provider.shutdown()
+        for session in sessions:
+            session.close()
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        labels: dict[str, set[str]] = {}
+        for sample in samples:
+            labels.setdefault(sample.name, set()).update(sample.labels)
+        asked = self.asked()
+        assert {name for name in asked if name not in labels} == set()
+        assert {name: found for name, own in asked.items() if (found := own - labels[name])} == {}
+        scraped = {re.sub(r"(_seconds|_bytes)?(_total)?$", "", name) for name in labels}
+        assert {name for name in OBSERVED if name.replace(".", "_") not in scraped} == set()
+
+    def work(self) -> Iterator[Any]:
+        """Do whatever makes metrics; their sessions stay open, for gauges go with them."""
+        sending = Chain([Metrics(), Slice(max_bytes=1_000), Picky()]).open(
+            Context(side="producer", client_id="shop")
+        )
+        send(sending, b"1", b"bad")
+        (failed,) = sending.send([Record("orders", b"1")])
+        sending.acknowledge(failed, None, TimeoutError())
+        reading = Chain([Metrics(), Slice()]).open(
+            Context(side="consumer", group_id="billing", client_id="b")
+        )
+        first, *_ = Chain([Slice(max_bytes=1_000)]).open().send([Record("orders", bytes(3_000), partition=0)])
+        reading.consume([first.replace(offset=0)])
+        records = [Record("orders")]
+        reading.operation(Operation(name="receive", began_ns=0, ended_ns=1, records=records))
+        with pytest.raises(KeyError), reading.processing(records):
+            raise KeyError
+        broker = {"nodeid": 1, "state": "UP", "rtt": {"avg": 1, "p99": 1, "cnt": 1}}
+        topics = {"orders": {"topic": "orders", "partitions": {"0": {"consumer_lag": 1}}}}
+        reading.statistics(json.dumps({"brokers": {"b": broker}, "topics": topics, "cgrp": {}}))
+        sending.statistics(json.dumps({"eos": {"txn_state": "Ready"}}))
+        yield sending
+        yield reading
+
+    def asked(self) -> dict[str, set[str]]:
+        """Return the labels that the dashboard's queries use, by metric."""
+        found: dict[str, set[str]] = {}
+        dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+        targets = [target for panel in dashboard["panels"] for target in panel.get("targets", ())]
+        assert len(targets) > 20
+        for target in targets:
+            query = re.sub(r"\[\$__rate_interval\]", "", target["expr"])
+            by = {
+                label.strip() for group in re.findall(r"by \(([^)]*)\)", query) for label in group.split(",")
+            }
+            names = re.findall(
+                r"\b(?:messaging|headerware|librdkafka)_\w+\b", re.sub(r"by \([^)]*\)|\{[^}]*\}", "", query)
+            )
+            matched = {
+                label
+                for group in re.findall(r"\{([^}]*)\}", query)
+                for label in re.findall(r"(\w+)[=!]", group)
+            }
+            assert names, target
+            shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            assert shown <= by
+            for name in names:
+                found.setdefault(name, set()).update(by | matched)
+        return found

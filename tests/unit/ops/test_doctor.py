@@ -1,0 +1,134 @@
+"""What the doctor finds without a cluster: versions, a chain, its keys."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
+from headerware.ops import doctor
+from headerware.ops.doctor import Finding, examine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime.now(UTC)
+
+
+def about(found: list[Finding], check: str) -> list[tuple[str, str]]:
+    """Return status and text of the findings whose check begins like this."""
+    return [(one.status, one.found) for one in found if one.check.startswith(check)]
+
+
+def chain_file(folder: Path, *lines: str) -> Path:
+    path = folder / "headerware.toml"
+    path.write_text("\n".join(["[[interceptors]]", *lines]), encoding="utf-8")
+    return path
+
+
+def signing(folder: Path, *lines: str, **key: Any) -> Path:
+    """Return a chain that signs with a key of these options."""
+    keyring = folder / "keys.json"
+    edit_keyring(keyring, lambda ring: with_new_key(ring, "k", "hmac-sha256", **key), create=True)
+    return chain_file(folder, 'type = "sign"', f'keyring = "{keyring}"', 'key_id = "k"', *lines)
+
+
+class TestVersions:
+    def test_that_are_supported_are_ok(self) -> None:
+        found = examine()
+        assert {one.status for one in found} == {"ok"}
+        assert {one.check for one in found} >= {"python", "confluent-kafka", "librdkafka", "msgspec"}
+
+    @pytest.mark.parametrize("installed", ["2.12.9", "3.0.0"])
+    def test_out_of_their_range_fail(self, monkeypatch: pytest.MonkeyPatch, installed: str) -> None:
+        monkeypatch.setattr(
+            doctor,
+            "version",
+            lambda name: installed if name == "confluent-kafka" else importlib.metadata.version(name),
+        )
+        (finding,) = (one for one in examine() if one.status != "ok")
+        assert (finding.check, finding.status) == ("confluent-kafka", "fail")
+        assert finding.found.startswith(f"{installed}, expected ")
+        assert finding.advice is not None
+        assert finding.advice.startswith("pip install 'confluent-kafka")
+
+
+class TestChain:
+    def test_that_opens_is_ok(self, tmp_path: Path) -> None:
+        found = examine(chain_file(tmp_path, 'type = "trail"'))
+        assert about(found, "chain") == [("ok", "trail"), ("ok", "opens"), ("ok", "opens")]
+
+    def test_with_a_mistake_fails_with_its_place(self, tmp_path: Path) -> None:
+        ((status, text),) = about(examine(chain_file(tmp_path, 'type = "trail"', "servcie = 1")), "chain")
+        assert status == "fail"
+        assert "servcie" in text
+
+    def test_that_one_side_cannot_open_is_a_warning_unless_it_is_that_side(self, tmp_path: Path) -> None:
+        signing(tmp_path)
+        path = chain_file(tmp_path, 'type = "sign"', f'keyring = "{tmp_path / "keys.json"}"')
+        assert [status for status, _ in about(examine(path), "chain as a")] == ["warn", "ok"]
+        assert [status for status, _ in about(examine(path, side="producer"), "chain as a")] == ["fail"]
+        assert [status for status, _ in about(examine(path, side="consumer"), "chain as a")] == ["ok"]
+
+    def test_whose_store_would_create_a_topic_is_not_opened(self, tmp_path: Path) -> None:
+        path = chain_file(
+            tmp_path,
+            'type = "schema"',
+            'store = { type = "topic", servers = "127.0.0.1:1", topic = "schemas", create = true }',
+        )
+        found = examine(path)
+        assert {status for status, _ in about(found, "chain as a")} == {"unknown"}
+        assert about(found, "schema store") == [("unknown", "not asked: it has create = true")]
+
+
+class TestKeys:
+    def test_in_order_are_ok(self, tmp_path: Path) -> None:
+        found = examine(signing(tmp_path), None, ["orders"])
+        assert about(found, "keys") == [("ok", "1 versions of 1 keys")]
+
+    def test_in_a_file_that_others_can_read_fail(self, tmp_path: Path) -> None:
+        path = signing(tmp_path)
+        (tmp_path / "keys.json").chmod(0o644)
+        ((status, text),) = about(examine(path), "keys")
+        assert status == "fail"
+        assert "keys.json" in text
+
+    @pytest.mark.parametrize(
+        ("key", "status", "words"),
+        [
+            ({"not_after": NOW + timedelta(days=3)}, "warn", "expires on"),
+            (
+                {"not_after": NOW - timedelta(days=3), "not_before": NOW - timedelta(days=9)},
+                "fail",
+                "has expired",
+            ),
+            ({"not_before": NOW + timedelta(days=3)}, "fail", "is valid only from"),
+        ],
+    )
+    def test_at_the_limits_of_their_time_are_told(
+        self, tmp_path: Path, key: dict[str, Any], status: str, words: str
+    ) -> None:
+        _, (found_status, text) = about(examine(signing(tmp_path, **key)), "keys")
+        assert found_status == status
+        assert f"key 'k' version 1 {words}" in text
+
+    def test_that_may_not_sign_for_a_topic_fail(self, tmp_path: Path) -> None:
+        found = examine(signing(tmp_path, topics=("bills",)), None, ["bills", "orders"])
+        ((status, text),) = about(found, "keys of sign for")
+        assert status == "fail"
+        assert "orders" in text
+
+    def test_show_no_secret(self, tmp_path: Path) -> None:
+        found = repr(examine(signing(tmp_path, not_after=NOW + timedelta(days=1))))
+        secret = (tmp_path / "keys.json").read_text(encoding="utf-8").partition('"secret"')[2].split('"')[1]
+        assert len(secret) > 20
+        assert secret not in found
+
+
+def test_brokers_that_do_not_answer_fail_once() -> None:
+    found = examine(None, {"bootstrap.servers": "127.0.0.1:1"}, ["orders"], timeout_s=0.5)
+    assert [one.check for one in found if one.status != "ok"] == ["cluster"]
