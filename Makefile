@@ -141,7 +141,7 @@ format: .venv/.ready ## format the code and fix what ruff can fix
 
 .PHONY: screens
 screens: .venv/.ready ## draw the pictures of docs/screens again
-	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli -k Screens
+	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli tests/integration/test_doctor.py -k Screen
 
 .PHONY: bench
 bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17

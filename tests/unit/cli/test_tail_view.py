@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from fcntl import ioctl
-from html import unescape
 from pathlib import Path
 from termios import TIOCSWINSZ
 from threading import Event
@@ -32,6 +31,7 @@ from headerware.interceptors import Compact, Compress, Sign, Slice, Trail
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.tail import ChainView
+from tests.screens import SCREENS, assert_is_in_docs, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from headerware.testing import EmbeddedCluster
 
 Play = Callable[[TailView, Pilot[None]], Awaitable[None]]
-SCREENS = Path(__file__).resolve().parents[3] / "docs" / "screens"
 NOW = 1_767_225_600_000
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold]"
 SIZE = (140, 40)
@@ -365,14 +364,8 @@ class TestScreens:
             await play(app, pilot)
 
         driven(app, whole)
-        if os.environ.get("HEADERWARE_DRAW_SCREENS"):
-            SCREENS.mkdir(exist_ok=True)
-            for name, picture in found.items():
-                # Any fixed-width font will do; a page should load none from elsewhere.
-                plain = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
-                (SCREENS / name).write_text(plain, encoding="utf-8")
         for name, picture in found.items():
-            assert words(picture) == words((SCREENS / name).read_text(encoding="utf-8")), name
+            assert_is_in_docs(name, picture)
 
     def test_the_lines_of_the_page_are_what_is_printed(self, records: list[TailedRecord]) -> None:
         lines = [brief_line(record).plain for record in records]
@@ -381,18 +374,6 @@ class TestScreens:
             block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "orders[0]" in block
         ]
         assert [words_of(line) for line in shown.splitlines()] == [words_of(line) for line in lines]
-
-
-def words(picture: str) -> list[str]:
-    """Return the text of a picture, without what is random or depends on the version that drew it."""
-    return words_of(
-        unescape(" ".join(re.findall(r"<text[^>]*>([^<]*)</text>", picture))).replace("\xa0", " ")
-    )
-
-
-def words_of(text: str) -> list[str]:
-    text = re.sub(r"message [0-9a-f]{8}|0x[0-9a-f.]+|session [0-9a-f]{16}", "", text)
-    return [word for word in text.split() if not re.fullmatch(r"\W*|[\w+/=]{12,}", word)]
 
 
 class TestTerminal:
