@@ -61,5 +61,13 @@ def main() -> None:
     """Run applications with a chain, look at what it does, and manage its keys and header ids."""
 
 
-for command in (run, check, explain, doctor, tail, trail, lineage, audit, keys, registry):
-    main.add_command(command)
+main.add_command(run)
+main.add_command(check)
+main.add_command(explain)
+main.add_command(doctor)
+main.add_command(tail)
+main.add_command(trail)
+main.add_command(lineage)
+main.add_command(audit)
+main.add_command(keys)
+main.add_command(registry)
