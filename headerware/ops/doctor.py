@@ -162,7 +162,8 @@ def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Ite
             yield Finding(check=check, status="unknown", found=f"not opened: it would create {absent}")
             continue
         try:
-            loaded.open(Context(side=each, bootstrap_servers=servers, max_message_bytes=max_bytes)).close()
+            context = Context(side=each, bootstrap_servers=servers, max_message_bytes=max_bytes, dry_run=True)
+            loaded.open(context).close()
         except HeaderwareError as error:
             # One chain often serves both sides, and only one of them has the keys to sign with.
             status: Status = "fail" if side else "warn"

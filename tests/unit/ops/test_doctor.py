@@ -74,6 +74,12 @@ class TestChain:
         assert [status for status, _ in about(examine(path, side="producer"), "chain as a")] == ["fail"]
         assert [status for status, _ in about(examine(path, side="consumer"), "chain as a")] == ["ok"]
 
+    def test_leaves_no_store_of_identities(self, tmp_path: Path) -> None:
+        store = tmp_path / "seen.sqlite"
+        found = examine(chain_file(tmp_path, 'type = "dedup"', f'store = "{store}"'))
+        assert about(found, "chain as a") == [("ok", "opens"), ("ok", "opens")]
+        assert not store.exists()
+
     def test_whose_store_would_create_a_topic_is_not_opened(self, tmp_path: Path) -> None:
         path = chain_file(
             tmp_path,
