@@ -114,7 +114,7 @@ def consumer_names() -> list[Any]:
     return [confluent_kafka.Consumer, ImportedConsumer, BY_NAME["consumer"], by_default()[1]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def _instrumented() -> Iterator[None]:
     headerware.instrument()
     yield
@@ -146,24 +146,6 @@ class TestNames:
         assert set(names()) == {first}
         assert Early.__mro__.count(instrumentation._INSERTED[0][1]) == 1
 
-    def test_are_all_taken_back(self) -> None:
-        headerware.uninstrument()
-        assert set(names()) == {cimpl.Producer}
-        assert set(consumer_names()) == {cimpl.Consumer}
-        assert not issubclass(aio.AIOProducer, headerware.AsyncProducer)
-        assert EarlyAsyncProducer.__bases__ == (aio.AIOProducer,)
-
-    def test_that_somebody_else_has_replaced_are_left(self) -> None:
-        class Other(ImportedProducer):
-            pass
-
-        with patch("confluent_kafka.Producer", Other):
-            headerware.instrument()
-            assert confluent_kafka.Producer is Other
-            headerware.uninstrument()
-            assert confluent_kafka.Producer is Other
-        assert confluent_kafka.Producer is cimpl.Producer  # patch had kept the name of the class of C
-
     def test_of_modules_of_ours_are_the_classes_of_c(self) -> None:
         assert headerware.Producer.__mro__[1] is cimpl.Producer
 
@@ -186,6 +168,27 @@ class TestNames:
 
 
 class TestUninstrument:
+    def test_gives_names_back(self) -> None:
+        headerware.instrument()
+        headerware.uninstrument()
+        assert set(names()) == {cimpl.Producer}
+        assert set(consumer_names()) == {cimpl.Consumer}
+        assert not issubclass(aio.AIOProducer, headerware.AsyncProducer)
+        assert EarlyAsyncProducer.__bases__ == (aio.AIOProducer,)
+
+    def test_leaves_names_that_somebody_else_has_replaced(self) -> None:
+        headerware.instrument()
+
+        class Other(ImportedProducer):
+            pass
+
+        with patch("confluent_kafka.Producer", Other):
+            headerware.instrument()
+            assert confluent_kafka.Producer is Other
+            headerware.uninstrument()
+            assert confluent_kafka.Producer is Other
+        assert confluent_kafka.Producer is cimpl.Producer  # patch had kept the name of the class of C
+
     def test_gives_classes_their_bases_back(self) -> None:
         classes = [Early, Heir, EarlyConsumer, Proxy, confluent_kafka.SerializingProducer]
         before = [each.__bases__ for each in classes]
