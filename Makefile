@@ -139,6 +139,10 @@ format: .venv/.ready ## format the code and fix what ruff can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+.PHONY: screens
+screens: .venv/.ready ## draw the pictures of docs/screens again
+	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli -k Screens
+
 .PHONY: bench
 bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -31,7 +31,7 @@ _NOT_EXECUTABLE: Final = 126
 )
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARGS]...", type=click.UNPROCESSED)
 def run(config: str | None, command: tuple[str, ...]) -> None:
-    r"""Run COMMAND with a chain around every Kafka client that it makes.
+    r"""Run COMMAND with a chain around its Kafka clients.
 
     COMMAND is a program and its arguments: python, gunicorn, pytest, any script of a Python environment that
     has Headerware. `app.py` and `-m module` alone run in this command's own Python. Child processes are

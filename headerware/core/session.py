@@ -79,14 +79,14 @@ class Session:
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
         self._stopping = self._offering(services.HearsStopped)
-        measuring = self._offering(services.Measures)
+        wrappings = self._offering(services.WrapsHooks)
         self._send: Final = Runner(
             "send",
             sending,
             admit if self._objects else admit_bytes,
             partial(self._publish_dead_letter, "ON_SEND"),
             partial(self._tell_stopped, "send"),
-            measuring,
+            wrappings,
         )
         self._consume: Final = Runner(
             "consume",
@@ -94,7 +94,7 @@ class Session:
             normalised,
             partial(self._publish_dead_letter, "ON_CONSUME"),
             partial(self._tell_stopped, "consume"),
-            measuring,
+            wrappings,
         )
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
         """Return the outcome of one record on its way to the wire; raise nothing for it."""

@@ -472,7 +472,7 @@ class _MetricsStep:
             }
             instruments.stopped.add(1, found if error is None else {**found, "error.type": cause_of(error)})
 
-    def measured(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a hook with a clock around it; the hook itself if nobody would read it."""
         if self._instruments() is None:
             return hook
