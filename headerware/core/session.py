@@ -236,7 +236,11 @@ class Session:
         """Tell every interceptor, once, what became of a record that the application sent."""
         for step, interceptor in self._acknowledging:
             if step.topics.matches(record.topic):
-                _guarded(step, "on_acknowledgement", interceptor.on_acknowledgement, record, metadata, error)
+                # As _guarded, without its call: this runs for every record in flight.
+                try:
+                    interceptor.on_acknowledgement(record, metadata, error)
+                except Exception as failure:  # noqa: BLE001 - it is logged and counted
+                    _note_failure(step, "on_acknowledgement", failure)
 
     def processed(self, record: Record, error: BaseException | None = None) -> None:
         """Tell every interceptor that the application has finished with a record."""
@@ -574,19 +578,24 @@ def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -
     try:
         return hook(*arguments)
     except Exception as error:  # noqa: BLE001 - it is logged and counted
-        pass_on_interrupt(error)
-        step.counts["failed"] += 1
-        if name not in step.warned:
-            step.warned.add(name)
-            # The error's own text may quote a payload, so only its type and place are told.
-            _log.warning(
-                "%s failed in %s: %s%s (further failures are only counted)",
-                step.name,
-                name,
-                type(error).__name__,
-                raised_at(error),
-            )
+        _note_failure(step, name, error)
         return None
+
+
+def _note_failure(step: Step, name: str, error: Exception) -> None:
+    """Count a failure of a hook that only observes, and log the first one."""
+    pass_on_interrupt(error)
+    step.counts["failed"] += 1
+    if name not in step.warned:
+        step.warned.add(name)
+        # The error's own text may quote a payload, so only its type and place are told.
+        _log.warning(
+            "%s failed in %s: %s%s (further failures are only counted)",
+            step.name,
+            name,
+            type(error).__name__,
+            raised_at(error),
+        )
 
 
 def _raised(outcomes: list[Outcome]) -> list[Record]:
