@@ -96,7 +96,7 @@ define test_with_oldest
 endef
 
 define test_with_frameworks
-.venv-frameworks/bin/pytest tests/frameworks
+$(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/test_guides.py
 endef
 
 .PHONY: test
@@ -119,7 +119,7 @@ test-oldest: .venv-oldest/.ready ## run the quick tests with the oldest confluen
 	$(test_with_oldest)
 
 .PHONY: test-frameworks
-test-frameworks: .venv-frameworks/.ready ## run FastStream, Quix Streams, gunicorn and tracers under `headerware run`
+test-frameworks: .venv-frameworks/.ready ## run frameworks and tracers under `headerware run`, and the guides about them
 	$(test_with_frameworks)
 
 .PHONY: soak
