@@ -21,8 +21,22 @@ if TYPE_CHECKING:
 
 _FAILURES = ("lost", "unknown", "duplicated", "unreported", "late", "failed", "stopped", "pending")
 _BAD = {"lost": "bold red", "unknown": "yellow", "duplicated": "yellow", "unreported": "yellow"}
-_COLUMNS = ("produced", "failed", "consumed", "stopped", "lost", "unknown", "pending", "duplicated")
-_LATER_COLUMNS = ("unreported", "late")
+_COLUMNS = (
+    "produced",
+    "failed",
+    "consumed",
+    "stopped",
+    "lost",
+    "unknown",
+    "pending",
+    "duplicated",
+    "unreported",
+    "late",
+)
+_ALWAYS = {"produced", "consumed", "lost"}
+"""Columns that are shown also if they hold only zeros."""
+_PIPE_WIDTH = 400
+"""In a pipe nothing is cut off."""
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older ones
@@ -97,21 +111,27 @@ def compare_command(
     result = compare(
         found.reports, now_ms=time.time_ns() // 1_000_000, topics=topics, from_ms=from_ms, to_ms=to_ms
     )
-    ok = not any(getattr(row, what) for row in result.rows for what in fail_on)
+    without = sorted(set(topics) - {row.topic for row in result.rows})
+    ok = not without and not any(getattr(row, what) for row in result.rows for what in fail_on)
     if as_json:
         facts = msgspec.to_builtins(result)
         show_json({**facts, "malformed": found.malformed}, ok=ok)
     else:
         _print(result, found.malformed)
+        for topic in without:
+            click.echo(f"no counts of topic {topic!r}: is it audited, and is this its audit topic?", err=True)
     sys.exit(0 if ok else 1)
 
 
 def _print(result: Comparison, malformed: int) -> None:
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    columns = [name for name in _COLUMNS if name in _ALWAYS or any(getattr(r, name) for r in result.rows)]
     table = Table(box=None, pad_edge=False)
     for name in ("topic", "group", "bucket"):
         table.add_column(name, no_wrap=True)
-    for name in (*_COLUMNS, *_LATER_COLUMNS):
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in result.rows:
@@ -119,7 +139,7 @@ def _print(result: Comparison, malformed: int) -> None:
             row.topic,
             row.group or "-",
             time_text(row.bucket),
-            *(_cell(row, name) for name in (*_COLUMNS, *_LATER_COLUMNS)),
+            *(_cell(row, name) for name in columns),
             " ".join(word for word, said in (("open", row.open), ("by numbers", not row.exact)) if said),
         )
     if result.rows:

@@ -54,6 +54,12 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     if path:
         environment[_VARIABLE] = os.path.abspath(path)  # noqa: PTH100 - the command may work in another folder
         _check(path)
+    else:
+        click.echo(
+            f"Warning: neither --config nor {_VARIABLE} names a chain's file, so only clients whose own "
+            f"configuration has a chain get one",
+            err=True,
+        )
     environment[_PATH] = os.pathsep.join(_import_path(environment))
     environment[_MARK] = str(os.getpid())
     arguments = _with_python(command)
