@@ -1099,7 +1099,7 @@ class Consumer(Processes, cimpl.Consumer):
             revoke_timeout_s=revoke_timeout_s,
         )
         if inspect.iscoroutinefunction(handler):
-            raise TypeError("expected a function as handler, found a coroutine function")
+            raise TypeError("expected a function as handler, found a coroutine function (see AsyncConsumer)")
         if not self._chained:
             raise ConfigError(
                 f"a consumer without a chain stores an offset when poll returns the message; set "
@@ -1108,20 +1108,24 @@ class Consumer(Processes, cimpl.Consumer):
         if self._lanes is not None:
             raise ConfigError("run is under way already; a consumer has one caller at a time")
         self._begin_explicit()
+        self._run(Lanes(self, handler, options))
+
+    def _run(self, lanes: Lanes) -> None:
+        """Process messages on lanes, and be as before afterwards."""
         # Also for a chain that takes the place of this one.
-        if on_failure == "dead_letter" or self._session.takes_objects:
+        if lanes.options.on_failure == "dead_letter" or self._session.takes_objects:
             self._keeps_originals = True
             self._session.keep_originals()
-        lanes_ = self._lanes = Lanes(self, handler, options)
+        self._lanes = lanes
         before = self._stores_offsets, self._raises_errors, self._raises_events
         # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.
         self._stores_offsets = self._raises_errors = self._raises_events = False
         try:
-            lanes_.run()
+            lanes.run()
         finally:
             self._lanes, self._stopping = None, False
             self._stores_offsets, self._raises_errors, self._raises_events = before
-            self._run_counts.update(lanes_.counts)
+            self._run_counts.update(lanes.counts)
 
     def _next_message(self, timeout: float) -> Message | None:
         """Return the next message for a loop, or None at its end."""
@@ -1219,12 +1223,11 @@ class MessageLoop:
 
     def __next__(self) -> Message:
         """End the processing of the message before, and return the next one."""
-        self._end(None)
+        self.end()
         message = self._consumer._next_message(self._timeout)  # noqa: SLF001 - the consumer's own iterator
         if message is None:
             raise StopIteration
-        self._scope = self._consumer.processing(message)
-        return self._scope.__enter__()
+        return self.begin(message)
 
     def __enter__(self) -> Self:
         return self
@@ -1232,13 +1235,19 @@ class MessageLoop:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: object
     ) -> None:
-        self._end(exc_value)
+        self.end(exc_value)
 
     def __del__(self) -> None:
         if self._scope is not None:
-            self._end(GeneratorExit("the loop was left, and did not say why"))
+            self.end(GeneratorExit("the loop was left, and did not say why"))
 
-    def _end(self, error: BaseException | None) -> None:
+    def begin(self, message: Message) -> Message:
+        """Begin to process a message, and return it."""
+        self._scope = self._consumer.processing(message)
+        return self._scope.__enter__()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the processing of the message before, if there is one."""
         scope, self._scope = self._scope, None
         if scope is not None:
             scope.__exit__(*exit_arguments(error))

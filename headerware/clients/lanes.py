@@ -11,6 +11,8 @@ from :class:`~headerware.clients.progress.Progress` under one lock, and process 
    the end.
 
 A dead letter that cannot be stored is tried again, with pauses that grow. Its record is not passed over.
+
+In asyncio the lanes are tasks instead of threads (``aio/tasks.py``); the rest is the same.
 """
 
 # ruff: noqa: SLF001 - this is the consumer's other half
@@ -19,8 +21,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from threading import Condition, Lock, Thread
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from headerware.clients.consumer import Consumer
 
 Handler = Callable[[Message], object]
+_Failure = tuple[Record, Exception, float | None]
+"""The record of a handler that raised, what it raised, and the seconds until the next attempt, if any."""
 _POLL_S: Final = 0.1
 _STORE_S: Final = 0.2
 _ROOM_S: Final = 0.2
@@ -76,7 +80,7 @@ class Lanes:
     def __init__(self, consumer: Consumer, handler: Handler, options: Processing) -> None:
         self._consumer: Final = consumer
         self._handler: Final = handler
-        self._options: Final = options
+        self.options: Final = options
         self._progress: Final = Progress(
             lanes=options.lanes, order=options.order, max_pending=options.max_pending
         )
@@ -86,6 +90,7 @@ class Lanes:
         """For the lanes: there may be something to start."""
         self._ended: Final = Condition(lock)
         """For the poller: a job has ended."""
+        self._threads: Final[list[Thread]] = []
         self._failure: BaseException | None = None
         self._closing = False
         self._paused: set[TopicPartitionKey] = set()
@@ -97,12 +102,7 @@ class Lanes:
 
     def run(self) -> None:
         """Process until ``stop``, or until a failure that ends it; then raise that."""
-        threads = [
-            Thread(target=self._work, name=f"headerware-lane-{number}", daemon=True)
-            for number in range(self._options.lanes)
-        ]
-        for thread in threads:
-            thread.start()
+        self._start_lanes()
         try:
             while self._failure is None and not self._consumer._stopping:
                 message = self._consumer.poll(_POLL_S)
@@ -110,7 +110,7 @@ class Lanes:
                     self._take(message)
                 self._store_now_and_then()
         finally:
-            self._finish(threads)
+            self._finish()
         if self._failure is not None:
             raise self._failure
 
@@ -134,10 +134,10 @@ class Lanes:
                 message.key() if original is None else original.key,
                 message.leader_epoch(),
             )
-            self._may_start.notify()
+            self._wake_lanes()
             crowded = self._progress.crowded([topic_partition])
             if crowded:
-                self._ended.wait_for(lambda: not self._progress.crowded([topic_partition]), _ROOM_S)
+                self._wait(lambda: not self._progress.crowded([topic_partition]), _ROOM_S)
                 crowded = self._progress.crowded([topic_partition])
         self._pause(crowded)
 
@@ -217,15 +217,15 @@ class Lanes:
         with self._lock:
             self._progress.hold(topic_partitions)
             if not lost:
-                ended = self._ended.wait_for(
-                    lambda: not self._progress.at_work_of(topic_partitions), self._options.revoke_timeout_s
+                ended = self._wait(
+                    lambda: not self._progress.at_work_of(topic_partitions), self.options.revoke_timeout_s
                 )
                 if not ended:
                     _log.warning(
                         "%d records at work were not finished within %s s before their partitions were "
                         "revoked, so they will be processed again (revoke_timeout_s)",
                         self._progress.at_work_of(topic_partitions),
-                        self._options.revoke_timeout_s,
+                        self.options.revoke_timeout_s,
                     )
         if not lost:
             self._store()
@@ -237,25 +237,25 @@ class Lanes:
 
     # The end
 
-    def _finish(self, threads: list[Thread]) -> None:
+    def _finish(self) -> None:
         """Let records at work end, within a time; commit what is processed, and end the lanes."""
         with self._lock:
             self._closing = True
-            self._may_start.notify_all()
+            self._wake_lanes(everyone=True)
         try:
             ended = self._wait_for_those_at_work()
         finally:  # also after an interrupt
             self._leave_the_rest()
         if ended:
-            for thread in threads:
+            for thread in self._threads:
                 thread.join()
 
     def _wait_for_those_at_work(self) -> bool:
-        deadline = time.monotonic() + self._options.stop_timeout_s
+        deadline = time.monotonic() + self.options.stop_timeout_s
         while time.monotonic() < deadline:
             with self._lock:
                 wait_s = min(_ALIVE_S, deadline - time.monotonic())
-                if self._ended.wait_for(lambda: not self._progress.at_work, wait_s):
+                if self._wait(lambda: not self._progress.at_work, wait_s):
                     return True
             try:
                 self._consumer._stay_in_the_group(0)
@@ -268,7 +268,7 @@ class Lanes:
             "%d records at work were not finished within %s s, so they will be processed again "
             "(stop_timeout_s)",
             self._progress.at_work,
-            self._options.stop_timeout_s,
+            self.options.stop_timeout_s,
         )
         return False
 
@@ -286,7 +286,21 @@ class Lanes:
                 self._consumer.seek(TopicPartition(*topic_partition, offset))
         self._resume(set(self._paused))
 
-    # On the lanes
+    # The lanes
+
+    def _start_lanes(self) -> None:
+        for number in range(self.options.lanes):
+            thread = Thread(target=self._work, name=f"headerware-lane-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _wake_lanes(self, *, everyone: bool = False) -> None:
+        """Let the lanes look, under the lock, whether there is anything to start."""
+        self._may_start.notify(self.options.lanes if everyone else 1)
+
+    def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait, under the lock, until jobs have ended so that a condition holds; return whether it does."""
+        return self._ended.wait_for(condition, seconds)
 
     def _work(self) -> None:
         while (job := self._next_job()) is not None:
@@ -312,46 +326,62 @@ class Lanes:
 
     def _process(self, job: Job) -> Callable[[], object]:
         """Process a job outside the lock; return what ends it under the lock."""
+        if not self._is_for_the_handler(job):
+            return self._answer_unprocessed(job)
+        failures: list[_Failure] = []
+        with self._attempt(job, failures):
+            self._handler(job.message)
+        return self._answer_failed(job, *failures) if failures else partial(self._end, job, "processed")
+
+    def _is_for_the_handler(self, job: Job) -> bool:
+        return job.carried is None and job.message.error() is None
+
+    def _answer_unprocessed(self, job: Job) -> Callable[[], object]:
+        """Answer for a job that is not, or no longer, for the handler."""
         if job.carried is not None:
             return self._keep(job, *job.carried)
-        error = job.message.error()
-        if error is not None:
-            return self._give_up(job, error.cause, raisable(error.cause), "ON_CONSUME")
+        cause = job.message.error().cause
+        return self._give_up(job, cause, raisable(cause), "ON_CONSUME")
+
+    @contextmanager
+    def _attempt(self, job: Job, failures: list[_Failure]) -> Iterator[None]:
+        """Surround the handler with the chain's processing; what it raises becomes a failure."""
         record = record_with_local(job.message)
+        in_use = self._consumer._in_use  # so that its interceptors are not closed before the end
         pause_s: float | None = None
         try:
-            in_use = self._consumer._in_use  # so that its interceptors are not closed before the end
             with in_use.session.processing([record]) as told:
                 try:
-                    self._handler(job.message)
+                    yield
                 except Exception as raised:
-                    pause_s = self._options.pause_s(job.attempts, raised)
+                    pause_s = self.options.pause_s(job.attempts, raised)
                     if pause_s is not None:
                         told.clear()  # its processing is not over
                     raise
         except Exception as raised:  # noqa: BLE001 - the options say what becomes of it
-            if pause_s is not None:
-                return partial(self._retry, job, pause_s)
-            failure = InterceptorError(f"the handler raised {type(raised).__name__}{raised_at(raised)}")
-            failure.__cause__ = raised
-            return self._give_up(
-                job,
-                failure.at("processing", record).with_traceback(raised.__traceback__),
-                raised,
-                "PROCESSING",
-            )
-        return partial(self._end, job, "processed")
+            failures.append((record, raised, pause_s))
+
+    def _answer_failed(self, job: Job, failure: _Failure) -> Callable[[], object]:
+        """Answer for a job on which the handler failed."""
+        record, raised, pause_s = failure
+        if pause_s is not None:
+            return partial(self._retry, job, pause_s)
+        reason = InterceptorError(f"the handler raised {type(raised).__name__}{raised_at(raised)}")
+        reason.__cause__ = raised
+        return self._give_up(
+            job, reason.at("processing", record).with_traceback(raised.__traceback__), raised, "PROCESSING"
+        )
 
     def _give_up(
         self, job: Job, reason: HeaderwareError, raised: BaseException, stage: str
     ) -> Callable[[], object]:
         """Answer for a record that failed for good."""
-        if self._options.on_failure == "raise":
+        if self.options.on_failure == "raise":
             return partial(self._fail, raised, job)
         _, original = self._original(job.message)
         if original is None and stage == "PROCESSING":
             original = record_of(job.message)  # no step has changed it
-        if self._options.on_failure == "dead_letter" and original is not None:
+        if self.options.on_failure == "dead_letter" and original is not None:
             if not isinstance(reason, InterceptorError):
                 reason = InterceptorError(str(reason)).at("processing", original)
             return self._keep(job, reason, original, stage, 0.0)
@@ -366,8 +396,8 @@ class Lanes:
             stored = self._consumer._session.dead_letter(
                 original,
                 reason,
-                topic=self._options.dead_letter_topic,
-                names=self._options.dead_letter_headers,
+                topic=self.options.dead_letter_topic,
+                names=self.options.dead_letter_headers,
                 stage=stage,
             )
         except DeadLetterError as error:
@@ -404,4 +434,4 @@ class Lanes:
         if not job.is_gone and self._failure is None:
             self._failure = error
             self._closing = True
-            self._may_start.notify_all()
+            self._wake_lanes(everyone=True)

@@ -55,8 +55,11 @@ class Processes:
             operation = Operation(name="receive", began_ns=began_ns, ended_ns=time.time_ns(), records=records)
             self._session.operation(operation)
         if self._is_implicit:
-            scope = self._session.processing(records)
-            self._in_process = scope, scope.__enter__(), self._in_use
+            self._begin_implicit(records)
+
+    def _begin_implicit(self, records: list[Record]) -> None:
+        scope = self._session.processing(records)
+        self._in_process = scope, scope.__enter__(), self._in_use
 
     def _end_implicit(self, error: BaseException | None = None) -> None:
         """End the processing of the records that were given last; the next call shows that it is over."""

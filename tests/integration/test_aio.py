@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware import Chain
 from headerware.clients.aio import AsyncConsumer, AsyncProducer
@@ -17,7 +17,7 @@ from headerware.interceptors import Slice, Trail
 from headerware.testing import KafkaBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from confluent_kafka import Message
 
@@ -164,6 +164,50 @@ class TestTransactions:
         found, committed = asyncio.run(main())
         assert [message.value() for message in found] == [large, b"last"]
         assert committed == 1
+
+
+class TestRun:
+    def test_a_partition_that_goes_to_another_consumer_is_finished_and_committed_first(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic("aio-run", partitions=2)
+        conf = reading(cluster, **{"group.id": topic, "heartbeat.interval.ms": 200})
+        count = 400
+        seen: list[tuple[str, int]] = []
+
+        async def main() -> list[int]:
+            async with AsyncProducer({"bootstrap.servers": cluster.servers}) as producer:
+                for at in range(count):
+                    await producer.produce(topic, b"%d" % at, key=b"%d" % (at % 8), partition=at % 2)
+            both_read = asyncio.Event()
+            async with AsyncConsumer(conf) as first, AsyncConsumer(conf) as second:
+
+                def handler(name: str) -> Callable[[Message], Awaitable[None]]:
+                    async def handle(message: Message) -> None:
+                        # Slowly, until the other one has its share.
+                        await asyncio.sleep(0.005 if both_read.is_set() else 0.2)
+                        seen.append((name, int(message.value() or b"")))
+                        if len({at for _, at in seen}) == count:
+                            first.stop()
+                            second.stop()
+
+                    return handle
+
+                await first.subscribe([topic])
+                begun = asyncio.ensure_future(first.run(handler("first"), lanes=4))
+                await second.subscribe([topic], on_assign=lambda *_: both_read.set())
+                await asyncio.gather(begun, second.run(handler("second"), lanes=4))
+                committed = await first.committed([TopicPartition(topic, each) for each in (0, 1)])
+                return [each.offset for each in committed]
+
+        committed = asyncio.run(asyncio.wait_for(main(), SECONDS))
+        assert committed == [count // 2, count // 2]
+        assert {name for name, _ in seen} == {"first", "second"}
+        # Each once, although partitions moved; and the records of a key in order.
+        assert sorted(at for _, at in seen) == list(range(count))
+        for key in range(8):
+            of_key = [at for _, at in seen if at % 8 == key]
+            assert of_key == sorted(of_key)
 
 
 class TestAStoppedBroker:

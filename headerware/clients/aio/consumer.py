@@ -4,6 +4,8 @@ All calls run on one thread, in the order in which they came. A fetch that waits
 in between, so that a ``commit`` does not wait for a ``poll``. Callbacks run on the event loop; the thread
 waits for them, and does what they ask of the consumer meanwhile.
 
+What surrounds processing is entered in the task that processes, so a span is current there.
+
 A task that is cancelled loses no message: what was fetched for it goes back into the inbox, the offset is
 held back, and the next fetch returns it.
 """
@@ -15,7 +17,7 @@ import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from threading import get_ident
 from typing import Any, ClassVar, Final, Self
@@ -24,11 +26,18 @@ import confluent_kafka.aio
 from confluent_kafka import Message, TopicPartition
 
 from headerware.clients.aio.lane import Lane, LoopResults, in_callback
-from headerware.clients.consumer import Consumer
+from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
+from headerware.clients.consumer import Consumer, MessageLoop
+from headerware.clients.messages import record_with_local
+from headerware.clients.processing import processing_mode
+from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
+from headerware.clients.sessions import InUse
 from headerware.clients.settings import flattened
 from headerware.core.chain import Chain
 from headerware.core.client_chain import PROCESSING
-from headerware.core.record import Verified
+from headerware.core.errors import ConfigError
+from headerware.core.record import Record, Verified
+from headerware.core.session import Session
 
 _SLICE_S: Final = 0.05
 """How long a fetch may keep other calls waiting."""
@@ -48,11 +57,14 @@ class InterruptibleConsumer(Consumer):
         self.closing: bool = False
         self._raises_errors = chain is not None
         self.chain, rest = self._chain_for(dict(conf), chain)
-        rest.pop(PROCESSING, None)
-        self._may_be_implicit = False
+        self._may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
+        self._in_tasks: Final[dict[asyncio.Task[Any], _InTask]] = {}
         self._open(flattened(rest))  # with an empty chain, too: only so can a message be given back
         if self._live is not None:
             self._live.follow(self)
+
+    def _bind(self, session: Session) -> None:
+        super()._bind(session)
         self._ticks, self._needs_ticks = self._needs_ticks, True
 
     def fetched(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
@@ -74,6 +86,61 @@ class InterruptibleConsumer(Consumer):
             self._inbox.given = messages
             self._fetching_thread = get_ident()
             self._recover(sys._getframe())  # noqa: SLF001 - as above
+
+    # Implicit processing: of a task, from the return of its fetch until its next one
+
+    def begin_in_task(self, found: Any) -> None:
+        """Begin to process what the task has fetched, if processing is implicit."""
+        messages = found if isinstance(found, list) else [] if found is None else [found]
+        records = [record_with_local(message) for message in messages if message.error() is None]
+        task = asyncio.current_task()
+        if not self._is_implicit or not records or task is None:
+            return
+        in_use = self._in_use
+        scope = in_use.session.processing(records)
+        self._in_tasks[task] = scope, scope.__enter__(), in_use
+        task.add_done_callback(self._end_with_task)
+
+    def end_in_task(self, error: BaseException | None = None, *, goes_on: bool = False) -> None:
+        """End the processing of what the task fetched last; ``goes_on`` if the application now says when."""
+        task = asyncio.current_task() if self._in_tasks else None
+        if task is not None:
+            self._end_in_task(task, error, goes_on=goes_on)
+
+    def end_in_all_tasks(self) -> None:
+        """End the processing of what any task fetched last, because the consumer closes."""
+        for task in list(self._in_tasks):
+            self._end_in_task(task)
+
+    def _end_with_task(self, task: asyncio.Task[Any]) -> None:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._end_in_task(task, error)
+
+    def _end_in_task(
+        self, task: asyncio.Task[Any], error: BaseException | None = None, *, goes_on: bool = False
+    ) -> None:
+        if task not in self._in_tasks:
+            return
+        scope, told, _ = self._in_tasks.pop(task)
+        task.remove_done_callback(self._end_with_task)
+        if goes_on:
+            told.clear()
+        scope.__exit__(None if error is None else type(error), error, None)
+
+    def _begin_implicit(self, records: list[Record]) -> None:
+        """Leave it to the task that fetches, because this is the consumer's thread."""
+
+    def begin_explicit(self) -> None:
+        """Leave it to the application, from now on, to say which record it processes, and when."""
+        self._begin_explicit()
+
+    def _begin_explicit(self) -> None:
+        super()._begin_explicit()
+        self.end_in_task(goes_on=True)
+
+    def run_in_tasks(self, lanes: TaskLanes) -> None:
+        """Process messages in tasks, until ``stop``."""
+        self._run(lanes)
 
     def _poll_timeout(self, left: float) -> float:
         return min(left, _SLICE_S) if left >= 0 else _SLICE_S
@@ -97,6 +164,10 @@ class InterruptibleConsumer(Consumer):
             lane.serve()
         if self.closing:
             raise _StoppedError
+
+
+_InTask = tuple[AbstractContextManager[list[Record]], list[Record], InUse]
+"""What surrounds the processing of a task, the records that are told of its end, and the session."""
 
 
 class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
@@ -144,6 +215,8 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         self._core: Final = self._core_type(conf, chain)
         self._core.lane = self._lane
         self._closing: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._tasks: TaskLanes | None = None
 
     @property
     def chain(self) -> Chain:
@@ -182,10 +255,15 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         self._require_open()
         if in_callback.get():
             raise RuntimeError("a callback of a consumer cannot fetch: it runs within a fetch or a close")
+        if self._running is not None:
+            raise RuntimeError("run is under way, and only it fetches; end it with stop()")
         core = self._core
-        return await self._lane.run(
+        core.end_in_task()
+        found = await self._lane.run(
             partial(core.fetched, fetch, *arguments), undo=core.give_back, fetches=True
         )
+        core.begin_in_task(found)
+        return found
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Iterate over messages until the consumer is closed, as :meth:`poll` gives them."""
@@ -203,7 +281,129 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             if message is not None:
                 return message
 
-    # The interceptors' state of a message
+    async def _next_message(self, timeout: float) -> Message | None:
+        """Return the next message for a loop, or None at its end."""
+        try:
+            found: Message | None = await self._fetch(Consumer._next_message, timeout)  # noqa: SLF001 - our own
+        except RuntimeError:
+            if self._closing is None:
+                raise
+            return None
+        return found
+
+    # Processing
+
+    def messages(self, timeout: float = -1) -> AsyncMessageLoop:
+        """Iterate over messages; each is in :meth:`processing` while the loop's body works at it.
+
+        Args:
+            timeout: end after so many seconds without a message; a negative number waits for ever.
+
+        The loop also ends after :meth:`stop` and :meth:`close`. Refused records, and events, come as
+        :meth:`poll` gives them. In ``async with consumer.messages() as messages: async for message in
+        messages: ...`` interceptors hear of an error of the body, and in a mere ``async for`` loop they do
+        not.
+        """
+        return AsyncMessageLoop(self, timeout)
+
+    async def run(
+        self,
+        handler: AsyncHandler,
+        *,
+        lanes: int = 8,
+        order: Order = "key",
+        on_failure: OnFailure = "raise",
+        attempts: int = 1,
+        retry_on: tuple[type[Exception], ...] = (Exception,),
+        backoff_s: float = 0.5,
+        max_backoff_s: float = 30.0,
+        dead_letter_topic: str = "{topic}.dead-letter",
+        dead_letter_headers: DeadLetterHeaders = "connect",
+        max_pending: int = 1_000,
+        stop_timeout_s: float = 30.0,
+        revoke_timeout_s: float = 10.0,
+    ) -> None:
+        """Process messages in tasks until :meth:`stop`, as :meth:`headerware.Consumer.run` does on threads.
+
+        The consumer's thread polls. An offset is committed once everything before it is processed, whatever
+        ``enable.auto.commit`` says, so a crash repeats records and loses none. If this task is cancelled,
+        handlers at work are cancelled, what was processed is committed, and the rest is read again.
+
+        Args:
+            handler: a coroutine function, called with each message in a task of its own, which has a copy of
+                this task's context. The message is processed when it returns.
+            lanes: how many messages are processed at once.
+            order: what is processed one after the other: the records of one ``key``, of one
+                ``partition``, or ``none``. Records without a key keep the order of their partition.
+            on_failure: what becomes of a record that the handler failed on for good, or that the chain
+                refused: ``raise`` ends ``run`` with that error, ``skip`` goes on behind it, and
+                ``dead_letter`` keeps it as it was on the wire in another topic first.
+            attempts: how often the handler is tried in all.
+            retry_on: the exceptions that are worth another attempt.
+            backoff_s: seconds before the second attempt; they double with each further one, and up to
+                half of them, at random, is left out.
+            max_backoff_s: the longest pause between two attempts, in seconds.
+            dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
+            dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
+            max_pending: how many records may wait or be at work, shared by the assigned partitions.
+            stop_timeout_s: how long to wait for records at work at the end, in seconds; then their handlers
+                are cancelled.
+            revoke_timeout_s: how long to wait for those of a partition that goes to another consumer.
+
+        Raises:
+            ConfigError: an option cannot work; or ``run`` is under way already.
+            TypeError: the handler is not a coroutine function.
+            KafkaException: the client failed.
+            RuntimeError: a handler was cancelled; or the consumer is closed, or is another event loop's.
+            Exception: with ``on_failure="raise"``, what the handler raised, or why the chain refused.
+        """
+        options = Processing(
+            lanes=lanes,
+            order=order,
+            on_failure=on_failure,
+            attempts=attempts,
+            retry_on=retry_on,
+            backoff_s=backoff_s,
+            max_backoff_s=max_backoff_s,
+            dead_letter_topic=dead_letter_topic,
+            dead_letter_headers=dead_letter_headers,
+            max_pending=max_pending,
+            stop_timeout_s=stop_timeout_s,
+            revoke_timeout_s=revoke_timeout_s,
+        )
+        self._require_open()
+        if in_callback.get():
+            raise RuntimeError("a callback of a consumer cannot run: it runs within a fetch or a close")
+        if self._running is not None:
+            raise ConfigError("run is under way already; a consumer has one at a time")
+        core = self._core
+        core.begin_explicit()
+        tasks = self._tasks = TaskLanes(core, handler, options, self._lane)
+        job = self._lane.run(partial(core.fetched, type(core).run_in_tasks, tasks), fetches=True)
+        running = self._running = asyncio.ensure_future(job)
+        running.add_done_callback(self._end_run)
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if not tasks.has_begun:
+                running.cancel()
+                raise
+            core.stop()
+            await tasks.cancel()
+            await asyncio.wait({running})
+            raise
+        finally:
+            await tasks.cancel()  # those that stop_timeout_s did not suffice for
+
+    def _end_run(self, _: object) -> None:
+        self._running = self._tasks = None
+
+    def stop(self) -> None:
+        """End :meth:`run` and :meth:`messages`, now or at their next call; records at work are finished.
+
+        Any thread may call it, and so may a signal's handler.
+        """
+        self._core.stop()
 
     @asynccontextmanager
     async def processing(self, message: Message) -> AsyncIterator[Message]:
@@ -338,7 +538,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         return await self._lane.run(partial(getattr(self._core, method), *args, **kwargs))
 
     def _require_open(self) -> None:
-        if self._closing is not None and not in_callback.get():
+        if self._closing is not None and self._running is None and not in_callback.get():
             raise RuntimeError("Consumer closed")
 
     def _threads(self) -> Executor:
@@ -351,16 +551,23 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     async def close(self) -> None:
         """Commit what is safe, leave the group, and close the interceptors, once.
 
-        Fetches that wait raise a RuntimeError. It goes on if the task is cancelled.
+        It ends :meth:`run` as :meth:`stop` does. Fetches that wait raise a RuntimeError. It goes on if the
+        task is cancelled.
         """
         if in_callback.get():
             raise RuntimeError("a callback of a consumer cannot close it: it runs within a fetch or a close")
+        if self._tasks is not None and self._tasks.have_begun_this():
+            raise RuntimeError("a handler cannot close its consumer, which waits for it; call stop()")
         if self._closing is None:
             self._results.bind()
+            self._core.end_in_all_tasks()
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        if self._running is not None:
+            self._core.stop()
+            await asyncio.wait({self._running})
         self._core.closing = True
         try:
             await self._lane.run(self._core.close, fetches=True)
@@ -372,11 +579,42 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         self._results.bind()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: object
+    ) -> None:
+        self._core.end_in_task(exc_value)
         await self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
+
+
+class AsyncMessageLoop:
+    """The messages of an asyncio consumer, each in processing until the next one is asked for."""
+
+    def __init__(self, consumer: AsyncConsumer, timeout: float) -> None:
+        self._consumer: Final = consumer
+        self._timeout: Final = timeout
+        self._loop: Final = MessageLoop(consumer._core, timeout)  # noqa: SLF001 - the consumer's own iterator
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """End the processing of the message before, and return the next one."""
+        self._loop.end()
+        message = await self._consumer._next_message(self._timeout)  # noqa: SLF001 - as above
+        if message is None:
+            raise StopAsyncIteration
+        return self._loop.begin(message)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: object
+    ) -> None:
+        self._loop.end(exc_value)
 
 
 def _rebalanced(

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 
+_ASYNC_SERDES: Final = "confluent_kafka.schema_registry._async."
+
+
 class _Serializing(QueueingProducer, SerializingProducer[Any, Any]):
     """The serializing producer beneath."""
 
@@ -218,20 +221,24 @@ class _Awaited:
     """An asyncio serde as one that blocks the client's thread while the event loop runs it."""
 
     def __init__(self, serde: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> None:
-        self._serde: Final = serde
+        self.__wrapped__: Final = serde  # by which others see what it takes, and whose it is
         self._loop: Final = loop
 
-    def __call__(self, obj: Any, ctx: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         """Run the serde on the loop, and return its result."""
-        return asyncio.run_coroutine_threadsafe(self._result(obj, ctx), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._result(arguments), self._loop).result()
 
-    async def _result(self, obj: Any, ctx: Any) -> Any:
-        return await self._serde(obj, ctx)
+    async def _result(self, arguments: tuple[Any, ...]) -> Any:
+        return await self.__wrapped__(*arguments)
 
 
 def _is_awaited(serde: Any) -> bool:
-    """Return whether a serde is a coroutine function, or an object that is called as one."""
-    return inspect.iscoroutinefunction(serde) or inspect.iscoroutinefunction(type(serde).__call__)
+    """Return whether a serde is a coroutine function, or an object that is called as one.
+
+    confluent-kafka's return a coroutine, which cannot be seen before they are called.
+    """
+    is_theirs = any(kind.__module__.startswith(_ASYNC_SERDES) for kind in type(serde).__mro__)
+    return is_theirs or any(map(inspect.iscoroutinefunction, (serde, type(serde).__call__)))
 
 
 def _without(conf: Mapping[str, Any], names: list[str]) -> dict[str, Any]:

@@ -77,7 +77,8 @@ class ConfluentFunction:
         self._field: Final = FIELDS[context.part]
         self._takes_context: Final = _takes_context(function)
         # The serializers for a Schema Registry add the id of their schema; an earlier id is stale.
-        is_registrys = any(kind.__module__.startswith(_REGISTRY_SERDES) for kind in type(function).__mro__)
+        kinds = type(inspect.unwrap(function)).__mro__
+        is_registrys = any(kind.__module__.startswith(_REGISTRY_SERDES) for kind in kinds)
         self._id_header: Final = ID_HEADERS[context.part] if is_registrys else None
         # In confluent-kafka 2.13 they keep the current record's id in an attribute that threads share.
         # The lock is re-entrant, because a to_dict, a rule or a finalizer may serialize, too.
@@ -161,7 +162,8 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 
 def _name(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or type(function).__qualname__
+    named = inspect.unwrap(function)
+    return getattr(named, "__qualname__", None) or type(named).__qualname__
 
 
 def _refused(name: str, part: Part, method: str, error: Exception) -> SerdeError:

@@ -659,7 +659,7 @@ class TestSerializing:
             return value.upper().encode()
 
         class Whisper:
-            async def __call__(self, payload: bytes, context: Any) -> str:
+            async def __call__(self, payload: bytes) -> str:
                 await asyncio.sleep(0)
                 return payload.decode().lower()
 

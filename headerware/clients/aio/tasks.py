@@ -1,0 +1,146 @@
+"""Process records in tasks: what ``AsyncConsumer.run`` does.
+
+The consumer's thread polls, commits, and answers for partitions that go, as for lanes that are threads
+(``clients/lanes.py``). Only the lanes differ: each record is a task on the event loop. The thread wakes the
+loop when there is something to start. While it waits for tasks, it does what they ask of the consumer.
+"""
+
+# ruff: noqa: SLF001 - as the lanes that are threads
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import Message
+
+from headerware.clients.aio.lane import Lane
+from headerware.clients.consumer import Consumer
+from headerware.clients.lanes import Lanes
+from headerware.clients.progress import Job, Processing
+
+AsyncHandler = Callable[[Message], Awaitable[object]]
+_SERVE_S: Final = 0.05
+"""How long a task may have to wait for what it asks of the consumer."""
+
+
+class TaskLanes(Lanes):
+    """Poll on the consumer's thread, and process in tasks of the loop on which this is made.
+
+    Each task has a copy of the context in which this is made.
+    """
+
+    def __init__(self, consumer: Consumer, handler: AsyncHandler, options: Processing, thread: Lane) -> None:
+        super().__init__(consumer, handler, options)
+        self._thread: Final = thread
+        self._loop: Final = asyncio.get_running_loop()
+        self._context: Final = contextvars.copy_context()
+        self._tasks: Final[set[asyncio.Task[Any]]] = set()
+        self._is_woken = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this is what the consumer runs now."""
+        return self._consumer._lanes is self
+
+    def have_begun_this(self) -> bool:
+        """Return whether the current task is one of these."""
+        return asyncio.current_task() in self._tasks
+
+    async def cancel(self) -> None:
+        """Cancel what is at work, and wait until nothing is."""
+        with self._lock:
+            self._closing = True
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # On the consumer's thread
+
+    def _start_lanes(self) -> None:
+        """Start nothing: a task begins with its record."""
+
+    def _wake_lanes(self, *, everyone: bool = False) -> None:  # noqa: ARG002 - the loop is all of them
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._start_tasks)
+
+    def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not self._ended.wait_for(condition, min(_SERVE_S, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+            self._lock.release()
+            try:
+                self._thread.serve()
+            finally:
+                self._lock.acquire()
+        return True
+
+    # On the event loop
+
+    def _start_tasks(self) -> None:
+        """Start what may begin, and come back when the next job that was postponed is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with self._lock:
+            self._is_woken = False
+            while not self._closing:
+                now = time.monotonic()
+                job = self._progress.start(now)
+                if job is None:
+                    due = self._progress.due()
+                    if due is not None:
+                        self._timer = self._loop.call_later(max(0.0, due - now), self._start_tasks)
+                    return
+                task = self._loop.create_task(self._process_in_task(job), context=self._context.copy())
+                self._tasks.add(task)
+                task.add_done_callback(partial(self._end_task, job))
+
+    def _end_task(self, job: Job, task: asyncio.Task[Callable[[], object]]) -> None:
+        """End the job of a task, also of one that was cancelled before it began."""
+        self._tasks.discard(task)
+        if task.cancelled():
+            error: BaseException | None = RuntimeError(
+                "a handler was cancelled, or awaited what was cancelled, so its record is not processed"
+            )
+        else:
+            error = task.exception()
+        ends = task.result() if error is None else partial(self._fail, error, job)
+        with self._lock:
+            ends()
+            self._ended.notify_all()
+        self._start_tasks()
+
+    async def _process_in_task(self, job: Job) -> Callable[[], object]:
+        """Process a job, as ``_process`` does; what may wait for a dead letter runs on a thread."""
+        if not self._is_for_the_handler(job):
+            return await self._answered(self._answer_unprocessed, job)
+        failures: list[Any] = []
+        is_awaited = True
+        with self._attempt(job, failures):
+            answer = self._handler(job.message)
+            is_awaited = inspect.isawaitable(answer)
+            if inspect.isawaitable(answer):
+                await answer
+        if failures:
+            return await self._answered(self._answer_failed, job, *failures)
+        if not is_awaited:
+            raise TypeError("expected a coroutine function as handler; what it returned cannot be awaited")
+        return partial(self._end, job, "processed")
+
+    async def _answered(
+        self, answer: Callable[..., Callable[[], object]], *arguments: Any
+    ) -> Callable[[], object]:
+        if self.options.on_failure == "dead_letter":
+            return await asyncio.to_thread(answer, *arguments)
+        return answer(*arguments)
