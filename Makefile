@@ -139,6 +139,10 @@ format: .venv/.ready ## format the code and fix what ruff can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+.PHONY: conformance
+conformance: .venv/.ready ## write docs/conformance.md from the table that the tests prove
+	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.unit.clients.test_conformance
+
 .PHONY: bench
 bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17
 	@$(BIN)/python bench/run.py $(ARGS)
