@@ -96,7 +96,7 @@ define test_with_oldest
 endef
 
 define test_with_frameworks
-.venv-frameworks/bin/pytest tests/frameworks
+$(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/test_guides.py
 endef
 
 .PHONY: test
@@ -119,7 +119,7 @@ test-oldest: .venv-oldest/.ready ## run the quick tests with the oldest confluen
 	$(test_with_oldest)
 
 .PHONY: test-frameworks
-test-frameworks: .venv-frameworks/.ready ## run FastStream, Quix Streams, gunicorn and tracers under `headerware run`
+test-frameworks: .venv-frameworks/.ready ## run frameworks and tracers under `headerware run`, and the guides about them
 	$(test_with_frameworks)
 
 .PHONY: soak
@@ -139,9 +139,15 @@ format: .venv/.ready ## format the code and fix what ruff can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+<<<<<<< HEAD
 .PHONY: conformance
 conformance: .venv/.ready ## write docs/conformance.md from the table that the tests prove
 	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.unit.clients.test_conformance
+=======
+.PHONY: screens
+screens: .venv/.ready ## draw the pictures of docs/screens again
+	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli tests/integration/test_doctor.py -k Screen
+>>>>>>> main
 
 .PHONY: bench
 bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, require_servers
 from headerware.interceptors.trail_timeline import time_text
 
 if TYPE_CHECKING:
@@ -44,15 +45,12 @@ class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older 
 
 @click.group()
 def audit() -> None:
-    """Work with the counts that the interceptor 'audit' reports."""
+    """Compare what was sent with what was read."""
 
 
 @audit.command("compare")
 @click.argument("topics", nargs=-1)
-@click.option("--bootstrap-servers", required=True, help="The brokers' addresses.")
-@click.option(
-    "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
-)
+@client_options
 @click.option("--audit-topic", default="headerware-audit", show_default=True, help="The topic of reports.")
 @click.option("--from", "from_ms", type=_Time(), help="Begin with the bucket of this time.")
 @click.option("--to", "to_ms", type=_Time(), help="End before this time.")
@@ -70,8 +68,9 @@ def audit() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def compare_command(
     topics: tuple[str, ...],
-    bootstrap_servers: str,
+    bootstrap_servers: str | None,
     properties: tuple[str, ...],
+    client_config: str | None,
     audit_topic: str,
     from_ms: int | None,
     to_ms: int | None,
@@ -92,14 +91,9 @@ def compare_command(
     """  # noqa: D301 - click's mark for text as it is
     from headerware.ops.audit import compare, read_reports  # noqa: PLC0415 - only this needs a client
 
-    conf = {"bootstrap.servers": bootstrap_servers}
-    for text in properties:
-        name, equals, value = text.partition("=")
-        if not equals:
-            message = "expected KEY=VALUE, found no '='"
-            raise click.BadParameter(message, param_hint="--property")
-        conf[name] = value
-    found = read_reports(conf, audit_topic, from_ms=from_ms, timeout_s=timeout)
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "the audit topic")
+    found = read_reports(settings, audit_topic, from_ms=from_ms, timeout_s=timeout)
     result = compare(
         found.reports, now_ms=time.time_ns() // 1_000_000, topics=topics, from_ms=from_ms, to_ms=to_ms
     )

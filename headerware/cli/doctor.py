@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.cli.last_records import client_settings
+from headerware.cli.kafka import client_options, client_settings, require_servers
 
 if TYPE_CHECKING:
     from headerware.ops.doctor import Finding
@@ -25,10 +25,7 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
     type=click.Path(dir_okay=False),
     help="The chain's file; without it the one that HEADERWARE_CONFIG names.",
 )
-@click.option("--bootstrap-servers", help="The brokers' addresses.")
-@click.option(
-    "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
-)
+@client_options
 @click.option("--group", help="The application's consumer group.")
 @click.option(
     "--side", type=click.Choice(["producer", "consumer"]), help="What the application is; else both."
@@ -42,6 +39,7 @@ def doctor(
     config: str | None,
     bootstrap_servers: str | None,
     properties: tuple[str, ...],
+    client_config: str | None,
     group: str | None,
     side: Any,
     timeout: float,
@@ -55,10 +53,13 @@ def doctor(
     # It imports a Kafka client, which takes long.
     from headerware.ops.doctor import examine  # noqa: PLC0415
 
-    if bootstrap_servers is None and (topics or group or properties):
-        raise click.UsageError("TOPICS, --group and --property need --bootstrap-servers")
-    settings = None if bootstrap_servers is None else client_settings(bootstrap_servers, properties)
-    found = examine(config, settings, topics, group=group, side=side, timeout_s=timeout)
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    has_cluster = bool(topics or group or bootstrap_servers or properties or client_config)
+    if has_cluster:
+        require_servers(settings, "a look at a cluster")
+    found = examine(
+        config, settings if has_cluster else None, topics, group=group, side=side, timeout_s=timeout
+    )
     ok = all(finding.status != "fail" for finding in found)
     if as_json:
         show_json(found, ok=ok)

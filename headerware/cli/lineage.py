@@ -10,12 +10,20 @@ from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.cli.last_records import last_records, open_consumer
+from headerware.cli.kafka import (
+    client_options,
+    client_settings,
+    kafka_errors,
+    last_records,
+    open_consumer,
+    require_servers,
+)
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
+from headerware.core.printable import printable
 from headerware.interceptors.lineage.jobs import JobRun, TrailRuns, kafka_namespace
 from headerware.interceptors.trail import read_trail
-from headerware.interceptors.trail_timeline import printable, time_text
+from headerware.interceptors.trail_timeline import time_text
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
@@ -37,10 +45,7 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
 
 @click.command()
 @click.argument("topic")
-@click.option("--bootstrap-servers", required=True, help="The brokers' addresses.")
-@click.option(
-    "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
-)
+@client_options
 @click.option(
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Records per partition."
 )
@@ -65,8 +70,9 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
 @click.option("--json", "as_json", is_flag=True, help="Print the events, a JSON object a line.")
 def lineage(
     topic: str,
-    bootstrap_servers: str,
+    bootstrap_servers: str | None,
     properties: tuple[str, ...],
+    client_config: str | None,
     limit: int,
     timeout: float,
     clusters: dict[str, str],
@@ -82,10 +88,12 @@ def lineage(
     are sent to OpenLineage; the same records give the same runs. Nothing is committed, and no consumer group
     is joined.
     """
-    consumer = open_consumer(bootstrap_servers, properties)
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    servers = require_servers(settings, "TOPIC")
+    consumer = open_consumer(settings, group_id="headerware-lineage")
     deadline = time.monotonic() + timeout
     try:
-        named = {**_own_cluster(consumer, bootstrap_servers, timeout), **clusters}
+        named = {**_own_cluster(consumer, servers, timeout), **clusters}
         runs, corrupt = _runs_of(
             last_records(consumer, topic, None, None, limit, deadline), TrailRuns(job_namespace, named)
         )
@@ -99,12 +107,8 @@ def lineage(
 
 def _own_cluster(consumer: Consumer, bootstrap_servers: str, timeout: float) -> dict[str, str]:
     """Return the namespace of the cluster that is read from, by its id."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - only this needs a client
-
-    try:
+    with kafka_errors():
         cluster_id = consumer.list_topics(timeout=timeout).cluster_id
-    except KafkaException as error:
-        raise click.ClickException(error.args[0].str()) from error
     return {cluster_id: kafka_namespace(bootstrap_servers)} if cluster_id else {}
 
 

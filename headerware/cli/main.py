@@ -20,6 +20,7 @@ from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
 from headerware.cli.registry import registry
 from headerware.cli.run import run
+from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.core.errors import HeaderwareError
 
@@ -42,6 +43,10 @@ class _Root(click.Group):
             code = error.exit_code
         sys.exit(code)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the commands in the order in which they are needed: a chain, its records, keys, ids."""
+        return list(self.commands)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises on purpose becomes click's kind of error."""
         try:
@@ -53,15 +58,16 @@ class _Root(click.Group):
 @click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headerware")
 def main() -> None:
-    """Work with Headerware chains, keys, header ids and trails, and run applications with a chain."""
+    """Run applications with a chain, look at what it does, and manage its keys and header ids."""
 
 
-main.add_command(audit)
-main.add_command(check)
-main.add_command(doctor)
-main.add_command(explain)
-main.add_command(keys)
-main.add_command(lineage)
-main.add_command(registry)
 main.add_command(run)
+main.add_command(check)
+main.add_command(explain)
+main.add_command(doctor)
+main.add_command(tail)
 main.add_command(trail)
+main.add_command(lineage)
+main.add_command(audit)
+main.add_command(keys)
+main.add_command(registry)

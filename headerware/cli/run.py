@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,8 @@ _PATH: Final = "PYTHONPATH"
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
+_IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores, which a program that takes its place would do, too."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -31,7 +34,7 @@ _NOT_EXECUTABLE: Final = 126
 )
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARGS]...", type=click.UNPROCESSED)
 def run(config: str | None, command: tuple[str, ...]) -> None:
-    r"""Run COMMAND with a chain around every Kafka client that it makes.
+    r"""Run COMMAND with a chain around its Kafka clients.
 
     COMMAND is a program and its arguments: python, gunicorn, pytest, any script of a Python environment that
     has Headerware. `app.py` and `-m module` alone run in this command's own Python. Child processes are
@@ -56,6 +59,8 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     arguments = _with_python(command)
     program = _found(arguments[0])
     sys.stdout.flush()
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(program, arguments, environment)  # noqa: S606 - that is what the command is for
     except OSError as error:
@@ -86,7 +91,7 @@ def _import_path(environment: dict[str, str]) -> list[str]:
 
 def _with_python(command: tuple[str, ...]) -> list[str]:
     """Return the command with this Python before it, if it is only for a Python to run."""
-    if command[0] in {"-m", "-c"} or (command[0].endswith(".py") and not os.access(command[0], os.X_OK)):
+    if command[0] in {"-m", "-c"} or (command[0].endswith(".py") and shutil.which(command[0]) is None):
         return [sys.executable, *command]
     return list(command)
 

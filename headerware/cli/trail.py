@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
-from headerware.cli.last_records import last_records, open_consumer
+from headerware.cli.kafka import client_options, client_settings, last_records, open_consumer, require_servers
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
@@ -30,10 +30,7 @@ _STYLES = {"gap": "yellow", "left_out": "dim"}
 
 @click.command()
 @click.argument("topic", required=False)
-@click.option("--bootstrap-servers", help="The brokers' addresses, for TOPIC.")
-@click.option(
-    "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
-)
+@client_options
 @click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of --partition.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Records per partition.")
@@ -49,6 +46,7 @@ def trail(
     topic: str | None,
     bootstrap_servers: str | None,
     properties: tuple[str, ...],
+    client_config: str | None,
     partition: int | None,
     offset: int | None,
     limit: int,
@@ -64,12 +62,14 @@ def trail(
     Nothing is committed, and no consumer group is joined. The exit code is 1 if a header value that was given
     is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
     """
-    _check_usage(topic, bootstrap_servers, partition, offset, text, path)
-    if topic is None or bootstrap_servers is None:
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    _check_usage(topic, partition, offset, text, path)
+    if topic is None:
         value = Path(path).read_bytes() if path is not None else (text or "").encode("utf-8", "replace")
         _show(None, decode_trail(value.strip()), as_json=as_json)
         return
-    consumer = open_consumer(bootstrap_servers, properties)
+    require_servers(settings, "TOPIC")
+    consumer = open_consumer(settings, group_id="headerware-trail")
     show = _RecordPrinter(as_json=as_json)
     try:
         for message in last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
@@ -80,7 +80,6 @@ def trail(
 
 def _check_usage(
     topic: str | None,
-    bootstrap_servers: str | None,
     partition: int | None,
     offset: int | None,
     text: str | None,
@@ -89,8 +88,6 @@ def _check_usage(
     wrong = None
     if [topic, text, path].count(None) != 2:
         wrong = "name a TOPIC, or give one of --value and --file"
-    elif topic is not None and bootstrap_servers is None:
-        wrong = "TOPIC needs --bootstrap-servers"
     elif offset is not None and partition is None:
         wrong = "--offset needs --partition"
     if wrong is not None:

@@ -90,7 +90,7 @@ from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Operation, Record
 from headerware.core.services import TopicPartitionKey
-from headerware.core.session import Session
+from headerware.core.session import Session, exit_arguments
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
@@ -1241,7 +1241,7 @@ class MessageLoop:
     def _end(self, error: BaseException | None) -> None:
         scope, self._scope = self._scope, None
         if scope is not None:
-            scope.__exit__(None if error is None else type(error), error, None)
+            scope.__exit__(*exit_arguments(error))
 
 
 def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, Final
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headerware.clients.messages import metadata_of, undelivered_message, with_original_parts
@@ -92,6 +93,23 @@ class Deliveries:
     def close(self) -> None:
         """Send and acknowledge without the interceptors, because they are closed."""
         self.send, self._acknowledge, self.acknowledges_all = _unchanged, None, False
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The report of one record on the wire, which librdkafka calls.
+
+    It is one object where a partial is three, and there are as many as records in flight.
+    """
+
+    deliveries: Deliveries
+    original: Record
+    """What the callback is to be shown; without a callback, the record that was sent."""
+    sent: Record
+    callback: DeliveryCallback | None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Report the record."""
+        self.deliveries.report(self.original, self.sent, self.callback, error, message)
 
 
 class QueuedReports:

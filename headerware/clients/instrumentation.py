@@ -1,13 +1,14 @@
 """Chains for applications that do not know of us: our clients under confluent-kafka's names.
 
-confluent-kafka's two clients are classes of C, which nobody can change. So there are two ways in:
+confluent-kafka's clients are classes of C, which nobody can change. So there are two ways in:
 
 - A name for one of them (in ``confluent_kafka``, in a module that imported it, in a class, a list, a closure
-  or a function's default) comes to mean a subclass of ours, :class:`_Producer` or :class:`_Consumer`. Classes
-  that the application derives from it later have the chain from there.
+  or a function's default) comes to mean a subclass of ours, such as :class:`_Producer`. Classes that the
+  application derives from it later have the chain from there. So it is with the asyncio clients, too.
 - A class that was derived from one of them already gets our methods inserted before the class of C among its
   bases. confluent-kafka's own serializing clients are such classes: their chain works on the bytes that they
-  make, and nothing else of them changes.
+  make, and nothing else of them changes. One derived from an asyncio client stays as it is, for it makes its
+  client of C by a name, which is replaced.
 
 Either way a record meets one chain, because our methods call those of C directly. ``confluent_kafka.cimpl``
 keeps the classes of C, and our own code takes them from there.
@@ -24,11 +25,15 @@ from threading import RLock
 from types import CellType, FunctionType, ModuleType
 from typing import Any, Final
 
-import confluent_kafka  # noqa: F401 - whose names are replaced
+import confluent_kafka.aio
 from confluent_kafka import cimpl
 
+from headerware.clients.aio import AIOConsumer, AIOProducer
+from headerware.clients.aio.consumer import InterruptibleConsumer
+from headerware.clients.aio.producer import QueueingProducer
 from headerware.clients.consumer import Consumer
 from headerware.clients.producer import Producer
+from headerware.clients.share import ShareConsumer
 from headerware.core.chain import Chain
 
 RUN_VARIABLE: Final = "HEADERWARE_RUN"
@@ -49,9 +54,9 @@ def instrument() -> None:
     global _is_on  # noqa: PLW0603 - it is the process that is instrumented
     with _lock:
         _is_on = True
-        for c_class, ours, methods in _REPLACED:
+        for c_class, methods in _INSERTED:
             _insert_methods(c_class, methods)
-            _replace_names(c_class, ours)
+        _replace_names(_STANDING)
 
 
 def uninstrument() -> None:
@@ -62,8 +67,8 @@ def uninstrument() -> None:
     global _is_on  # noqa: PLW0603 - it is the process that is instrumented
     with _lock:
         _is_on = False
-        for c_class, ours, methods in _REPLACED:
-            _replace_names(ours, c_class)
+        _replace_names(tuple((ours, theirs) for theirs, ours in _STANDING))
+        for c_class, methods in _INSERTED:
             _remove_methods(c_class, methods)
 
 
@@ -76,41 +81,84 @@ def instrument_under_run() -> None:
         instrument()
 
 
-# What stands for the classes of C
+# What stands for confluent-kafka's classes
 
 
-def _chain_for(client: Any, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-    """Return no chain once the instrumentation is off: a subclass may have outlived it."""
-    if not _is_on and chain is None:
-        return Chain(), conf
-    side: Any = Producer if isinstance(client, cimpl.Producer) else Consumer
-    found: tuple[Chain, dict[str, Any]] = side._chain_for(client, conf, chain)  # noqa: SLF001 - our own
-    return found
+def _while_on(ours: Any) -> Any:
+    """Return the method by which a client finds its chain: it has none once the instrumentation is off.
+
+    A subclass may have outlived that.
+    """
+
+    def chain_for(client: Any, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        if not _is_on and chain is None:
+            return Chain(), conf
+        found: tuple[Chain, dict[str, Any]] = ours._chain_for(client, conf, chain)  # noqa: SLF001 - our own
+        return found
+
+    return chain_for
 
 
-# ABCMeta, and no metaclass of ours: an application's class may have another base with this one. Each counts
-# what is derived from the class of C as derived from itself, however it came to be.
+@classmethod  # type: ignore[misc]  # the classes below share it
+def _counts(cls: type, other: type) -> Any:
+    """Count what is derived from confluent-kafka's class as derived from ours, however it came to be."""
+    theirs = vars(cls).get("_stands_for")
+    return NotImplemented if theirs is None else issubclass(other, theirs)
+
+
+# ABCMeta, and no metaclass of ours: an application's class may have another base with this one.
 class _Producer(Producer, metaclass=ABCMeta):
-    __doc__ = cimpl.Producer.__doc__
-    _chain_for = _chain_for
-
-    @classmethod
-    def __subclasshook__(cls, other: type) -> Any:
-        return issubclass(other, cimpl.Producer) if cls is _Producer else NotImplemented
+    _stands_for = cimpl.Producer
+    _chain_for = _while_on(Producer)
+    __subclasshook__ = _counts
 
 
 class _Consumer(Consumer, metaclass=ABCMeta):
-    __doc__ = cimpl.Consumer.__doc__
-    _chain_for = _chain_for
-
-    @classmethod
-    def __subclasshook__(cls, other: type) -> Any:
-        return issubclass(other, cimpl.Consumer) if cls is _Consumer else NotImplemented
+    _stands_for = cimpl.Consumer
+    _chain_for = _while_on(Consumer)
+    __subclasshook__ = _counts
 
 
-def _named(ours: type, c_class: type) -> type:
+class _ShareConsumer(ShareConsumer, metaclass=ABCMeta):
+    _stands_for = getattr(cimpl, "ShareConsumer", None)
+    _chain_for = _while_on(ShareConsumer)
+    __subclasshook__ = _counts
+
+
+class _QueueingProducer(QueueingProducer):
+    _chain_for = _while_on(QueueingProducer)
+
+
+class _InterruptibleConsumer(InterruptibleConsumer):
+    _chain_for = _while_on(InterruptibleConsumer)
+
+
+# A class that was derived before calls ``AIOProducer.__init__(self, conf)`` by a name that now is ours, and
+# keeps their methods. No ``super()`` here: its cell would be a name that is replaced.
+class _AIOProducer(AIOProducer, metaclass=ABCMeta):
+    _stands_for = confluent_kafka.aio.AIOProducer
+    _core_type = _QueueingProducer
+    __subclasshook__ = _counts
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        side = AIOProducer if _AIOProducer in type(self).__mro__ else _AIOProducer._stands_for
+        side.__init__(self, *args, **options)
+
+
+class _AIOConsumer(AIOConsumer, metaclass=ABCMeta):
+    _stands_for = confluent_kafka.aio.AIOConsumer
+    _core_type = _InterruptibleConsumer
+    __subclasshook__ = _counts
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        side = AIOConsumer if _AIOConsumer in type(self).__mro__ else _AIOConsumer._stands_for
+        side.__init__(self, *args, **options)
+
+
+def _named(ours: type, theirs: type, module: str) -> type:
     """Give a class the name that it goes by, so that it pickles and prints as what it stands for."""
-    ours.__module__, ours.__name__, ours.__qualname__ = "confluent_kafka", c_class.__name__, c_class.__name__
+    ours.__module__, ours.__name__, ours.__qualname__ = module, theirs.__name__, theirs.__name__
+    ours.__doc__ = theirs.__doc__
     return ours
 
 
@@ -121,15 +169,24 @@ def _methods_of(ours: type, c_class: type) -> type:
     """
     kept = {name: value for name, value in vars(ours).items() if name not in {"__dict__", "__weakref__"}}
     bases = tuple(base for base in ours.__bases__ if base is not c_class)
-    return type(f"Chained{ours.__name__}", bases, {**kept, "__slots__": (), "_chain_for": _chain_for})
+    return type(f"Chained{ours.__name__}", bases, {**kept, "__slots__": (), "_chain_for": _while_on(ours)})
 
 
-_REPLACED: Final = tuple(
-    (c_class, _named(standing_for, c_class), _methods_of(ours, c_class))
-    for c_class, standing_for, ours in (
-        (cimpl.Producer, _Producer, Producer),
-        (cimpl.Consumer, _Consumer, Consumer),
+_STANDING: Final = tuple(
+    (each, _named(standing_for, each, module))
+    for each, standing_for, module in (
+        (cimpl.Producer, _Producer, "confluent_kafka"),
+        (cimpl.Consumer, _Consumer, "confluent_kafka"),
+        (_ShareConsumer._stands_for, _ShareConsumer, "confluent_kafka"),  # noqa: SLF001 - our own
+        (confluent_kafka.aio.AIOProducer, _AIOProducer, "confluent_kafka.aio"),
+        (confluent_kafka.aio.AIOConsumer, _AIOConsumer, "confluent_kafka.aio"),
     )
+    if each is not None  # confluent-kafka before 2.16 has no share consumers
+)
+_INSERTED: Final = tuple(
+    (standing_for._stands_for, _methods_of(ours, standing_for._stands_for))  # noqa: SLF001 - our own
+    for standing_for, ours in ((_Producer, Producer), (_Consumer, Consumer), (_ShareConsumer, ShareConsumer))
+    if standing_for._stands_for is not None  # noqa: SLF001
 )
 
 
@@ -153,7 +210,7 @@ def _remove_methods(c_class: type, methods: type) -> None:
 
 
 def _is_ours(found: type) -> bool:
-    return found in {_Producer, _Consumer} or _is_our_module(found.__module__)
+    return "_stands_for" in vars(found) or _is_our_module(found.__module__)
 
 
 def _is_our_module(name: object) -> bool:
@@ -184,34 +241,39 @@ def _heirs(derived: type) -> Iterator[type]:
 # Names that were imported before
 
 
-def _replace_names(old: type, new: type) -> None:
-    """Let whatever refers to one class by a name, an item or a default refer to the other.
+_NewFor = dict[int, type]
+"""Classes, by the ids of those that they replace."""
+
+
+def _replace_names(pairs: tuple[tuple[type, type], ...]) -> None:
+    """Let whatever refers to the first class of a pair by a name, an item or a default refer to the second.
 
     The collector knows most of what refers to a class. It does not know what ``gc.freeze`` has put aside, so
     the modules are listed; nor a dict or a tuple of nothing but texts, numbers and classes of C.
     """
+    new_for = {id(old): new for old, new in pairs}
     loaded: list[Any] = list(sys.modules.values())  # a library may put another object in a module's place
     modules = [vars(module) for module in loaded if isinstance(module, ModuleType)]
     objects = gc.get_objects()
     untracked = [
         each for each in gc.get_referents(*objects) if type(each) is dict and not gc.is_tracked(each)
     ]
-    referrers = gc.get_referrers(old)
+    referrers = gc.get_referrers(*(old for old, _ in pairs))
     owners = _owners(referrers)
     for container in modules + untracked + referrers:
         if isinstance(container, dict) and _keeps_its_names(container.get("__name__")):
             continue
         if id(container) in owners:
-            _replace_attributes(owners[id(container)], old, new)
+            _replace_attributes(owners[id(container)], new_for)
         elif isinstance(container, dict | list):
-            _replace_items(container, old, new)
+            _replace_items(container, new_for)
         elif isinstance(container, CellType):
-            container.cell_contents = new
+            container.cell_contents = new_for[id(container.cell_contents)]
         elif not isinstance(container, type) and isinstance(getattr(container, "__dict__", None), dict):
-            _replace_items(container.__dict__, old, new)
+            _replace_items(container.__dict__, new_for)
     for function in objects:
         if type(function) is FunctionType and (function.__defaults__ or function.__kwdefaults__):
-            _replace_defaults(function, old, new)
+            _replace_defaults(function, new_for)
 
 
 def _keeps_its_names(module: object) -> bool:
@@ -225,22 +287,23 @@ def _owners(containers: list[Any]) -> dict[int, type]:
     return {id(names): owner for owner in classes for names in gc.get_referents(vars(owner))}
 
 
-def _replace_defaults(function: FunctionType, old: type, new: type) -> None:
+def _replace_defaults(function: FunctionType, new_for: _NewFor) -> None:
     # A loop: a generator would keep this function's own names in cells, which are replaced, too.
     given = list(function.__defaults__ or ())
-    _replace_items(given, old, new)
+    _replace_items(given, new_for)
     if given != list(function.__defaults__ or ()):
         function.__defaults__ = tuple(given)
-    _replace_items(function.__kwdefaults__ or {}, old, new)
+    _replace_items(function.__kwdefaults__ or {}, new_for)
 
 
-def _replace_attributes(owner: type, old: type, new: type) -> None:
+def _replace_attributes(owner: type, new_for: _NewFor) -> None:
     if not _is_ours(owner):
-        for name in [name for name, value in vars(owner).items() if value is old]:
-            setattr(owner, name, new)
+        for name, value in [each for each in vars(owner).items() if id(each[1]) in new_for]:
+            setattr(owner, name, new_for[id(value)])
 
 
-def _replace_items(container: dict[Any, Any] | list[Any], old: type, new: type) -> None:
+def _replace_items(container: dict[Any, Any] | list[Any], new_for: _NewFor) -> None:
     items = list(container.items() if isinstance(container, dict) else enumerate(container))
-    for key in [key for key, value in items if value is old]:
-        container[key] = new
+    for key, value in items:
+        if id(value) in new_for:
+            container[key] = new_for[id(value)]

@@ -39,6 +39,7 @@ from headerware.core.errors import (
     InterceptorError,
     raised_at,
 )
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
 
@@ -238,25 +239,41 @@ class Lanes:
 
     def _finish(self, threads: list[Thread]) -> None:
         """Let records at work end, within a time; commit what is processed, and end the lanes."""
-        deadline = time.monotonic() + self._options.stop_timeout_s
         with self._lock:
             self._closing = True
             self._may_start.notify_all()
-        left = True
-        while left and time.monotonic() < deadline:
+        try:
+            ended = self._wait_for_those_at_work()
+        finally:  # also after an interrupt
+            self._leave_the_rest()
+        if ended:
+            for thread in threads:
+                thread.join()
+
+    def _wait_for_those_at_work(self) -> bool:
+        deadline = time.monotonic() + self._options.stop_timeout_s
+        while time.monotonic() < deadline:
             with self._lock:
                 wait_s = min(_ALIVE_S, deadline - time.monotonic())
-                left = not self._ended.wait_for(lambda: not self._progress.at_work, wait_s)
-            if left:
-                with suppress(KafkaException):
-                    self._consumer._stay_in_the_group(0)
-        if left:
-            _log.warning(
-                "%d records at work were not finished within %s s, so they will be processed again "
-                "(stop_timeout_s)",
-                self._progress.at_work,
-                self._options.stop_timeout_s,
-            )
+                if self._ended.wait_for(lambda: not self._progress.at_work, wait_s):
+                    return True
+            try:
+                self._consumer._stay_in_the_group(0)
+            except KafkaException:
+                pass
+            except Exception as raised:  # noqa: BLE001 - a callback's, which run raises at its end
+                pass_on_interrupt(raised)
+                self._failure = self._failure or raised
+        _log.warning(
+            "%d records at work were not finished within %s s, so they will be processed again "
+            "(stop_timeout_s)",
+            self._progress.at_work,
+            self._options.stop_timeout_s,
+        )
+        return False
+
+    def _leave_the_rest(self) -> None:
+        """Commit what is processed, and go back to what is not."""
         self._store()
         self._commit(waits=True)
         with self._lock:
@@ -268,9 +285,6 @@ class Lanes:
             with suppress(KafkaException):  # it has gone meanwhile
                 self._consumer.seek(TopicPartition(*topic_partition, offset))
         self._resume(set(self._paused))
-        if not left:
-            for thread in threads:
-                thread.join()
 
     # On the lanes
 

@@ -13,7 +13,7 @@ from headerware.core.chain import Chain
 from headerware.core.client_chain import PROCESSING
 from headerware.core.errors import ConfigError
 from headerware.core.record import VERIFIED, Operation, Record, Verified
-from headerware.core.session import Session
+from headerware.core.session import Session, exit_arguments
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -62,7 +62,7 @@ class Processes:
         """End the processing of the records that were given last; the next call shows that it is over."""
         ended, self._in_process = self._in_process, None
         if ended is not None:
-            ended[0].__exit__(None if error is None else type(error), error, None)
+            ended[0].__exit__(*exit_arguments(error))
 
     def _begin_explicit(self) -> None:
         """Leave it to the application, from now on, to say which record it processes, and when."""

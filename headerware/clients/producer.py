@@ -14,7 +14,6 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from math import inf
 from threading import get_ident
@@ -25,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
-from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery, QueuedReports
+from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery, QueuedReports, Report
 from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
 from headerware.clients.messages import wire_headers
 from headerware.clients.offsets import held_back
@@ -274,7 +273,8 @@ class Producer(cimpl.Producer):
             self._answer(deliveries, record, sent, user)
             return
         reports = user is not None or sent.local is not None or deliveries.acknowledges_all
-        report = partial(deliveries.report, record, sent, user) if reports else None
+        original = sent if user is None else record  # nothing is kept in flight that nobody asks for
+        report = Report(deliveries, original, sent, user) if reports else None
         try:
             if sent is record:
                 # Not the caller's own headers: confluent-kafka would take an id for the text of its number.
@@ -397,7 +397,8 @@ class Producer(cimpl.Producer):
             self._answer(deliveries, record, outcome, user)
             return
         reports = user is not None or outcome.local is not None or deliveries.acknowledges_all
-        report = partial(deliveries.report, record, outcome, user) if reports else None
+        original = outcome if user is None else record  # nothing is kept in flight that nobody asks for
+        report = Report(deliveries, original, outcome, user) if reports else None
         try:
             self._produce_wire_record(outcome, report)
         except Exception as error:

@@ -91,13 +91,13 @@ class ShareConsumer(Processes, _Base):
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
         if given is None:
-            super().__init__(*args, **conf)  # raises as confluent-kafka does
+            _C.__init__(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
-        self.chain, rest = client_chain(given, chain)
+        self.chain, rest = self._chain_for(given, chain)
         self._may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
         raw = {key: value for key, value in flattened(rest).items() if not str(key).startswith(DEAD_LETTER)}
         if not self.chain:
-            super().__init__(raw)
+            _C.__init__(self, raw)
             return
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
@@ -120,7 +120,7 @@ class ShareConsumer(Processes, _Base):
             listen_to_statistics(raw, session, lambda: session)
             # confluent-kafka refuses any other mode.
             self._accepts = raw.get(_MODE, "implicit") == "implicit"
-            super().__init__({**raw, _MODE: "explicit"} if self._accepts else raw)
+            _C.__init__(self, {**raw, _MODE: "explicit"} if self._accepts else raw)
         except BaseException:
             session.close()
             raise
@@ -135,6 +135,10 @@ class ShareConsumer(Processes, _Base):
             self, close_all, Sessions(self._in_use, session), dead_letters, reports
         )
         self._chained = True
+
+    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        """Return the chain, and the configuration that remains for the client itself."""
+        return client_chain(conf, chain)
 
     def _require_single_records(self) -> None:
         """Raise a ConfigError if an interceptor needs other records of a partition to decide on one."""

@@ -56,6 +56,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         stats: returns the session's counters by interceptor, set by the session.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
+        dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
+            outlives the session, such as a file.
     """
 
     side: Literal["producer", "consumer"] | None = None
@@ -73,3 +75,4 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     overhead_bytes: Callable[[Record], int] = _no_overhead
     stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False
+    dry_run: bool = False

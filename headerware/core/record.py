@@ -188,6 +188,17 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     error: BaseException | None = None
 
 
+def bytes_of(record: Record) -> int:
+    """Return the length of a record's key, value and headers; objects have none."""
+    size = 0
+    for part in (record.key, record.value):
+        if part.__class__ is bytes or part.__class__ is str:
+            size += len(part)
+    for name, value in record.headers:
+        size += len(name) if value is None else len(name) + len(value)
+    return size
+
+
 def _size(payload: Any) -> str:
     if payload is None:
         return "null"

@@ -19,11 +19,11 @@ from headerware.core.hooks import DROP, FanOut, Stage
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import stage_of
 from headerware.core.record import ORIGINAL, Record
-from headerware.core.services import Direction, Measures
+from headerware.core.services import Direction, WrapsHooks
 from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped, error_at, wrapped
 
-Measuring = tuple[Step, Measures]
-"""A step that measures the others, and its interceptor."""
+Wrapping = tuple[Step, WrapsHooks]
+"""A step that wraps the hooks of the others, and its interceptor."""
 Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of one record: a record, several, none yet (an empty list), dropped, or refused."""
 
@@ -39,7 +39,7 @@ class TopicHooks:
     __slots__ = ("_flow", "batches", "calls", "direction", "keeps_local", "records", "steps", "topic")
 
     def __init__(
-        self, topic: str, direction: Direction, steps: Sequence[Step], measuring: Sequence[Measuring] = ()
+        self, topic: str, direction: Direction, steps: Sequence[Step], wrappings: Sequence[Wrapping] = ()
     ) -> None:
         self.topic: Final = topic
         self.direction: Final = direction
@@ -52,10 +52,10 @@ class TopicHooks:
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
             if step.topics.matches(topic) and (single is not None or batch is not None):
                 self.steps.append(step)
-                for meter, measures in measuring:
-                    if meter is not step and step.interceptor is not None and meter.topics.matches(topic):
-                        single = single and measures.measured(step.name, direction, single)
-                        batch = batch and measures.measured(step.name, direction, batch)
+                for wrapper, wraps in wrappings:
+                    if wrapper is not step and step.interceptor is not None and wrapper.topics.matches(topic):
+                        single = single and wraps.wrap_hook(step.name, direction, single)
+                        batch = batch and wraps.wrap_hook(step.name, direction, batch)
                 # A wrapper of its own for each step, so that a failure is found by identity.
                 own = single is not None and single not in self.calls
                 self.calls.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class Runner:
     """Run one direction of a session: ``send`` is left to right, ``consume`` right to left.
 
     ``steps`` are in the order of sending for both. ``edge`` normalises a record that comes in, or raises.
-    ``measuring`` are the steps that measure the hooks of the others; hooks are wrapped when they are bound.
+    ``wrappings`` are the steps that wrap the hooks of the others, which happens when these are bound.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Runner:
         edge: Callable[[Record], Record],
         publish_dead_letter: PublishDeadLetter,
         tell_stopped: TellStopped,
-        measuring: Sequence[Measuring] = (),
+        wrappings: Sequence[Wrapping] = (),
     ) -> None:
         self._direction = direction
         self._steps = steps
         self._edge = edge
         self._failures: Final = Failures(publish_dead_letter, tell_stopped)
-        self._measuring = measuring
+        self._wrappings = wrappings
         self._by_topic: dict[str, TopicHooks] = {}
         self._retired: list[TopicHooks] = []
         self._forgotten: dict[str, int] = {}
@@ -194,7 +194,7 @@ class Runner:
                     if len(self._by_topic) >= _TOPICS_LIMIT:
                         self._retired, self._by_topic = [*self._retired, *self._by_topic.values()], {}
                         self._add_retired()
-                    hooks = TopicHooks(topic, self._direction, self._steps, self._measuring)
+                    hooks = TopicHooks(topic, self._direction, self._steps, self._wrappings)
                     hooks.keeps_local |= self._keeps_originals
                     self._by_topic[topic] = hooks
         return hooks

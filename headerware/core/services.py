@@ -182,10 +182,10 @@ class HearsStopped(Protocol):
         """
 
 
-class Measures(Protocol):
-    """Measures the hooks of the other steps of its chain."""
+class WrapsHooks(Protocol):
+    """Puts something around the hooks of the other steps of its chain, such as a clock."""
 
-    def measured(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return what is called in place of a step's hook, or the hook itself; called once for each topic.
 
         The hook takes a record, or a list of them if it is the batch form.
@@ -238,7 +238,7 @@ _SERVICES: Final = (
     Closes,
     Ticks,
     HearsStopped,
-    Measures,
+    WrapsHooks,
     HearsStatistics,
     Settles,
     SettlesBatches,

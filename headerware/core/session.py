@@ -40,6 +40,7 @@ from headerware.core.topics import Elsewhere
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
@@ -79,14 +80,14 @@ class Session:
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
         self._stopping = self._offering(services.HearsStopped)
-        measuring = self._offering(services.Measures)
+        wrappings = self._offering(services.WrapsHooks)
         self._send: Final = Runner(
             "send",
             sending,
             admit if self._objects else admit_bytes,
             partial(self._publish_dead_letter, "ON_SEND"),
             partial(self._tell_stopped, "send"),
-            measuring,
+            wrappings,
         )
         self._consume: Final = Runner(
             "consume",
@@ -94,7 +95,7 @@ class Session:
             normalised,
             partial(self._publish_dead_letter, "ON_CONSUME"),
             partial(self._tell_stopped, "consume"),
-            measuring,
+            wrappings,
         )
         self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
@@ -236,7 +237,11 @@ class Session:
         """Tell every interceptor, once, what became of a record that the application sent."""
         for step, interceptor in self._acknowledging:
             if step.topics.matches(record.topic):
-                _guarded(step, "on_acknowledgement", interceptor.on_acknowledgement, record, metadata, error)
+                # As _guarded, without its call: this runs for every record in flight.
+                try:
+                    interceptor.on_acknowledgement(record, metadata, error)
+                except Exception as failure:  # noqa: BLE001 - it is logged and counted
+                    _note_failure(step, "on_acknowledgement", failure)
 
     def processed(self, record: Record, error: BaseException | None = None) -> None:
         """Tell every interceptor that the application has finished with a record."""
@@ -266,7 +271,7 @@ class Session:
             raise
         finally:
             for step, manager in reversed(left):
-                _guarded(step, "processing", manager.__exit__, type(error) if error else None, error, None)
+                _guarded(step, "processing", manager.__exit__, *exit_arguments(error))
             for record in told:
                 self.processed(record, error)
 
@@ -564,6 +569,13 @@ def _check(
     )
 
 
+def exit_arguments(
+    error: BaseException | None,
+) -> tuple[type[BaseException] | None, BaseException | None, TracebackType | None]:
+    """Return the arguments of ``__exit__`` for an error; without its traceback, contextlib takes it away."""
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
 def _enter(manager: AbstractContextManager[object]) -> bool:
     manager.__enter__()
     return True
@@ -574,19 +586,24 @@ def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -
     try:
         return hook(*arguments)
     except Exception as error:  # noqa: BLE001 - it is logged and counted
-        pass_on_interrupt(error)
-        step.counts["failed"] += 1
-        if name not in step.warned:
-            step.warned.add(name)
-            # The error's own text may quote a payload, so only its type and place are told.
-            _log.warning(
-                "%s failed in %s: %s%s (further failures are only counted)",
-                step.name,
-                name,
-                type(error).__name__,
-                raised_at(error),
-            )
+        _note_failure(step, name, error)
         return None
+
+
+def _note_failure(step: Step, name: str, error: Exception) -> None:
+    """Count a failure of a hook that only observes, and log the first one."""
+    pass_on_interrupt(error)
+    step.counts["failed"] += 1
+    if name not in step.warned:
+        step.warned.add(name)
+        # The error's own text may quote a payload, so only its type and place are told.
+        _log.warning(
+            "%s failed in %s: %s%s (further failures are only counted)",
+            step.name,
+            name,
+            type(error).__name__,
+            raised_at(error),
+        )
 
 
 def _raised(outcomes: list[Outcome]) -> list[Record]:

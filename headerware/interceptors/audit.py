@@ -23,7 +23,7 @@ from opentelemetry.metrics import get_meter
 from headerware.core.errors import WireFormatError, cause_of
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Record
+from headerware.core.record import Record, bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -279,9 +279,19 @@ class _AuditStep:
         """Remember the record's size as it is here, and give it a timestamp."""
         if record.topic == self._options.audit_topic:
             return record
-        if record.timestamp_ms is None:
-            record = record.replace(timestamp_ms=self._context.now_ms())
-        return record.with_local(self._local_name, _size(record))
+        state = {self._local_name: bytes_of(record)}
+        return Record(  # not by replace, which costs as much as all the rest
+            record.topic,
+            record.value,
+            record.key,
+            record.headers,
+            record.partition,
+            self._context.now_ms() if record.timestamp_ms is None else record.timestamp_ms,
+            record.timestamp_type,
+            record.offset,
+            record.leader_epoch,
+            state if record.local is None else {**record.local, **state},
+        )
 
     def on_acknowledgement(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
@@ -291,19 +301,20 @@ class _AuditStep:
         cause = None if error is None else cause_of(error)
         dropped = cause == _PRODUCER_DROPS
         outcome: Outcome = "delivered" if error is None else "dropped" if dropped else "failed"
-        sent = record
+        partition, offset, timestamp = record.partition, record.offset, record.timestamp_ms
         if metadata is not None:
-            offset = metadata.offset if error is None else None
-            sent = record.replace(partition=metadata.partition, offset=offset)
+            partition, offset = metadata.partition, metadata.offset if error is None else None
             if metadata.timestamp_ms is not None:
-                sent = sent.replace(timestamp_ms=metadata.timestamp_ms)
-        self._count(sent, outcome, None if dropped else cause, _size(record) if size is None else size)
+                timestamp = metadata.timestamp_ms
+        size = bytes_of(record) if size is None else size
+        cause = None if dropped else cause
+        self._count_at(record.topic, partition, offset, timestamp, outcome, cause, size)
 
     def on_consume(self, record: Record) -> Record:
         """Remember topic, time and size as they are here, until the application gets the record."""
         if record.topic == self._options.audit_topic:
             return record
-        return record.with_local(self._local_name, _Passing(record, _size(record)))
+        return record.with_local(self._local_name, _Passing(record, bytes_of(record)))
 
     def on_operation(self, operation: Operation) -> None:
         """Count the records that the application gets."""
@@ -312,7 +323,7 @@ class _AuditStep:
         for record in operation.records:
             passing = None if record.local is None else record.local.get(self._local_name)
             if not isinstance(passing, _Passing):
-                self._count(record, "consumed", None, _size(record))
+                self._count(record, "consumed", None, bytes_of(record))
             elif not passing.counted:  # a transform may have made several of it
                 passing.counted = True
                 self._count(passing.record, "consumed", None, passing.size)
@@ -328,17 +339,35 @@ class _AuditStep:
         """Count a consumed record that another step stopped; sent ones are acknowledged."""
         if direction == "consume" and outcome in _STOPPED:
             stopped: Any = outcome
-            self._count(record, stopped, None if error is None else cause_of(error), _size(record))
+            self._count(record, stopped, None if error is None else cause_of(error), bytes_of(record))
 
     def _count(self, record: Record, outcome: Outcome, cause: str | None, size: int) -> None:
-        if record.topic == self._options.audit_topic:
+        self._count_at(
+            record.topic, record.partition, record.offset, record.timestamp_ms, outcome, cause, size
+        )
+
+    def _count_at(
+        self,
+        topic: str,
+        partition: int | None,
+        offset: int | None,
+        timestamp: int | None,
+        outcome: Outcome,
+        cause: str | None,
+        size: int,
+    ) -> None:
+        """Count a record at the place that it has now, without making a record of it."""
+        if topic == self._options.audit_topic:
             return
-        now = self._context.now_ms()
-        timestamp = now if record.timestamp_ms is None else record.timestamp_ms
-        partition = record.partition if record.partition is not None and record.partition >= 0 else None
-        offset = record.offset if record.offset is not None and record.offset >= 0 else None
+        now = self._context.now_ms() if timestamp is None or outcome == "consumed" else timestamp
+        if timestamp is None:
+            timestamp = now
+        if partition is not None and partition < 0:
+            partition = None
+        if offset is not None and offset < 0:
+            offset = None
         late = outcome == "consumed" and now - timestamp > self._late_ms
-        key = (record.topic, partition, timestamp - timestamp % self._bucket_ms, outcome, cause)
+        key = (topic, partition, timestamp - timestamp % self._bucket_ms, outcome, cause)
         with self._lock:
             self._counts.add(key, size, offset, late=late)
 
@@ -470,11 +499,3 @@ def _parts(rows: Sequence[AuditCount]) -> Iterator[tuple[AuditCount, ...]]:
         part.append(row)
         weight += own
     yield tuple(part)
-
-
-def _size(record: Record) -> int:
-    """Return the bytes of key, value and headers; what is no bytes has none."""
-    parts = [record.key, record.value, *(value for _, value in record.headers)]
-    return sum(len(part) for part in parts if isinstance(part, bytes | str)) + sum(
-        len(name) for name, _ in record.headers
-    )

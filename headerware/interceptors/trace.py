@@ -79,6 +79,9 @@ _OTHERS: Final = "opentelemetry.instrumentation.confluent_kafka"
 _OTHERS_FRAMES: Final = 16
 _UNKNOWN: Final = object()
 _NO_VARIABLE: Final = object()
+_CLIENT, _PRODUCER = SpanKind.CLIENT, SpanKind.PRODUCER  # an enum's own attributes are slow
+_FLAGS: Final = [f"{flags:02x}" for flags in range(256)]  # formatting them costs as much as both ids
+_new_headers: Final = tuple.__new__  # Headers.trusted without its call
 _log: Final = logging.getLogger("headerware")
 
 
@@ -224,8 +227,8 @@ class _TraceStep:
         return record if headers is record.headers else record.with_headers(headers)
 
     def _has_context(self, headers: Headers) -> bool:
+        names = self._known_fields().of_context
         if headers:
-            names = self._known_fields().of_context
             for name, _ in headers:
                 if name in names:
                     return True
@@ -328,11 +331,14 @@ def _ambient_context() -> TraceContext:
     If records were taken up in this thread and finished in another, their context is still current here.
     """
     current = get_current()
-    if current:
+    return _without_left_behind(current) if current else current
+
+
+def _without_left_behind(current: TraceContext) -> TraceContext:
+    outer = current.get(_PROCESSING)
+    while isinstance(outer, _Processing) and outer.is_over_in(current):
+        current = outer.before
         outer = current.get(_PROCESSING)
-        while isinstance(outer, _Processing) and outer.is_over_in(current):
-            current = outer.before
-            outer = current.get(_PROCESSING)
     return current
 
 
@@ -514,8 +520,8 @@ class _SpanStep(_TraceStep):
         variable, the API is asked each time.
         """
         provider = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE)
-        if provider is not self._provider or provider is _NO_VARIABLE:
-            self._provider = provider
+        if provider is not self._provider:
+            self._provider = _UNKNOWN if provider is _NO_VARIABLE else provider
             self._found = _tracer_of(trace.get_tracer_provider())
         return self._found
 
@@ -525,14 +531,17 @@ class _RecordStep(_SpanStep):
 
     def on_send(self, record: Record) -> Record:
         """Start the record's span, and write its context into the headers."""
-        tracer = self._tracer()
-        current = _ambient_context()
+        current = get_current()
+        if current:
+            current = _without_left_behind(current)
+        known = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE) is self._provider
+        tracer = self._found if known else self._tracer()
         if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
-            return self._propagated(record, current)
+            return self._propagated(record, current) if current else record
         named = self._named["send", record.topic]
         headers = record.headers
         has_context = self._has_context(headers)
-        kind = SpanKind.CLIENT if has_context else SpanKind.PRODUCER
+        kind = _CLIENT if has_context else _PRODUCER
         span = tracer.start_span(named.name, current, kind, named.attributes)
         if not has_context:
             headers = self._injected(headers, span, current)
@@ -543,7 +552,7 @@ class _RecordStep(_SpanStep):
             span.set_attributes(attributes)
         if has_context:
             self._link(span, headers)
-        return _with_sending(record, headers, _Sending(self, span))
+        return _with_sending(record, headers, {_SENDING: _Sending(self, span)})
 
     def on_acknowledgement(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
@@ -554,14 +563,16 @@ class _RecordStep(_SpanStep):
             sending.acknowledge(metadata, error)
 
     def _injected(self, headers: Headers, span: Span, current: TraceContext) -> Headers:
-        """Return headers with the fields of a span's context and of the current baggage."""
-        context = span.get_span_context()
-        state = context.trace_state
+        """Return headers with the fields of a span's context and of the current baggage.
+
+        The caller has asked whether there is a context already, so the propagator is known.
+        """
+        trace_id, span_id, _, flags, state, is_valid = span.get_span_context()
         # The common case, which costs a third of a propagator.
-        plain = self._known_fields().plain and (state is DEFAULT_TRACE_STATE or not state)
-        if plain and context.is_valid and not (current and baggage.get_all(current)):
-            value = b"00-%032x-%016x-%02x" % (context.trace_id, context.span_id, context.trace_flags)
-            return Headers.trusted((*headers, ("traceparent", value)))
+        plain = self._fields.plain and (state is DEFAULT_TRACE_STATE or not state)
+        if plain and is_valid and not (current and baggage.get_all(current)):
+            value = f"00-{trace_id.to_bytes(16).hex()}-{span_id.to_bytes(8).hex()}-{_FLAGS[flags]}"
+            return _new_headers(Headers, (*headers, ("traceparent", value.encode())))
         carrier: dict[str, str] = {}
         get_global_textmap().inject(carrier, set_span_in_context(span, current))
         return _with_fields(headers, carrier)
@@ -595,7 +606,7 @@ class _BatchStep(_RecordStep):
         batch = self._open.get(key)
         if batch is None or batch.current is not current or not batch.joined(self._context.now_ms):
             batch = self._open[key] = self._begin(tracer, record.topic, current, 1, has_context=has_context)
-        return self._sent(tracer, batch, record, has_context=has_context)
+        return self._sent(tracer, batch, record, {_SENDING: batch}, has_context=has_context)
 
     def on_send_batch(self, records: Sequence[Record]) -> list[Record]:
         """Make one span for records of one topic."""
@@ -605,8 +616,9 @@ class _BatchStep(_RecordStep):
             return [self._propagated(record, current) for record in records]
         have_context = [self._has_context(record.headers) for record in records]
         batch = self._begin(tracer, records[0].topic, current, len(records), has_context=all(have_context))
+        local = {_SENDING: batch}
         return [
-            self._sent(tracer, batch, record, has_context=has_context)
+            self._sent(tracer, batch, record, local, has_context=has_context)
             for record, has_context in zip(records, have_context, strict=True)
         ]
 
@@ -623,7 +635,9 @@ class _BatchStep(_RecordStep):
         until_ms = 0 if span.is_recording() else self._context.now_ms() + _UNRECORDED_BATCH_MS
         return _Batch(self, span, current, self._injected(EMPTY, span, current), count, until_ms)
 
-    def _sent(self, tracer: Tracer, batch: _Batch, record: Record, *, has_context: bool) -> Record:
+    def _sent(
+        self, tracer: Tracer, batch: _Batch, record: Record, local: dict[str, Any], *, has_context: bool
+    ) -> Record:
         headers = record.headers
         span = batch.span
         if has_context:
@@ -639,9 +653,9 @@ class _BatchStep(_RecordStep):
         elif batch.has_baggage and "baggage" in headers:
             headers = Headers.trusted((*headers, *(pair for pair in batch.fields if pair[0] != "baggage")))
         else:
-            headers = Headers.trusted((*headers, *batch.fields))
+            headers = _new_headers(Headers, (*headers, *batch.fields))
         if not batch.until_ms:
-            return _with_sending(record, headers, batch)
+            return _with_sending(record, headers, local)
         return record if headers is record.headers else record.with_headers(headers)
 
     def _create(self, tracer: Tracer, record: Record, current: TraceContext) -> Span:
@@ -758,8 +772,7 @@ class _Batch:
             self._end()
 
 
-def _with_sending(record: Record, headers: Headers, sending: _Sending | _Batch) -> Record:
-    local = {_SENDING: sending} if record.local is None else {**record.local, _SENDING: sending}
+def _with_sending(record: Record, headers: Headers, local: dict[str, Any]) -> Record:
     return Record(
         record.topic,
         record.value,
@@ -770,7 +783,7 @@ def _with_sending(record: Record, headers: Headers, sending: _Sending | _Batch) 
         record.timestamp_type,
         record.offset,
         record.leader_epoch,
-        local,
+        local if record.local is None else {**record.local, **local},
     )
 
 

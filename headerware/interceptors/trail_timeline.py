@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from headerware.core.printable import printable
+
 if TYPE_CHECKING:
     from headerware.interceptors.trail import TrailEntry, TrailReading
 
@@ -149,8 +151,3 @@ def _same(one: ClusterAndTopic, other: ClusterAndTopic) -> bool:
 
 def _shown(cluster_and_topic: ClusterAndTopic) -> str:
     return "/".join("?" if part is None else printable(part) for part in cluster_and_topic)
-
-
-def printable(text: str) -> str:
-    """Escape what a terminal might act on, because the writers of the record chose these texts."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,1 +1,1 @@
-"""Work beside Kafka's brokers: accounts of traffic, from headers."""
+"""Work beside Kafka's brokers: accounts of traffic from headers, and looking into topics."""

@@ -6,6 +6,7 @@ import re
 from typing import Final
 from unicodedata import normalize
 
+from headerware.core.printable import printable as escaped
 from headerware.registry.wire.compact_keys import MARKER
 
 MAX_NAME_CHARACTERS: Final = 249
@@ -48,5 +49,5 @@ def line_problem(text: str, most: int, what: str) -> str | None:
 
 def printable(text: str) -> str:
     """Return an untrusted text as a terminal can show it: escaped and truncated."""
-    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    shown = escaped(text)
     return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -17,17 +20,35 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
     ResourcePatternType,
     ResourceType,
 )
+from rich.console import Console
+from rich.text import Text
 
 from headerware.cli import main
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
 from headerware.ops.doctor import Finding, examine
 from headerware.testing import KafkaBroker, MissingPartError
 from headerware.testing.pytest_plugin import cannot_run
+from tests.screens import assert_is_in_docs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 pytestmark = pytest.mark.broker
+CONFIG = """
+[[interceptors]]
+type = "trail"
+service = "orders"
+
+[[interceptors]]
+type = "slice"
+
+[[interceptors]]
+type = "sign"
+keyring = "keys.json"
+key_id = "orders-2026"
+on_error = "dead_letter"
+"""
 DEADLINE_S = 60.0
 TOPICS: dict[str, Mapping[str, str]] = {
     "good": {},
@@ -37,6 +58,8 @@ TOPICS: dict[str, Mapping[str, str]] = {
     "future": {},
     "locked": {},
     "good.dead-letter": {"max.message.bytes": "1000"},
+    "orders": {"max.message.bytes": "500000"},
+    "orders.dead-letter": {"max.message.bytes": "500000"},
 }
 
 
@@ -216,6 +239,12 @@ class TestCommand:
             in result.output
         )
 
+    def test_takes_the_servers_from_a_file_of_properties(self, broker: KafkaBroker, tmp_path: Path) -> None:
+        path = tmp_path / "client.properties"
+        path.write_text(f"# ours\nbootstrap.servers = {broker.bootstrap_servers}\n", encoding="utf-8")
+        result = CliRunner().invoke(main, ["doctor", "good", "-F", str(path)], env={"HEADERWARE_CONFIG": ""})
+        assert "ok      topic good: this user may read and write" in result.output
+
     def test_needs_servers_for_topics(self) -> None:
         result = CliRunner().invoke(main, ["doctor", "orders"])
         assert result.exit_code == 2
@@ -227,3 +256,32 @@ class TestCommand:
         assert set(admin.list_topics(timeout=DEADLINE_S).topics) == before
         groups = admin.list_consumer_groups().result(DEADLINE_S).valid
         assert "nobody" not in {group.group_id for group in groups}
+
+
+class TestScreen:
+    """The picture in the documentation; `make screens` draws it again."""
+
+    def test_is_what_a_terminal_shows(
+        self, broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        Path("headerware.toml").write_text(CONFIG, encoding="utf-8")
+        soon = datetime.now(UTC) + timedelta(days=5, hours=1)
+        edit_keyring(
+            "keys.json",
+            lambda ring: with_new_key(ring, "orders-2026", "ed25519", not_after=soon),
+            create=True,
+        )
+        arguments = ["doctor", "orders", "--config", "headerware.toml", "--group", "billing"]
+        servers = broker.bootstrap_servers
+        result = CliRunner().invoke(main, [*arguments, "--bootstrap-servers", servers])
+        console = Console(record=True, width=120, file=io.StringIO())
+        shown = " ".join(["headerware", *arguments, "--bootstrap-servers localhost:9092"])
+        console.print(f"$ {shown}", highlight=False, soft_wrap=True)
+        console.print(Text.from_ansi(result.stdout.replace(servers, "localhost:9092")))
+        picture = console.export_svg(title="headerware doctor", unique_id="doctor")
+        # Versions, the cluster's id, dates.
+        assert_is_in_docs(
+            "doctor.svg", picture, ignoring=r"\d+(\.\d+)+\S*|[\w-]{22},?|\d+-\d\d-\d\d|\d\d:\d\dZ"
+        )

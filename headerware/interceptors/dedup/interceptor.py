@@ -322,8 +322,13 @@ def _given(identity: object) -> bytes:
 
 
 def _store(options: Dedup, context: Context) -> SqliteWindow | None:
-    """Open the store, if there is one and this session itself has to remember."""
-    if options.store is None or context.side == "producer" or context.is_duplicate is not None:
+    """Open the store, if there is one and this session itself has to remember for longer than it lasts."""
+    if (
+        options.store is None
+        or context.side == "producer"
+        or context.is_duplicate is not None
+        or context.dry_run
+    ):
         return None
     return SqliteWindow(
         options.store,

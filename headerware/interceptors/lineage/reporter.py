@@ -6,13 +6,15 @@ and every interval, and COMPLETE when the last session of the job is closed. So 
 run full of records, however slow the receiver is: what it missed is in the next event. Ends of runs are kept
 until they are sent, up to a bound; more are dropped and counted.
 
-The thread ends when no session is left. When the process ends, it has a few seconds for the rest.
+The thread ends when no session is left. When the process ends, it has a few seconds for the rest. A child of
+a fork has runs of its own.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
 import time
 from collections import deque
 from functools import partial
@@ -50,7 +52,7 @@ class Member:
     threads at once, ``read`` by one at a time.
     """
 
-    __slots__ = ("_leave", "_lock", "_news", "inputs", "namespace", "outputs")
+    __slots__ = ("__weakref__", "_leave", "_lock", "_news", "inputs", "namespace", "outputs")
 
     def __init__(
         self, namespace: str, news: Callable[[], None], leave: Callable[[Member, Kind], None]
@@ -84,7 +86,7 @@ class Member:
 
 
 class _Run(msgspec.Struct, kw_only=True, eq=False):
-    """A run under way: its members, and when it is to be told of next, by the monotonic clock."""
+    """A run under way: its members, what others left, and when it is told of next, by the monotonic clock."""
 
     key: _Key
     job: Job
@@ -93,8 +95,9 @@ class _Run(msgspec.Struct, kw_only=True, eq=False):
     interval_s: float
     due_s: float
     began_ms: int
-    members: list[Member] = []
-    present: int = 0
+    members: set[Member] = set()
+    left_inputs: dict[Dataset, int | None] = {}
+    left_outputs: dict[Dataset, int | None] = {}
     is_started: bool = False
 
     def totals(self) -> JobRun:
@@ -106,10 +109,21 @@ class _Run(msgspec.Struct, kw_only=True, eq=False):
             latest_ms=wall_clock_ms(),
             processing=self.processing,
         )
+        run.inputs.update(self.left_inputs)
+        run.outputs.update(self.left_outputs)
         for member in self.members:
             _add(run.inputs, member.namespace, member.inputs)
             _add(run.outputs, member.namespace, member.outputs)
         return run
+
+    def leave(self, member: Member) -> bool:
+        """Keep what a member has read and written, and not the member; return False if it had left."""
+        if member not in self.members:
+            return False
+        self.members.discard(member)
+        _add(self.left_inputs, member.namespace, member.inputs)
+        _add(self.left_outputs, member.namespace, member.outputs)
+        return True
 
 
 class _Report(NamedTuple):
@@ -176,9 +190,8 @@ class Reporter:
                     began_ms=wall_clock_ms(),
                 )
             member = Member(namespace, partial(self._hasten, run), partial(self._leave, run))
-            run.members.append(member)
-            run.present += 1
-            if self._thread is None or not self._thread.is_alive():  # it does not survive a fork
+            run.members.add(member)
+            if self._thread is None:
                 self._thread = Thread(target=self._work, name="headerware-lineage", daemon=True)
                 self._thread.start()
             return member
@@ -197,6 +210,13 @@ class Reporter:
             thread.join(timeout_s)
         return self.is_idle
 
+    def forget(self) -> None:
+        """Leave all runs to the parent, in a child of a fork: members that came along are of no run."""
+        self._changed = Condition()  # the parent's thread may have held it
+        self._runs.clear()
+        self._ended.clear()
+        self._thread = None
+
     def _hasten(self, run: _Run) -> None:
         with self._changed:
             run.due_s = min(run.due_s, time.monotonic() + self._settle_s)
@@ -204,10 +224,9 @@ class Reporter:
 
     def _leave(self, run: _Run, member: Member, kind: Kind) -> None:
         with self._changed:
-            if member not in run.members or self._runs.get(run.key) is not run:
+            if self._runs.get(run.key) is not run or not run.leave(member):
                 return
-            run.present -= 1
-            if not run.present:
+            if not run.members:
                 self._end(run, kind)
 
     def _end(self, run: _Run, kind: Kind) -> None:
@@ -269,7 +288,7 @@ class Reporter:
         return True
 
 
-_lock: Final = Lock()
+_lock = Lock()
 _current: Reporter | None = None
 
 
@@ -282,6 +301,16 @@ def reporter() -> Reporter:
                 atexit.register(_close)
             _current = Reporter(open_client().emit)
         return _current
+
+
+def _begin_in_child() -> None:
+    global _lock  # noqa: PLW0603 - the parent may have held it
+    _lock = Lock()
+    if _current is not None:
+        _current.forget()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _close() -> None:

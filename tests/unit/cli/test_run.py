@@ -73,6 +73,12 @@ class TestCommands:
     ) -> None:
         assert run(*command).stdout == CHAINED
 
+    def test_with_a_right_to_be_run_need_no_path_either(
+        self, run: Callable[..., Answer], application: Path
+    ) -> None:
+        application.chmod(0o755)
+        assert run("app.py").stdout == CHAINED
+
     def test_of_our_environment_are_found_without_its_folder_on_the_path(
         self, run: Callable[..., Answer], tmp_path: Path
     ) -> None:
@@ -121,6 +127,10 @@ class TestCommands:
             assert process.stdout.readline() == "up\n"
             process.terminate()
             assert process.wait(10) == -signal.SIGTERM
+
+    def test_end_quietly_when_nobody_reads_on(self, run: Callable[..., Answer]) -> None:
+        done = run("sh", "-c", "yes | head -n 1")
+        assert (done.stdout, done.stderr) == ("y\n", "")
 
     def test_that_are_not_there_are_an_error(self, run: Callable[..., Answer]) -> None:
         done = run("no-such-program")

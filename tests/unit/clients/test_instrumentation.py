@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import pickle
 from abc import ABC
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,11 @@ class Heir(Early):
 
 class EarlyConsumer(ImportedConsumer):
     pass
+
+
+class EarlyAsyncProducer(aio.AIOProducer):
+    def __init__(self, conf: dict[str, Any]) -> None:
+        aio.AIOProducer.__init__(self, conf)
 
 
 class Proxy(ImportedProducer):
@@ -108,7 +114,7 @@ def consumer_names() -> list[Any]:
     return [confluent_kafka.Consumer, ImportedConsumer, BY_NAME["consumer"], by_default()[1]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def _instrumented() -> Iterator[None]:
     headerware.instrument()
     yield
@@ -138,14 +144,41 @@ class TestNames:
         first = confluent_kafka.Producer
         headerware.instrument()
         assert set(names()) == {first}
-        assert Early.__mro__.count(instrumentation._REPLACED[0][2]) == 1
+        assert Early.__mro__.count(instrumentation._INSERTED[0][1]) == 1
 
-    def test_are_all_taken_back(self) -> None:
+    def test_of_modules_of_ours_are_the_classes_of_c(self) -> None:
+        assert headerware.Producer.__mro__[1] is cimpl.Producer
+
+    def test_can_be_mocked(self) -> None:
+        with patch("confluent_kafka.Producer") as mock:
+            confluent_kafka.Producer(UNREACHABLE).produce("topic")
+        mock.return_value.produce.assert_called_once_with("topic")
+
+    def test_of_asyncio_and_share_clients_mean_ours(self) -> None:
+        assert issubclass(aio.AIOProducer, headerware.AsyncProducer)
+        assert issubclass(aio.AIOConsumer, headerware.AsyncConsumer)
+        if hasattr(cimpl, "ShareConsumer"):
+            assert issubclass(confluent_kafka.ShareConsumer, headerware.ShareConsumer)
+
+    @pytest.mark.parametrize("module_and_name", [(confluent_kafka, "Producer"), (aio, "AIOConsumer")])
+    def test_pickle(self, module_and_name: tuple[Any, str]) -> None:
+        client = getattr(*module_and_name)
+        assert pickle.loads(pickle.dumps(client)) is client  # noqa: S301 - ours
+        assert b"headerware" not in pickle.dumps(client)
+
+
+class TestUninstrument:
+    def test_gives_names_back(self) -> None:
+        headerware.instrument()
         headerware.uninstrument()
         assert set(names()) == {cimpl.Producer}
         assert set(consumer_names()) == {cimpl.Consumer}
+        assert not issubclass(aio.AIOProducer, headerware.AsyncProducer)
+        assert EarlyAsyncProducer.__bases__ == (aio.AIOProducer,)
 
-    def test_that_somebody_else_has_replaced_are_left(self) -> None:
+    def test_leaves_names_that_somebody_else_has_replaced(self) -> None:
+        headerware.instrument()
+
         class Other(ImportedProducer):
             pass
 
@@ -156,20 +189,6 @@ class TestNames:
             assert confluent_kafka.Producer is Other
         assert confluent_kafka.Producer is cimpl.Producer  # patch had kept the name of the class of C
 
-    def test_of_modules_of_ours_are_the_classes_of_c(self) -> None:
-        assert headerware.Producer.__mro__[1] is cimpl.Producer
-
-    def test_can_be_mocked(self) -> None:
-        with patch("confluent_kafka.Producer") as mock:
-            confluent_kafka.Producer(UNREACHABLE).produce("topic")
-        mock.return_value.produce.assert_called_once_with("topic")
-
-    def test_pickle(self) -> None:
-        assert pickle.loads(pickle.dumps(confluent_kafka.Producer)) is confluent_kafka.Producer  # noqa: S301 - ours
-        assert b"headerware" not in pickle.dumps(confluent_kafka.Producer)
-
-
-class TestUninstrument:
     def test_gives_classes_their_bases_back(self) -> None:
         classes = [Early, Heir, EarlyConsumer, Proxy, confluent_kafka.SerializingProducer]
         before = [each.__bases__ for each in classes]
@@ -199,6 +218,16 @@ class TestUninstrument:
         with pytest.raises(KafkaException, match="interceptors"):
             Late(BOTH)
         assert not Late(UNREACHABLE)._chained  # type: ignore[attr-defined]
+
+    def test_leaves_no_chain_to_asyncio_classes_that_were_derived_meanwhile(self) -> None:
+        headerware.instrument()
+
+        class Late(aio.AIOConsumer):
+            pass
+
+        headerware.uninstrument()
+        with pytest.raises(KafkaException, match="interceptors"):
+            Late({**BOTH, "group.id": "g"})
 
     def test_alone_does_nothing(self) -> None:
         headerware.uninstrument()
@@ -234,6 +263,28 @@ class TestClasses:
         assert issubclass(Heir, confluent_kafka.Producer)
         assert not issubclass(confluent_kafka.Producer, Heir)
         assert not isinstance(cimpl.Producer(UNREACHABLE), Heir)
+
+    @pytest.mark.skipif(not hasattr(aio, "AsyncSerializingProducer"), reason="this confluent-kafka has none")
+    def test_of_asyncio_count_as_each_other(self) -> None:
+        assert issubclass(EarlyAsyncProducer, aio.AIOProducer)
+        assert issubclass(aio.AsyncDeserializingConsumer, aio.AIOConsumer)
+        assert issubclass(headerware.AsyncProducer, aio.AIOProducer)
+        assert not issubclass(aio.AIOProducer, EarlyAsyncProducer)
+
+    @pytest.mark.skipif(not hasattr(cimpl, "ShareConsumer"), reason="confluent-kafka before 2.16 has none")
+    @pytest.mark.parametrize("name", ["ShareConsumer", "DeserializingShareConsumer"])
+    def test_of_share_consumers_have_a_chain(self, name: str) -> None:
+        client: Any = getattr(confluent_kafka, name)({**BOTH, "group.id": "g"})
+        assert client.chain.names == ("trail",)
+        assert client.stats()["trail"] is not None
+        client.close()
+
+    @pytest.mark.parametrize("ours", [headerware.Producer, headerware.Consumer, headerware.ShareConsumer])
+    def test_of_ours_have_methods_that_can_be_copied(self, ours: type) -> None:
+        # The copy's super() would still mean our own class.
+        functions = [inspect.unwrap(each) for each in vars(ours).values() if inspect.isfunction(each)]
+        assert functions
+        assert not [each for each in functions if "__class__" in each.__code__.co_freevars]
 
     def test_that_are_no_clients_yet_answer_as_before(self) -> None:
         proxy: Any = Proxy(None)
@@ -330,9 +381,10 @@ class TestRecords:
         assert b"billing" in dict(message.headers() or [])["hw.trail"]
         consumer.close()
 
-    def test_of_asyncio_clients(self, connection: dict[str, Any], topic: str) -> None:
+    @pytest.mark.parametrize("kind", [None, EarlyAsyncProducer])
+    def test_of_asyncio_clients(self, connection: dict[str, Any], topic: str, kind: Any) -> None:
         async def exchange() -> Any:
-            producer = aio.AIOProducer({**connection, **CHAIN})
+            producer = (kind or aio.AIOProducer)({**connection, **CHAIN})
             await (await producer.produce(topic, value=b"value", partition=0))
             await producer.close()
             consumer = aio.AIOConsumer({**connection, **CHAIN, "group.id": "g"})
@@ -343,7 +395,26 @@ class TestRecords:
 
         message = asyncio.run(asyncio.wait_for(exchange(), 60))
         assert message.value() == b"value"
-        assert "hw.trail" in dict(message.headers())
+        assert dict(message.headers())["hw.trail"].count(b"by=orders") == 2
+        assert len(wire_headers(connection, topic)) == 1
+
+    @pytest.mark.skipif(not hasattr(aio, "AsyncSerializingProducer"), reason="this confluent-kafka has none")
+    def test_of_asyncio_serializing_clients(self, connection: dict[str, Any], topic: str) -> None:
+        async def exchange() -> Any:
+            serde: dict[str, Any] = {"value.serializer": StringSerializer()}
+            producer = await aio.AsyncSerializingProducer({**connection, **CHAIN, **serde})
+            await (await producer.produce(topic, value="value", partition=0))
+            await producer.close()
+            serde = {"value.deserializer": StringDeserializer()}
+            consumer = await aio.AsyncDeserializingConsumer({**connection, **CHAIN, **serde, "group.id": "g"})
+            await consumer.assign([TopicPartition(topic, 0, 0)])
+            message = await consumer.poll(10)
+            await consumer.close()
+            return message
+
+        message = asyncio.run(asyncio.wait_for(exchange(), 60))
+        assert message.value() == "value"
+        assert dict(message.headers())["hw.trail"].count(b"by=orders") == 2
 
     def test_that_are_refused_are_events(
         self, connection: dict[str, Any], topic: str, fill: Callable[..., None]

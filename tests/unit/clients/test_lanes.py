@@ -428,6 +428,37 @@ class TestStop:
         assert late == [b"a"]
         assert committed_of(consumer, topic) == 0
 
+    def test_a_callback_that_raises_meanwhile_loses_nothing(
+        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
+    ) -> None:
+        fill(b"a", b"b", b"c")
+        values: list[bytes | None] = []
+        raised = threading.Event()
+
+        def on_statistics(_: str) -> None:
+            if consumer._lanes is not None and consumer._lanes._closing and not raised.is_set():
+                raised.set()
+                raise ValueError("a callback's")
+
+        def handle(message: Message) -> None:
+            values.append(message.value())
+            if len(values) == 1:
+                consumer.stop()
+                assert raised.wait(20)
+            elif len(values) == 3:
+                consumer.stop()
+
+        conf = {"group.id": topic, "auto.offset.reset": "earliest", "headerware.processing": "explicit"}
+        callback = {"statistics.interval.ms": 20, "stats_cb": on_statistics}
+        with Consumer({**connection, **conf, **callback}) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            with pytest.raises(ValueError, match="a callback's"):
+                consumer.run(handle, order="partition")
+            assert committed_of(consumer, topic) == 1
+            consumer.run(handle, order="partition")
+            assert values == [b"a", b"b", b"c"]
+            assert committed_of(consumer, topic) == 3
+
     def test_events_that_do_not_pass_end_run(
         self, connection: dict[str, Any], unique_topic: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:

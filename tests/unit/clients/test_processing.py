@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -212,6 +213,49 @@ class TestMessages:
     ) -> None:
         fill(b"a")
         assert [m.value() for m in make_consumer(topic=topic).messages(timeout=5)][:1] == [b"a"]
+
+
+@pytest.mark.parametrize("mode", ["implicit", "loop", "explicit"])
+def test_an_error_keeps_its_traceback(
+    topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer], mode: str
+) -> None:
+    fill(b"a")
+    seen: list[list[str]] = []
+
+    class SeesTraceback(Lifecycle):
+        @contextmanager
+        def processing(self, records: Sequence[Record]) -> Iterator[None]:
+            try:
+                yield
+            except ValueError as error:
+                seen.append([frame.name for frame in traceback.extract_tb(error.__traceback__)])
+                raise
+
+    conf = {"headerware_processing": "implicit"} if mode == "implicit" else {}
+    consumer = make_consumer(SeesTraceback(), SeesTraceback(), topic=topic, **conf)
+    with pytest.raises(ValueError, match="no") as raised:
+        process(consumer, mode)
+    assert raised.traceback[-1].name == "fail"
+    assert len(seen) == 2
+    assert all("fail" in names for names in seen)
+
+
+def process(consumer: Consumer, mode: str) -> None:
+    if mode == "implicit":
+        with consumer:
+            take(consumer, 1)
+            fail()
+    elif mode == "loop":
+        with consumer.messages() as messages:
+            for _ in messages:
+                fail()
+    else:
+        with consumer.processing(take(consumer, 1)[0]):
+            fail()
+
+
+def fail() -> None:
+    raise ValueError("no")
 
 
 def test_run_has_the_defaults_of_its_options() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
 import weakref
 from functools import partial
@@ -194,6 +195,22 @@ class TestReports:
         assert error is None
         assert (message.key(), message.value(), message.headers()) == (b"key", b"value", [("own", b"1")])
         assert message.offset() == 0
+
+    def test_without_a_callback_keep_nothing_of_the_applications_in_flight(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        class Shrink:
+            def on_send(self, record: Record) -> Record:
+                return record.with_value(b"small").with_local("mine", 1)
+
+        acks, value = Acks(), bytes(100_000)
+        producer = make_producer(Shrink(), acks)
+        before = sys.getrefcount(value)
+        producer.produce(topic, value)
+        producer.produce_many(topic, [{"value": value}])
+        assert sys.getrefcount(value) == before
+        producer.flush(10)
+        assert [(record.value, error) for record, _, error in acks.seen] == [(b"small", None)] * 2
 
     def test_give_none_for_no_headers(self, make_producer: Callable[..., Producer], topic: str) -> None:
         seen, report = reports()

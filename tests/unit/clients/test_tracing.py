@@ -10,6 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from opentelemetry import baggage, trace
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 20.0
 OTHERS = "opentelemetry.instrumentation.confluent_kafka"
+# Before confluent-kafka 2.16 the id comes from a thread, some time after the first records.
+KNOWS_ITS_CLUSTER = hasattr(confluent_kafka.Producer, "cluster_id")
 
 
 @pytest.fixture
@@ -113,7 +116,8 @@ class TestATraceOfOneRecord:
             assert attributes["messaging.destination.name"] == topic
             assert attributes["messaging.destination.partition.id"] == "0"
             assert attributes["server.address"] == "127.0.0.1"
-            assert attributes["messaging.kafka.cluster.id"]
+            if KNOWS_ITS_CLUSTER:
+                assert attributes["messaging.kafka.cluster.id"]
         assert attributes_of(sent)["messaging.client.id"] == "shop"
         assert attributes_of(sent)["messaging.kafka.offset"] == 0
 
@@ -434,6 +438,7 @@ print(*(span.instrumentation_scope.name for span in exporter.get_finished_spans(
 """
 
 
+@pytest.mark.skipif(not KNOWS_ITS_CLUSTER, reason="this confluent-kafka is asked on a thread of our own")
 class TestACallback:
     def test_may_ask_for_the_clusters_id(
         self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter

@@ -135,6 +135,31 @@ class TestConventions:
             session.acknowledge(Record("orders", b"1"), None, TimeoutError())
         assert seen.points("messaging.client.sent.messages") == []
 
+    def test_without_a_provider_no_record_needs_a_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(metrics_api, "_METER_PROVIDER", None)
+        with Chain([Metrics()]).open(Context(side="producer")) as session:
+            (record,) = session.send([Record("orders", b"1")])
+            assert record.local is None
+            assert not session.acknowledges_all
+
+    def test_a_provider_that_comes_later_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(metrics_api, "_METER_PROVIDER", None)
+        later = Seen()
+        with Chain([Metrics()]).open(Context(side="producer")) as session:
+            send(session, b"1")
+            set_provider(monkeypatch, MeterProvider([later.reader], shutdown_on_exit=False))
+            send(session, b"2")
+            assert later.values("messaging.client.sent.messages", "destination.name") == {"orders": 1}
+
+    def test_sent_records_of_several_sessions_are_one_sum(self, seen: Seen) -> None:
+        chain = Chain([Metrics()])
+        with chain.open(Context(side="producer")) as one:
+            send(one, b"1")
+            with chain.open(Context(side="producer")) as other:
+                send(other, b"2", b"3")
+            assert seen.values("messaging.client.sent.messages", "destination.name") == {"orders": 3}
+        assert seen.values("messaging.client.sent.messages", "destination.name") == {"orders": 3}
+
     def test_a_receive_counts_its_messages_by_topic(self, seen: Seen) -> None:
         records = [Record("orders"), Record("orders"), Record("payments")]
         with Chain([Metrics()]).open(Context(side="consumer", group_id="billing")) as session:

@@ -74,6 +74,12 @@ class TestChain:
         assert [status for status, _ in about(examine(path, side="producer"), "chain as a")] == ["fail"]
         assert [status for status, _ in about(examine(path, side="consumer"), "chain as a")] == ["ok"]
 
+    def test_leaves_no_store_of_identities(self, tmp_path: Path) -> None:
+        store = tmp_path / "seen.sqlite"
+        found = examine(chain_file(tmp_path, 'type = "dedup"', f'store = "{store}"'))
+        assert about(found, "chain as a") == [("ok", "opens"), ("ok", "opens")]
+        assert not store.exists()
+
     def test_whose_store_would_create_a_topic_is_not_opened(self, tmp_path: Path) -> None:
         path = chain_file(
             tmp_path,
@@ -83,6 +89,15 @@ class TestChain:
         found = examine(path)
         assert {status for status, _ in about(found, "chain as a")} == {"unknown"}
         assert about(found, "schema store") == [("unknown", "not asked: it has create = true")]
+
+    def test_that_would_create_a_file_is_not_opened(self, tmp_path: Path) -> None:
+        store = tmp_path / "seen.sqlite"
+        path = chain_file(tmp_path, 'type = "dedup"', f'store = "{store}"')
+        found = about(examine(path), "chain as a")
+        assert found == [("ok", "opens"), ("unknown", f"not opened: it would create {store}")]
+        assert not store.exists()
+        store.touch()
+        assert about(examine(path, side="consumer"), "chain as a") == [("ok", "opens")]
 
 
 class TestKeys:

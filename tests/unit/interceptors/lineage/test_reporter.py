@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+import weakref
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headerware.interceptors.lineage import reporter as module
 from headerware.interceptors.lineage.jobs import Job
 from headerware.interceptors.lineage.reporter import _MAX_ENDED, Reporter
 from tests.openlineage_events import DEADLINE_S, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.openlineage_events import Events
 
 JOB = Job("sales", "shop")
 FOREVER_S = 3600.0
@@ -100,6 +106,24 @@ class TestReporter:
             {"kafka://b:1/bills": 1},
         )
 
+    def test_keeps_the_counts_of_members_that_left_and_not_the_members(
+        self, reporter: Reporter, receiver: Receiver
+    ) -> None:
+        stays = reporter.join(JOB, "kafka://b:1", interval_s=FOREVER_S)
+        left = []
+        for _ in range(10):
+            member = reporter.join(JOB, "kafka://b:1", interval_s=FOREVER_S)
+            member.wrote("bills", 2)
+            member.leave()
+            member.leave()
+            left.append(weakref.ref(member))
+            del member
+        until(lambda: all(reference() is None for reference in left))
+        stays.wrote("bills", 3)
+        stays.leave()
+        until(lambda: reporter.is_idle)
+        assert told(receiver.events[-1]).outputs == {"kafka://b:1/bills": 23}
+
     def test_begins_another_run_after_the_end(self, reporter: Reporter, receiver: Receiver) -> None:
         for _ in range(2):
             member = reporter.join(JOB, "kafka://b:1", interval_s=FOREVER_S)
@@ -170,3 +194,27 @@ class TestReporter:
         member.leave()
         until(lambda: reporter.is_idle)
         assert told(receiver.events[-1]).inputs == {"kafka://b:1/orders": None}
+
+
+def test_a_child_of_a_fork_has_runs_of_its_own(events: Events) -> None:
+    """Members that came along do not end the parent's run, nor hang at a lock of its thread."""
+    parents = module.reporter()
+    member = parents.join(JOB, "kafka://b:1", interval_s=FOREVER_S)
+    with parents._changed:  # as if its thread were at work
+        child = os.fork()
+        if not child:
+            signal.alarm(int(DEADLINE_S))
+            member.wrote("orders")
+            member.leave()
+            own = module.reporter()
+            other = own.join(JOB, "kafka://b:1", interval_s=FOREVER_S)
+            other.wrote("bills")
+            other.leave()
+            os._exit(0 if own.close(DEADLINE_S) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    member.wrote("orders")
+    member.leave()
+    assert parents.close(DEADLINE_S)
+    ends = [event for event in events.read() if told(event).kind == "COMPLETE"]
+    assert [told(event).outputs for event in ends] == [{"kafka://b:1/bills": 1}, {"kafka://b:1/orders": 1}]
+    assert len({event.run.runId for event in ends}) == 2

@@ -1,0 +1,172 @@
+"""``headerware tail``: a topic's records as on the wire and as an application sees them."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, open_consumer, require_servers
+from headerware.cli.tail_lines import Values, as_json, brief_line, record_lines
+from headerware.core.chain import Chain, load_chain
+from headerware.core.errors import ConfigError
+from headerware.core.extras import install_command
+from headerware.ops.tail import ChainView, Condition, Start, Tail, tailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headerware.ops.tail import TailedRecord
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    envvar="HEADERWARE_CONFIG",
+    help="The chain's file; without it, that of HEADERWARE_CONFIG, or no chain.",
+)
+@client_options
+@click.option(
+    "--from",
+    "start",
+    default="-10",
+    show_default=True,
+    metavar="WHERE",
+    help="beginning, end, an offset, -N (records before the end of each partition), a time, or an age (15m).",
+)
+@click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
+@click.option("--count", "-n", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("--until-end", is_flag=True, help="Stop at what was the end when it began; else it follows.")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="HEADER=VALUE",
+    help="Show these only: HEADER=VALUE, HEADER~PATTERN, HEADER or !HEADER; repeatable, and all must hold.",
+)
+@click.option("--key", help="Show records with this key only.")
+@click.option(
+    "--values",
+    type=click.Choice(["none", "text", "hex"]),
+    default="none",
+    show_default=True,
+    help="Show keys, values and headers' values, or only their sizes.",
+)
+@click.option("--json", "json_lines", is_flag=True, help="Print a JSON object a line.")
+@click.option("--brief", is_flag=True, help="Print one line a record, such as for grep.")
+@click.option("--plain", is_flag=True, help="Print lines also in a terminal.")
+def tail(
+    topic: str,
+    config: str | None,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    start: str,
+    partition: int | None,
+    count: int | None,
+    until_end: bool,  # noqa: FBT001 - click passes flags by name
+    where: tuple[str, ...],
+    key: str | None,
+    values: Values,
+    json_lines: bool,  # noqa: FBT001
+    brief: bool,  # noqa: FBT001
+    plain: bool,  # noqa: FBT001
+) -> None:
+    """Show TOPIC's records, and what a chain makes of them.
+
+    For each record: its headers on the wire, the sizes before and after each step, who signed it or why it is
+    refused, its slices and its trail. In a terminal this is a view in which to follow, pause, search and open
+    records.
+
+    Nothing is committed, no consumer group is joined, and the chain leaves no mark: interceptors that only
+    observe do not run, dead letters are not published, and dedup does not open its store.
+    """
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "TOPIC")
+    with _wrong_use("--from"):
+        begin = Start.parse(start)
+    with _wrong_use("--where"):
+        conditions = [Condition.parse(text) for text in where]
+    chain = Chain() if config is None else load_chain(config)
+    # Each record says what the chain did; a log line would stand in the middle of the view.
+    logging.getLogger("headerware").addHandler(logging.NullHandler())
+    consumer = open_consumer(settings, group_id="headerware-tail")
+    view = None
+    try:
+        with kafka_errors(topic):
+            source = Tail(consumer, topic, partition=partition)
+            view = ChainView(chain, cluster_id=source.cluster_id, where=conditions, key=key)
+            source.start(begin)
+            records = _until(tailed(source, view), source, count=count, until_end=until_end)
+            if json_lines or brief or plain or not _is_terminal():
+                _print(records, values, json_lines=json_lines, brief=brief)
+            else:
+                from headerware.cli.tail_view import TailView  # noqa: PLC0415 - it takes textual
+
+                TailView(records, topic=topic, chain=view.names, left_out=view.left_out, values=values).run()
+    finally:
+        if view is not None:
+            view.close()
+        consumer.close()
+
+
+@contextmanager
+def _wrong_use(option: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise click.BadParameter(str(error), param_hint=option) from error
+
+
+def _until(
+    batches: Iterator[list[TailedRecord]], source: Tail, *, count: int | None, until_end: bool
+) -> Iterator[list[TailedRecord]]:
+    """Yield batches until there are enough records, or the end is reached."""
+    left = count
+    for batch in batches:
+        if left is None:
+            yield batch
+        else:
+            yield batch[:left]
+            left -= len(batch)
+            if left <= 0:
+                return
+        if until_end and source.has_reached_the_end:
+            return
+
+
+def _is_terminal() -> bool:
+    # The view reads keys from the first, and is drawn on the last.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        return False
+    if importlib.util.find_spec("textual") is None:
+        click.echo(f"The view takes textual ({install_command('tail')}); these are plain lines.", err=True)
+        return False
+    return True
+
+
+def _print(batches: Iterator[list[TailedRecord]], values: Values, *, json_lines: bool, brief: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        for batch in batches:
+            for record in batch:
+                if json_lines:
+                    show_json(as_json(record, values), ok=record.outcome not in ("refused", "dead_letter"))
+                    continue
+                with console.capture() as text:
+                    lines = [brief_line(record)] if brief else record_lines(record, values)
+                    console.print(*lines, sep="\n")
+                click.echo(text.get(), nl=False)
+    except KeyboardInterrupt:
+        return  # the usual way to end it
+    except BrokenPipeError:
+        # The reader has enough; what Python would still flush at its end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,271 @@
+"""A tailed record as lines of text, for pipes and for the view in a terminal.
+
+All that the writer of a record chose (names, keys, payloads) is escaped, so that a terminal acts on none
+of it. An outcome has a sign and a word beside its colour.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from rich.text import Text
+
+from headerware.cli.trail import trail_lines
+from headerware.core.errors import position
+from headerware.core.printable import printable
+from headerware.interceptors.trail_timeline import time_text
+
+if TYPE_CHECKING:
+    from headerware.ops.tail import Outcome, Part, RecordView, SignatureView, StepView, TailedRecord
+
+Values = Literal["none", "text", "hex"]
+"""How keys, values and headers' values are shown; ``none`` shows their sizes."""
+
+OUTCOMES: Final[dict[Outcome, tuple[str, str, str]]] = {
+    "delivered": ("✓", "delivered", "green"),
+    "waits": ("…", "waits", "cyan"),
+    "dropped": ("-", "dropped", "yellow"),
+    "dead_letter": ("→", "dead letter", "bold yellow"),
+    "refused": ("✗", "refused", "bold red"),
+}
+"""The sign, the word and the colour of each outcome."""
+_STEP_STYLES: Final = {"refused": "bold red", "skipped": "yellow", "dropped": "yellow", "unchanged": "dim"}
+
+
+def record_lines(record: TailedRecord, values: Values) -> list[Text]:
+    """Return all that is known of a record, one fact a line."""
+    lines = [title(record)]
+    for label, found in (
+        ("", reason_lines(record)),
+        ("wire", [] if record.wire is None else view_lines(record.wire, values, record.headers)),
+        ("chain", chain_lines(record)),
+        ("signature", signature_lines(record)),
+        ("trail", timeline_lines(record)),
+        *(("application", view_lines(view, values)) for view in record.application),
+    ):
+        for number, line in enumerate(found):
+            lines.append(Text.assemble("  ", (f"{'' if number else label:<12}", "dim"), line))
+    return lines
+
+
+def brief_line(record: TailedRecord) -> Text:
+    """Return what is most worth knowing of a record on one line."""
+    return title(record).append(f"  {signer(record)}", "not bold dim").append(f"  {note(record)}", "not bold")
+
+
+def title(record: TailedRecord) -> Text:
+    """Return a record's position, time, outcome and sizes."""
+    sign, word, style = OUTCOMES[record.outcome]
+    text = Text(printable(position(record.topic, record.partition, record.offset)), style="bold")
+    if record.timestamp_ms is not None:
+        text.append(f"  {time_text(record.timestamp_ms)}", "not bold dim")
+    text.append(f"  {sign} {word}", f"not bold {style}")
+    return text.append(f"  {sizes_text(record)}", "not bold")
+
+
+def sizes_text(record: TailedRecord) -> str:
+    """Return the size on the wire, and the size that the application gets."""
+    wire = "" if record.wire is None else f"{record.wire.size_bytes:,} B"
+    if not record.application:
+        return wire
+    return f"{wire} -> {sum(view.size_bytes for view in record.application):,} B".strip()
+
+
+def note(record: TailedRecord) -> str:
+    """Return in a few words what is worth knowing: why it is refused, which slice it is, what changed."""
+    parts = []
+    if record.slice is not None:
+        part = record.slice
+        parts.append(f"slice {part.index + 1} of {part.count} of message {part.message_id[:8]}")
+    if record.refusal is not None:
+        step = f"{record.refusal.step}: " if record.refusal.step else ""
+        parts.append(f"{step}{record.refusal.reason}")
+    elif record.outcome == "dropped":
+        parts.append(f"by {_last_step(record)}")
+    if record.dead_letter_topic is not None:
+        parts.append(f"its dead letter would go to {record.dead_letter_topic}")
+    if not parts:
+        parts.append(" -> ".join(step.step for step in record.steps if step.outcome != "unchanged"))
+    return printable("; ".join(parts))
+
+
+def signer(record: TailedRecord) -> str:
+    """Return who signed a record in a few words."""
+    if record.signature is None:
+        return "unsigned"
+    name = f"{printable(record.signature.key_id)} v{record.signature.key_version}"
+    return name if record.signature.verified else f"{name}, not verified"
+
+
+def reason_lines(record: TailedRecord) -> list[Text]:
+    """Return why a record does not reach an application, or not yet."""
+    if record.outcome == "delivered" and record.slice is None:
+        return []
+    return [Text(note(record), OUTCOMES[record.outcome][2])]
+
+
+def view_lines(
+    view: RecordView, values: Values, named: tuple[tuple[str, Part], ...] | None = None
+) -> list[Text]:
+    """Return a record's key, value and headers; ``named`` has the headers with names in place of ids."""
+    names = view.headers if named is None else named
+    count = f"{len(view.headers)}"
+    if len(names) != len(view.headers):
+        count = f"{len(names)} by name, {len(view.headers)} on the wire"
+    return [
+        Text(f"{'key':<8}{part_text(view.key, values)}"),
+        *_value_lines(view.value, values),
+        Text(f"{'headers':<8}{count}, {view.header_bytes:,} B"),
+        *_header_lines(names, values),
+    ]
+
+
+def chain_lines(record: TailedRecord) -> list[Text]:
+    """Return the steps of the chain, each with the size behind it and what it did."""
+    if record.wire is None:
+        return []
+    wide = max((len(step.step) for step in record.steps), default=0)
+    wide = max(wide, len("on the wire"))
+    before = record.wire.size_bytes
+    lines = [Text(f"{'on the wire':<{wide}}  {before:>11,} B")]
+    for step in record.steps:
+        change = f"{step.size_bytes - before:+,}" if step.size_bytes != before else ""
+        lines.append(
+            Text(
+                f"{step.step:<{wide}}  {step.size_bytes:>11,} B  {change:>11}  {_did(step)}".rstrip(),
+                _STEP_STYLES.get(step.outcome, ""),
+            )
+        )
+        before = step.size_bytes
+    return lines
+
+
+def signature_lines(record: TailedRecord) -> list[Text]:
+    """Return who signed a record, when and for which topic, and whether that was verified."""
+    found = record.signature
+    if found is None:
+        return [Text("unsigned", "dim")]
+    lines = [
+        _verdict(found),
+        Text(f"signed {time_text(found.signed_at_ms)} for {_place(found.cluster, found.topic)}"),
+        Text(f"record {found.sequence:,} of session {found.producer}", "dim"),
+    ]
+    if found.uncovered:
+        names = ", ".join(map(printable, found.uncovered))
+        lines.append(Text(f"not covered, added later: {names}", "yellow"))
+    return lines
+
+
+def timeline_lines(record: TailedRecord) -> list[Text]:
+    """Return where a record has been."""
+    if record.trail is None:
+        return [Text("a trail that cannot be read", "yellow")]
+    if not record.trail.entries:
+        return [Text("no trail", "dim")]
+    return trail_lines(record.trail, found_in=(None, record.topic))
+
+
+def part_text(part: Part, values: Values) -> str:
+    """Return a key or a value on one line."""
+    if part.kind == "null":
+        return "null"
+    size = f"{part.size_bytes:,} B" if part.kind == "bytes" else part.kind
+    if values == "none":
+        return size
+    return f"{size}  {payload_text(part, values)}"
+
+
+def payload_text(part: Part, values: Values) -> str:
+    """Return a payload on one line, as text if it is text and text was asked for, else as hexadecimal."""
+    cut = "..." if len(part.beginning) < part.size_bytes else ""
+    text = None if values == "hex" else _decoded(part.beginning)
+    return f"0x{part.beginning.hex()}{cut}" if text is None else f"{printable(text)}{cut}"
+
+
+def as_json(record: TailedRecord, values: Values) -> dict[str, Any]:
+    """Return a record as builtins for ``--json``; payloads are there only if they were asked for."""
+    found: dict[str, Any] = msgspec.to_builtins(record, builtin_types=(bytes,))
+    found["wire"] = None if record.wire is None else _view_json(record.wire, values)
+    found["headers"] = _headers_json(record.headers, values)
+    found["application"] = [_view_json(view, values) for view in record.application]
+    return found
+
+
+def _value_lines(part: Part, values: Values) -> list[Text]:
+    lines = [Text(f"{'value':<8}{part_text(part, values)}")]
+    if values != "text" or part.kind == "null" or len(part.beginning) < part.size_bytes:
+        return lines
+    try:
+        found = json.loads(part.beginning)
+    except (ValueError, RecursionError):
+        return lines
+    if not isinstance(found, dict | list) or not found:
+        return lines
+    size = f"{part.size_bytes:,} B" if part.kind == "bytes" else part.kind
+    pretty = json.dumps(found, indent=2, ensure_ascii=False).splitlines()
+    return [Text(f"{'value':<8}{size}, JSON"), *(Text(f"  {printable(line)}") for line in pretty)]
+
+
+def _header_lines(headers: tuple[tuple[str, Part], ...], values: Values) -> list[Text]:
+    names = [printable(name) for name, _ in headers]
+    wide = max(map(len, names), default=0)
+    return [
+        Text.assemble(f"  {name:<{wide}}  ", (part_text(part, values), "dim"))
+        for name, (_, part) in zip(names, headers, strict=True)
+    ]
+
+
+def _did(step: StepView) -> str:
+    names = [*(f"-{name}" for name in step.removed), *(f"+{name}" for name in step.added)]
+    said = f"{step.outcome}: {step.reason}" if step.reason else step.outcome
+    return printable(" ".join([said, *names]))
+
+
+def _verdict(found: SignatureView) -> Text:
+    name = f"{printable(found.key_id)} version {found.key_version}"
+    if found.verified:
+        return Text.assemble(("✓ verified", "green"), f", signed with {name}")
+    return Text.assemble(("? not verified", "yellow"), f": it says that it is signed with {name}")
+
+
+def _place(cluster: str, topic: str) -> str:
+    return f"{printable(cluster) or '?'}/{printable(topic)}"
+
+
+def _last_step(record: TailedRecord) -> str:
+    return record.steps[-1].step if record.steps else "the chain"
+
+
+def _decoded(data: bytes) -> str | None:
+    """Return text, or None if the bytes are none; a character that was cut in two at the end is left out."""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return None
+
+
+def _view_json(view: RecordView, values: Values) -> dict[str, Any]:
+    return {
+        "topic": view.topic,
+        "size_bytes": view.size_bytes,
+        "header_bytes": view.header_bytes,
+        "key": _part_json(view.key, values),
+        "value": _part_json(view.value, values),
+        "headers": _headers_json(view.headers, values),
+    }
+
+
+def _headers_json(headers: tuple[tuple[str, Part], ...], values: Values) -> list[dict[str, Any]]:
+    return [{"name": name, **_part_json(part, values)} for name, part in headers]
+
+
+def _part_json(part: Part, values: Values) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": part.kind, "size_bytes": part.size_bytes}
+    if values == "none" or part.kind == "null":
+        return found
+    text = None if values == "hex" else _decoded(part.beginning)
+    found |= {"hex": part.beginning.hex()} if text is None else {"text": text}
+    return found | {"cut": len(part.beginning) < part.size_bytes}

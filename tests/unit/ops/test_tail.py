@@ -1,0 +1,333 @@
+"""What a tailed record says, without any Kafka; and reading a topic from somewhere on."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+
+from headerware import Chain, ConfigError, Context, Headers, Interceptor, Record
+from headerware.interceptors import (
+    Audit,
+    Compact,
+    Compress,
+    Dedup,
+    Lineage,
+    Metrics,
+    Serialize,
+    Sign,
+    Slice,
+    Trace,
+    Trail,
+)
+from headerware.keyring.lifecycle import with_new_key
+from headerware.keyring.writing import edit_keyring
+from headerware.ops.tail import ChainView, Condition, Start, Tail, TailedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from headerware.testing import EmbeddedCluster
+
+NOW = 1_767_225_600_000
+VALUE = b"value " * 100
+
+
+@pytest.fixture
+def keyring(tmp_path: Path) -> str:
+    path = tmp_path / "keys.json"
+    edit_keyring(path, lambda keys: with_new_key(keys, "orders-2026", "hmac-sha256"), create=True)
+    return str(path)
+
+
+def sent(chain: Chain, *records: Record) -> list[Record]:
+    """Return records as they are on the wire, with offsets."""
+    with chain.open(Context(side="producer", now_ms=lambda: NOW)) as session:
+        wire = session.send(records)
+    return [record.replace(partition=0, offset=at, timestamp_ms=NOW) for at, record in enumerate(wire)]
+
+
+def looked(chain: Chain, wire: Sequence[Record], **options: Any) -> list[TailedRecord]:
+    view = ChainView(chain, now_ms=lambda: NOW, **options)
+    try:
+        return [found for record in wire if (found := view.look(record)) is not None]
+    finally:
+        view.close()
+
+
+def order(value: Any = VALUE, **headers: str) -> Record:
+    return Record("orders", value, b"key", Headers(headers))
+
+
+class TestChainView:
+    def test_shows_sizes_behind_each_step(self, keyring: str) -> None:
+        chain = Chain([Compress(), Sign(keyring=keyring, key_id="orders-2026"), Compact()])
+        (wire,) = sent(chain, order(tenant="north"))
+        (found,) = looked(chain, [wire])
+        assert found.outcome == "delivered"
+        assert [step.step for step in found.steps] == ["compact", "sign", "compress"]
+        assert [step.outcome for step in found.steps] == ["changed"] * 3
+        assert found.steps[1].removed == ("hw.sig",)
+        (application,) = found.application
+        assert (
+            found.steps[-1].size_bytes
+            == application.size_bytes
+            == len(b"key") + len(VALUE) + len("tenantnorth")
+        )
+        assert found.wire is not None
+        assert found.wire.size_bytes < application.size_bytes
+        assert application.value.beginning == VALUE
+
+    def test_resolves_ids_to_names(self) -> None:
+        chain = Chain([Trail(service="shop"), Compact()])
+        (found,) = looked(chain, sent(chain, order(tenant="north")))
+        assert found.wire is not None
+        assert "hw.ids" in [name for name, _ in found.wire.headers]
+        assert [name for name, _ in found.headers] == ["tenant", "hw.trail"]
+        assert found.trail is not None
+        assert [entry.by_whom for entry in found.trail] == ["shop"]
+
+    def test_says_who_signed_only_if_that_was_verified(self, keyring: str) -> None:
+        sign = Sign(keyring=keyring, key_id="orders-2026")
+        wire = sent(Chain([sign]), order())
+        (verified,), (claimed,) = looked(Chain([sign]), wire), looked(Chain(), wire)
+        assert verified.signature is not None
+        assert claimed.signature is not None
+        assert (verified.signature.verified, claimed.signature.verified) == (True, False)
+        assert verified.signature.key_id == claimed.signature.key_id == "orders-2026"
+        assert verified.signature.signed_at_ms == claimed.signature.signed_at_ms == NOW
+
+    def test_says_which_step_refused_a_record_and_why(self, keyring: str) -> None:
+        chain = Chain([Compress(), Sign(keyring=keyring, key_id="orders-2026")])
+        (wire,) = sent(chain, order())
+        (found,) = looked(chain, [wire.with_value(b"forged")])
+        assert (found.outcome, found.application) == ("refused", ())
+        assert found.refusal is not None
+        assert (found.refusal.step, found.refusal.type) == ("sign", "SignatureError")
+        assert "does not fit the record" in found.refusal.reason
+        assert [(step.step, step.outcome) for step in found.steps] == [("sign", "refused")]
+        assert found.signature is not None
+        assert not found.signature.verified
+
+    @pytest.mark.parametrize(("on_error", "outcome"), [("dead_letter", "dead_letter"), ("drop", "dropped")])
+    def test_shows_what_would_become_of_a_refused_record(
+        self, keyring: str, on_error: Any, outcome: str
+    ) -> None:
+        chain = Chain([Sign(keyring=keyring, key_id="orders-2026", on_error=on_error)])
+        (found,) = looked(chain, [order().replace(partition=0, offset=0)])
+        assert found.outcome == outcome
+        assert found.dead_letter_topic == ("orders.dead-letter" if outcome == "dead_letter" else None)
+        assert found.refusal is not None
+        assert found.refusal.reason == "expected a signature, found no hw.sig header"
+
+    def test_never_quotes_what_a_plug_in_raised(self) -> None:
+        class Failing(Interceptor, frozen=True):
+            def on_consume(self, record: Record) -> Record:
+                raise ValueError(record.value)
+
+        for on_error in ("raise", "skip"):
+            (found,) = looked(Chain([Failing(on_error=on_error)]), [order(b"secret")])
+            assert [step.outcome for step in found.steps] == ["refused" if on_error == "raise" else "skipped"]
+            assert "ValueError" in str(found.steps[0].reason)
+            assert "secret" not in str(found.steps[0].reason)
+
+    def test_counts_slices_until_the_message_is_whole(self, keyring: str) -> None:
+        chain = Chain([Slice(max_bytes=2_000), Sign(keyring=keyring, key_id="orders-2026"), Compact()])
+        value = bytes(5_000)
+        found = looked(chain, sent(chain, order(value, tenant="north")))
+        assert [record.outcome for record in found] == ["waits"] * (len(found) - 1) + ["delivered"]
+        assert [record.slice.index for record in found if record.slice] == list(range(len(found)))
+        assert found[-1].application[0].value.size_bytes == len(value)
+        assert [name for name, _ in found[-1].application[0].headers] == ["tenant"]
+
+    def test_tells_of_messages_that_are_given_up(self) -> None:
+        chain = Chain([Slice(max_bytes=2_000, expire_ms=1_000)])
+        now = NOW
+        view = ChainView(chain, now_ms=lambda: now)
+        view.look(sent(chain, order(bytes(5_000)))[0])
+        assert view.poll() == []
+        now += 2_000
+        (found,) = view.poll()
+        assert (found.outcome, found.topic, found.partition, found.offset) == ("refused", "orders", 0, 0)
+        assert found.refusal is not None
+        assert found.refusal.type == "ReassemblyError"
+        view.close()
+
+    def test_interceptors_that_observe_do_not_run(self) -> None:
+        for observing in (Trail(service="shop"), Trace(), Metrics(), Lineage(), Audit(service="shop")):
+            view = ChainView(Chain([observing]))
+            assert (view.left_out, view.names) == ([observing.type], ())
+            view.close()
+        chain = Chain([Trail(service="shop")])
+        (found,) = looked(chain, sent(chain, order()))
+        assert found.trail is not None
+        assert [entry.read_from_topic for entry in found.trail] == [None]
+
+    def test_dedup_shows_copies_and_leaves_its_store_alone(self, tmp_path: Path) -> None:
+        store = tmp_path / "seen.sqlite"
+        chain = Chain([Dedup(store=str(store))])
+        (wire,) = sent(chain, order())
+        with chain.open(Context(side="consumer", group_id="g", now_ms=lambda: NOW)) as session:
+            session.consume([wire.replace(offset=5)])
+        before = rows(store)
+        assert before
+        files = sorted(tmp_path.iterdir())
+        # To the application of that group both would be copies; here only what was read here counts.
+        found = looked(chain, [wire, wire.replace(offset=1)])
+        assert [record.outcome for record in found] == ["delivered", "dropped"]
+        assert rows(store) == before
+        assert sorted(tmp_path.iterdir()) == files
+
+    def test_shows_objects_that_a_deserializer_made(self) -> None:
+        chain = Chain([Serialize(value="json")])
+        (found,) = looked(chain, sent(chain, order({"id": 1})))
+        assert found.application[0].value.kind == "dict"
+        assert found.application[0].value.beginning == b'{"id":1}'
+
+    def test_keeps_only_the_beginning_of_large_payloads(self) -> None:
+        (found,) = looked(Chain(), [order(bytes(10_000), note="x" * 10_000)], max_part_bytes=100)
+        assert found.wire is not None
+        assert (found.wire.value.size_bytes, len(found.wire.value.beginning)) == (10_000, 100)
+        assert len(dict(found.wire.headers)["note"].beginning) == 100
+
+    def test_headers_that_cannot_be_read_refuse_their_record_alone(self) -> None:
+        (found,) = looked(Chain(), [Record("orders", b"v", headers=[("x", 1.5)])])  # type: ignore[arg-type]
+        assert (found.outcome, found.refusal is not None and found.refusal.type) == ("refused", "HeaderError")
+
+
+def rows(store: Path) -> list[Any]:
+    connection = sqlite3.connect(store)
+    try:
+        tables = [name for (name,) in connection.execute("select name from sqlite_master where type='table'")]
+        return [row for table in sorted(tables) for row in connection.execute(f"select * from {table}")]  # noqa: S608
+    finally:
+        connection.close()
+
+
+class TestWhere:
+    @pytest.mark.parametrize(
+        ("text", "holds"),
+        [
+            ("tenant=north", True),
+            ("tenant=nort", False),
+            ("tenant~^no", True),
+            ("tenant~^x", False),
+            ("tenant", True),
+            ("other", False),
+            ("!other", True),
+            ("!tenant", False),
+            ("empty=", True),
+            ("~A=1", True),
+            ("double=2", True),
+        ],
+    )
+    def test_holds(self, text: str, holds: Any) -> None:
+        headers = [("tenant", b"north"), ("empty", None), ("~A", b"1"), ("double", b"1"), ("double", b"2")]
+        assert Condition.parse(text).holds(headers) is holds
+        assert Condition.parse(text).text == text
+
+    @pytest.mark.parametrize("text", ["", "!", "=x", "a~("])
+    def test_refuses_what_says_nothing(self, text: str) -> None:
+        with pytest.raises(ConfigError):
+            Condition.parse(text)
+
+    def test_runs_no_step_for_others(self) -> None:
+        called = []
+
+        class Noting(Interceptor, frozen=True):
+            def on_consume(self, record: Record) -> Record:
+                called.append(record.headers.last("tenant"))
+                return record
+
+        wire = sent(Chain([Compact()]), order(tenant="north"), order(tenant="south"))
+        found = looked(Chain([Noting()]), wire, where=[Condition.parse("tenant=south")])
+        assert len(found) == len(called) == 1
+
+    def test_meets_names_behind_ids(self) -> None:
+        chain = Chain([Trail(service="shop"), Compact()])
+        wire = sent(chain, order())
+        assert len(looked(chain, wire, where=[Condition.parse("hw.trail~by=shop")])) == 1
+        assert looked(chain, wire, where=[Condition.parse("hw.trail~by=other")]) == []
+
+    def test_follows_a_message_into_all_its_slices(self) -> None:
+        chain = Chain([Slice(max_bytes=2_000)])
+        wire = sent(chain, order(bytes(5_000), tenant="north"), order(bytes(5_000), tenant="south"))
+        found = looked(chain, wire, where=[Condition.parse("tenant=south")])
+        assert len(found) == len(wire) // 2
+        assert found[-1].outcome == "delivered"
+
+    def test_meets_keys(self) -> None:
+        assert looked(Chain(), [order()], key="other") == []
+        assert len(looked(Chain(), [order()], key="key")) == 1
+
+
+class TestStart:
+    @pytest.mark.parametrize(
+        ("text", "start"),
+        [
+            ("beginning", Start("offset", 0)),
+            ("end", Start("last", 0)),
+            ("42", Start("offset", 42)),
+            ("-5", Start("last", 5)),
+            ("2026-01-01", Start("time", NOW)),
+            ("2026-01-01T01:00+01:00", Start("time", NOW)),
+            ("15m", Start("time", NOW - 900_000)),
+        ],
+    )
+    def test_reads(self, text: str, start: Start) -> None:
+        assert Start.parse(text, now_ms=lambda: NOW) == start
+
+    def test_refuses_anything_else(self) -> None:
+        with pytest.raises(ConfigError, match="expected beginning, end, an offset"):
+            Start.parse("yesterday")
+
+
+class TestTail:
+    @pytest.fixture
+    def consumer(self, embedded_cluster: EmbeddedCluster) -> Iterator[confluent_kafka.Consumer]:
+        settings = {"bootstrap.servers": embedded_cluster.bootstrap_servers, "group.id": "looks"}
+        consumer = confluent_kafka.Consumer({**settings, "enable.partition.eof": True})
+        yield consumer
+        consumer.close()
+
+    @pytest.fixture
+    def topic(self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> str:
+        name = unique_topic("tail")
+        embedded_cluster.create_topic(name, partitions=2)
+        producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
+        for number in range(5):
+            producer.produce(name, b"%d" % number, partition=0)
+        producer.produce(name, b"other", partition=1)
+        assert producer.flush(30) == 0
+        return name
+
+    @pytest.mark.parametrize(
+        ("start", "offsets"),
+        [
+            ("beginning", [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0)]),
+            ("-2", [(0, 3), (0, 4), (1, 0)]),
+            ("3", [(0, 3), (0, 4)]),
+            ("end", []),
+        ],
+    )
+    def test_begins_where_it_is_told(
+        self, consumer: confluent_kafka.Consumer, topic: str, start: str, offsets: list[tuple[int, int]]
+    ) -> None:
+        tail = Tail(consumer, topic)
+        tail.start(Start.parse(start))
+        found = []
+        while not tail.has_reached_the_end:
+            found += tail.read()
+        assert sorted((message.partition(), message.offset()) for message in found) == offsets
+
+    def test_knows_the_cluster(self, consumer: confluent_kafka.Consumer, topic: str) -> None:
+        assert str(Tail(consumer, topic).cluster_id).startswith("mock")
+
+    def test_a_partition_that_is_not_there_is_refused(
+        self, consumer: confluent_kafka.Consumer, topic: str
+    ) -> None:
+        with pytest.raises(ConfigError, match="has 2 partitions, none of number 7"):
+            Tail(consumer, topic, partition=7)
