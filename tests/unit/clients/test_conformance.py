@@ -1120,7 +1120,9 @@ NOTES: Final[dict[tuple[str, str], dict[Column, Note]]] = {
         Note("differs", "ours serializes the values; confluent-kafka's sends them as they are"), "serializing"
     ),
     ("Producers", "a configuration that is wrong"): noted(
-        Note("differs", "a callback that cannot be called is refused when the client is made"), "asyncio"
+        Note("differs", "a callback that cannot be called is refused when the client is made"),
+        "asyncio",
+        "instrumented",
     ),
     ("Producers", "a delivery report: headers"): noted(
         Note("more", "a report has the application's headers; confluent-kafka's has none"),
@@ -1149,23 +1151,32 @@ NOTES: Final[dict[tuple[str, str], dict[Column, Note]]] = {
         "instrumented",
     ),
     ("Producers", "headers, of asyncio"): noted(
-        Note("more", "confluent-kafka's asyncio producer raises `NotImplementedError`"), "asyncio"
+        Note("more", "confluent-kafka's asyncio producer raises `NotImplementedError`"),
+        "asyncio",
+        "instrumented",
     ),
     ("Producers", "a full queue, of asyncio"): noted(
         Note("more", "`produce` waits for room; confluent-kafka's records fail with `_QUEUE_FULL`"),
         "asyncio",
+        "instrumented",
     ),
     ("Producers", "after `close()`"): noted(
-        Note("differs", "a second `close()` does nothing; confluent-kafka's raises `RuntimeError`"), "asyncio"
+        Note("differs", "a second `close()` does nothing; confluent-kafka's raises `RuntimeError`"),
+        "asyncio",
+        "instrumented",
     ),
     ("Consumers", "`consume`"): noted(
         Note("more", "confluent-kafka's raises `NotImplementedError`"), "serializing"
     ),
     ("Consumers", "a configuration that is wrong"): noted(
-        Note("differs", "a callback that cannot be called is refused when the client is made"), "asyncio"
+        Note("differs", "a callback that cannot be called is refused when the client is made"),
+        "asyncio",
+        "instrumented",
     ),
     ("Consumers", "after `close()`"): noted(
-        Note("differs", "a second `close()` does nothing; confluent-kafka's raises `RuntimeError`"), "asyncio"
+        Note("differs", "a second `close()` does nothing; confluent-kafka's raises `RuntimeError`"),
+        "asyncio",
+        "instrumented",
     ),
     ("Share consumers", "`acknowledge_offset`"): noted(
         Note(
