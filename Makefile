@@ -139,15 +139,13 @@ format: .venv/.ready ## format the code and fix what ruff can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-<<<<<<< HEAD
 .PHONY: conformance
 conformance: .venv/.ready ## write docs/conformance.md from the table that the tests prove
 	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.unit.clients.test_conformance
-=======
+
 .PHONY: screens
 screens: .venv/.ready ## draw the pictures of docs/screens again
 	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli tests/integration/test_doctor.py -k Screen
->>>>>>> main
 
 .PHONY: bench
 bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17

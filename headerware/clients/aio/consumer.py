@@ -52,6 +52,8 @@ class _StoppedError(Exception):
 class InterruptibleConsumer(Consumer):
     """The synchronous consumer beneath: its fetches let other calls in, and can be stopped."""
 
+    chain: Chain
+
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None) -> None:
         self.lane: Lane | None = None
         self.closing: bool = False

@@ -59,6 +59,9 @@ class QueueingProducer(Producer):
     On any other thread, which is the lane's, it waits for room.
     """
 
+    chain: Chain
+    picker: PartitionPicker
+
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None, results: LoopResults) -> None:
         self.results: Final = results
         self.room: Final = Event()

@@ -110,6 +110,10 @@ KINDS: Final = [
 ]
 
 
+OLDER: Final = not hasattr(confluent_kafka, "ShareConsumer")
+"""Whether this confluent-kafka is older than the one that the page is about."""
+
+
 class Note(NamedTuple):
     """Why a cell does not say "same"."""
 
@@ -1241,6 +1245,8 @@ def check(answers: Answers, cell: Cell) -> None:
     side: Side = "instrumented" if column == "instrumented" else "ours"
     different = {}
     for kind in kinds_behind(*cell):
+        if OLDER and kind.home is aio:
+            continue  # those of older versions are no context managers, and close otherwise
         if (group, kind.column, side, title) not in answers:
             pytest.skip(f"this confluent-kafka has no {kind.name}")
         both = [answers[group, kind.column, each, title] for each in ("raw", side)]
@@ -1250,7 +1256,7 @@ def check(answers: Answers, cell: Cell) -> None:
     note = NOTES.get((group, title), {}).get(column)
     if note is None:
         assert different == {}, "theirs, ours"
-    else:
+    elif not OLDER:
         assert different != {}, f"there is a note, {note}, and no difference"
 
 
