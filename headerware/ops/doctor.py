@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -21,7 +20,6 @@ from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import HeaderwareError, UnknownSchemaError
 from headerware.core.hooks import Interceptor
 from headerware.core.topics import TopicPatterns
-from headerware.interceptors.dedup import Dedup
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
@@ -158,9 +156,6 @@ def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Ite
         if any(_creates(step) for step in loaded):
             yield Finding(check=check, status="unknown", found="not opened: a store has create = true")
             continue
-        if each == "consumer" and (absent := _absent_file(loaded)) is not None:
-            yield Finding(check=check, status="unknown", found=f"not opened: it would create {absent}")
-            continue
         try:
             context = Context(side=each, bootstrap_servers=servers, max_message_bytes=max_bytes, dry_run=True)
             loaded.open(context).close()
@@ -171,12 +166,6 @@ def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Ite
             yield Finding(check=check, status=status, found=str(error), advice=advice)
         else:
             yield _ok(check, "opens")
-
-
-def _absent_file(loaded: Chain) -> str | None:
-    """Return the file that opening the chain would create, which would then belong to who runs the doctor."""
-    files = [step.store for step in loaded if isinstance(step, Dedup) and step.store is not None]
-    return next((file for file in files if not Path(file).exists()), None)
 
 
 def _creates(option: object) -> bool:

@@ -376,6 +376,9 @@ class TestScreens:
         assert [words_of(line) for line in shown.splitlines()] == [words_of(line) for line in lines]
 
 
+MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
 class TestTerminal:
     def test_is_drawn_in_a_real_one_and_leaves_it_as_it_was(
         self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
@@ -412,8 +415,9 @@ class TestTerminal:
 
 
 def read_until(terminal: int, wanted: str) -> str:
-    found, deadline = "", time.monotonic() + 30
-    while wanted not in found:
+    """Return all that is drawn until a text comes, whatever colours and moves are in the midst of it."""
+    found, deadline = "", time.monotonic() + 60
+    while wanted not in found and wanted not in MOVES.sub("", found):
         assert time.monotonic() < deadline, found[-2000:]
         if select.select([terminal], [], [], 0.5)[0]:
             found += os.read(terminal, 65_536).decode(errors="replace")

@@ -90,17 +90,6 @@ class TestChain:
         assert {status for status, _ in about(found, "chain as a")} == {"unknown"}
         assert about(found, "schema store") == [("unknown", "not asked: it has create = true")]
 
-    def test_that_would_create_a_file_is_not_opened(self, tmp_path: Path) -> None:
-        store = tmp_path / "seen.sqlite"
-        path = chain_file(tmp_path, 'type = "dedup"', f'store = "{store}"')
-        found = about(examine(path), "chain as a")
-        assert found == [("ok", "opens"), ("unknown", f"not opened: it would create {store}")]
-        assert not store.exists()
-        store.touch()
-        assert about(examine(path, side="consumer"), "chain as a") == [("ok", "opens")]
-
-
-class TestKeys:
     def test_in_order_are_ok(self, tmp_path: Path) -> None:
         found = examine(signing(tmp_path), None, ["orders"])
         assert about(found, "keys") == [("ok", "1 versions of 1 keys")]
