@@ -385,7 +385,7 @@ class Lanes:
             if not isinstance(reason, InterceptorError):
                 reason = InterceptorError(str(reason)).at("processing", original)
             return self._keep(job, reason, original, stage, 0.0)
-        self._log_passed(reason)
+        self._log_passed(reason, "skipped")
         return partial(self._end, job, "skipped")
 
     def _keep(
@@ -407,15 +407,15 @@ class Lanes:
             pause_s = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             job.carried = reason, original, stage, pause_s
             return partial(self._retry, job, pause_s, count=None)
-        if not stored:  # a dead letter gets none of its own
-            self._log_passed(reason)
-        return partial(self._end, job, "dead_lettered" if stored else "skipped")
+        outcome = "dead_lettered" if stored else "skipped"  # a dead letter gets none of its own
+        self._log_passed(reason, outcome)
+        return partial(self._end, job, outcome)
 
-    def _log_passed(self, reason: HeaderwareError) -> None:
+    def _log_passed(self, reason: HeaderwareError, outcome: str) -> None:
         kind = type(reason.__cause__ or reason)
         if kind not in self._logged:
             self._logged.add(kind)
-            _log.warning("%s (skipped; further ones of this kind are only counted)", str(reason))
+            _log.warning("%s (%s; further ones of this kind are only counted)", str(reason), outcome)
 
     # Under the lock
 

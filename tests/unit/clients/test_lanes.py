@@ -278,6 +278,7 @@ class TestFailures:
         topic: str,
         fill: Callable[..., None],
         make_consumer: Callable[..., Consumer],
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         fill(b"xbad", b"xc", headers=[("tenant", b"north")])
         consumer = make_consumer(RefusesBad(), topic=topic)
@@ -293,6 +294,8 @@ class TestFailures:
         assert headers["__connect.errors.offset"] == b"0"
         assert b"payload" not in headers["__connect.errors.exception.message"]
         assert committed_of(consumer, topic) == 2
+        (logged,) = [record.getMessage() for record in caplog.records if record.name == "headerware"]
+        assert logged.endswith("(dead_lettered; further ones of this kind are only counted)")
 
     def test_dead_letter_of_a_message_in_slices_is_whole(
         self,
