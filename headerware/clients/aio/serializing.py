@@ -149,8 +149,12 @@ class AsyncDeserializingConsumer(AsyncConsumer, Generic[K, V]):
         return self._ready().__await__()
 
     async def _ready(self) -> Self:
-        await self._serdes.make(self._make, self.cluster_id)
+        await self._serdes.make(self._make, self._cluster_id_meanwhile)
         return self
+
+    async def _cluster_id_meanwhile(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the id of the cluster, not in turn: the client's thread waits for the serde that asks."""
+        return await asyncio.to_thread(self._core.cluster_id, *args, **kwargs)
 
     async def __aenter__(self) -> Self:
         await self
