@@ -687,8 +687,7 @@ class TestSerializing:
         self, connection: dict[str, Any], reading: dict[str, Any], topic: str
     ) -> None:
         # A deserializer asks while the thread that would answer in turn waits for it.
-        from confluent_kafka.schema_registry import AsyncSchemaRegistryClient  # noqa: PLC0415 - an extra's
-        from confluent_kafka.schema_registry import avro  # noqa: PLC0415 - an extra's
+        from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, avro  # noqa: PLC0415 - an extra's
 
         schema = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 
