@@ -179,11 +179,12 @@ class TestRun:
             async with AsyncProducer({"bootstrap.servers": cluster.servers}) as producer:
                 for at in range(count):
                     await producer.produce(topic, b"%d" % at, key=b"%d" % (at % 8), partition=at % 2)
-            both_read = asyncio.Event()
+            first_reads, both_read = asyncio.Event(), asyncio.Event()
             async with AsyncConsumer(conf) as first, AsyncConsumer(conf) as second:
 
                 def handler(name: str) -> Callable[[Message], Awaitable[None]]:
                     async def handle(message: Message) -> None:
+                        first_reads.set()
                         # Slowly, until the other one has its share.
                         await asyncio.sleep(0.005 if both_read.is_set() else 0.2)
                         seen.append((name, int(message.value() or b"")))
@@ -195,7 +196,8 @@ class TestRun:
 
                 await first.subscribe([topic])
                 begun = asyncio.ensure_future(first.run(handler("first"), lanes=4))
-                await second.subscribe([topic], on_assign=lambda *_: both_read.set())
+                await first_reads.wait()
+                await second.subscribe([topic], on_assign=lambda _, share: both_read.set() if share else None)
                 await asyncio.gather(begun, second.run(handler("second"), lanes=4))
                 committed = await first.committed([TopicPartition(topic, each) for each in (0, 1)])
                 return [each.offset for each in committed]
