@@ -391,7 +391,9 @@ class TestTerminal:
         ours, theirs = pty.openpty()
         ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
         command = [sys.executable, "-m", "headerware", "tail", topic, "--values", "text"]
-        environment = {**os.environ, "TERM": "xterm-256color"} | {"HEADERWARE_CONFIG": ""}
+        # pytest-xdist says how large a terminal is, which this one is not.
+        inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+        environment = {**inherited, "TERM": "xterm-256color", "HEADERWARE_CONFIG": ""}
         with subprocess.Popen(
             [*command, "--bootstrap-servers", embedded_cluster.bootstrap_servers],
             stdin=theirs,
