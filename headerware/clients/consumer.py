@@ -182,20 +182,7 @@ class Consumer(Processes, cimpl.Consumer):
     def _open(self, conf: dict[str, Any]) -> None:
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
-        session = self._session = self.chain.open(
-            Context(
-                side="consumer",
-                client_id=conf.get("client.id"),
-                group_id=conf.get("group.id"),
-                bootstrap_servers=bootstrap_servers(conf),
-                instrumented_by=instrumented_by(self),
-                cluster_id=cluster_id_port(self, conf, is_in_callback),
-                publish=dead_letters.publish,
-                post=reports.post,
-                pick_partition=dead_letters.pick_partition,
-                max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
-            )
-        )
+        session = self._session = self.chain.open(consumer_context(self, conf, dead_letters, reports))
         try:
             self._inbox = Inbox(session.consume_outcome)
             self._offsets = Offsets(session, self._inbox.first_offset)
@@ -1348,7 +1335,25 @@ _CALLBACKS: Final = frozenset(
 )
 
 
-def is_in_callback(consumer: object) -> bool:  # noqa: ARG001 - of whichever consumer, to be on the safe side
+def consumer_context(
+    client: Any, conf: Mapping[str, Any], dead_letters: DeadLetters, reports: DeadLetters
+) -> Context:
+    """Return the surroundings of a consumer's session, also of a share consumer's."""
+    return Context(
+        side="consumer",
+        client_id=conf.get("client.id"),
+        group_id=conf.get("group.id"),
+        bootstrap_servers=bootstrap_servers(conf),
+        instrumented_by=instrumented_by(client),
+        cluster_id=cluster_id_port(client, conf, _is_in_callback),
+        publish=dead_letters.publish,
+        post=reports.post,
+        pick_partition=dead_letters.pick_partition,
+        max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
+    )
+
+
+def _is_in_callback(consumer: object) -> bool:  # noqa: ARG001 - of whichever consumer, to be on the safe side
     """Return whether this thread is inside a callback of ours."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
     while frame is not None:

@@ -22,18 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 import confluent_kafka
 from confluent_kafka import Message
 
-from headerware.clients.cluster_id import cluster_id_port
-from headerware.clients.consumer import is_in_callback
-from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
+from headerware.clients.consumer import consumer_context
+from headerware.clients.dead_letters import DeadLetters, close_all
 from headerware.clients.messages import message_of, record_of, updated_message, wire_topic_and_local
 from headerware.clients.processing import Processes, processing_mode
-from headerware.clients.raw import instrumented_by, unless_chained
+from headerware.clients.raw import unless_chained
 from headerware.clients.refused_records import as_message
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import bootstrap_servers, flattened, listen_to_statistics, merged, number
+from headerware.clients.settings import flattened, listen_to_statistics, merged
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
-from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, MissingPartError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
@@ -101,20 +99,7 @@ class ShareConsumer(Processes, _Base):
             return
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
-        session = self._session = self.chain.open(
-            Context(
-                side="consumer",
-                client_id=rest.get("client.id"),
-                group_id=rest.get("group.id"),
-                bootstrap_servers=bootstrap_servers(rest),
-                instrumented_by=instrumented_by(self),
-                cluster_id=cluster_id_port(self, rest, is_in_callback),
-                publish=dead_letters.publish,
-                post=reports.post,
-                pick_partition=dead_letters.pick_partition,
-                max_message_bytes=number(rest, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
-            )
-        )
+        session = self._session = self.chain.open(consumer_context(self, rest, dead_letters, reports))
         try:
             self._require_single_records()
             listen_to_statistics(raw, session, lambda: session)
