@@ -46,7 +46,7 @@ from confluent_kafka.error import ConsumeError
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
-from headerware.clients.lanes import Lanes
+from headerware.clients.lanes import OUTCOMES, Lanes
 from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
 from headerware.clients.messages import record_of, updated_message, wire_topic_and_local
 from headerware.clients.offsets import (
@@ -61,6 +61,7 @@ from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Pro
 from headerware.clients.raw import (
     INVALID_ARG,
     NO_OFFSET,
+    STATE,
     TIMED_OUT,
     instrumented_by,
     is_under_way,
@@ -666,7 +667,7 @@ class Consumer(Processes, cimpl.Consumer):
             return False
         try:
             # It was reassembled from several records, so they are read again.
-            Consumer.seek(self, at_offset(entry.topic_partition, entry.offset))
+            self._seek(at_offset(entry.topic_partition, entry.offset))
             self._inbox.leaving = self._inbox.leaving[:-1]
         except KafkaException:
             self._hold_entry(entry)
@@ -723,10 +724,8 @@ class Consumer(Processes, cimpl.Consumer):
             self._pauses.held_s = 0.0
         for outcome in self._session.poll(self._session.context.now_ms() - int(self._pauses.held_s * 1000)):
             self._inbox.add_released(outcome)
-        if self._reassembles and not self._inbox:
-            # Expired records hold nothing back any more.
-            for safe in self._offsets.refreshed():
-                self._store_offset(safe)
+        if self._reassembles and not self._inbox and self._lanes is None:
+            self._store_refreshed()
         if self._commit_interval_s and now >= self._next_commit:
             self._next_commit = now + self._commit_interval_s
             if held := self._offsets.take_watermarked():
@@ -768,7 +767,13 @@ class Consumer(Processes, cimpl.Consumer):
 
     @unless_chained(_C.seek)
     def seek(self, partition: TopicPartition) -> None:
-        """Go to an offset; to the first slice of a message that was delivered there in this session."""
+        """Go to an offset; to the first slice of a message that was delivered there in this session.
+
+        While :meth:`run` is under way, any thread may call it: what was read of the partition is forgotten.
+        """
+        (self._seek if self._lanes is None else self._lanes.seek)(partition)
+
+    def _seek(self, partition: TopicPartition) -> None:
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         if getattr(partition, "offset", -1) < 0:
             _C.seek(self, partition)  # raises unless it is a TopicPartition
@@ -791,13 +796,14 @@ class Consumer(Processes, cimpl.Consumer):
         """Store the offset behind a message, or offsets, held back to where a restart loses nothing.
 
         Raises:
-            KafkaException: the partition is not assigned; or the client stores offsets itself, unless
-                ``enable.auto.offset.store`` is false.
+            KafkaException: the partition is not assigned; the client stores offsets itself, unless
+                ``enable.auto.offset.store`` is false; or :meth:`run` is under way.
         """
         unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
         if not self._chained or unclear:
             _c_store(self, message, offsets)  # raises if the arguments are unclear
             return
+        self._refuse_offsets_of_the_application()
         if self._stores_offsets:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
@@ -819,14 +825,19 @@ class Consumer(Processes, cimpl.Consumer):
 
         Returns:
             the committed offsets; None if it is asynchronous.
+
+        Raises:
+            KafkaException: the commit failed; or :meth:`run` is under way, which commits by itself. Only its
+                callbacks, and tasks, may then commit the stored offsets.
         """
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         waits = not (more[0] if more else keywords.pop("async", asynchronous))
         unclear = message is not None and (offsets is not None or not _is_good(message))
         if keywords or len(more) > 1 or unclear:
             return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
-        if message is None and offsets is None:
+        if message is None and offsets is None and (self._lanes is None or self._lanes.is_poller()):
             return self._commit_stored(waits=waits)
+        self._refuse_offsets_of_the_application()
         wanted = [self._behind(message)] if message is not None else offsets
         return self._report_committed(self._call_commit(offsets=self.committable(wanted or []), waits=waits))
 
@@ -858,6 +869,11 @@ class Consumer(Processes, cimpl.Consumer):
         """Store positions that have been passed, one a partition."""
         for topic_partition, (position, leader_epoch) in positions.items() if self._stores_offsets else ():
             self._store_offset(self._offsets.offset_to_store(topic_partition, position, None, leader_epoch))
+
+    def _store_refreshed(self) -> None:
+        """Store the offsets that slices no longer hold back, because they have expired or were given up."""
+        for safe in self._offsets.refreshed():
+            self._store_offset(safe)
 
     def _store_offset(self, offset: TopicPartition) -> None:
         try:
@@ -907,7 +923,7 @@ class Consumer(Processes, cimpl.Consumer):
         try:
             self._report_committed(self._call_commit(offsets=offsets, waits=not asynchronous))
         except KafkaException as error:
-            _log.warning("a watermark was not committed, so records may repeat after a restart: %s", error)
+            _log.warning("offsets were not committed, so records may repeat after a restart: %s", error)
 
     def _commit_watermarks(self) -> None:
         """Bring the last watermarks to the broker, if the client commits by itself."""
@@ -1095,24 +1111,34 @@ class Consumer(Processes, cimpl.Consumer):
         if self._lanes is not None:
             raise ConfigError("run is under way already; a consumer has one caller at a time")
         self._begin_explicit()
-        self._run(Lanes(self, handler, options))
+        Lanes(self, handler, options).run()
 
-    def _run(self, lanes: Lanes) -> None:
-        """Process messages on lanes, and be as before afterwards."""
-        # Also for a chain that takes the place of this one.
-        if lanes.options.on_failure == "dead_letter" or self._session.takes_objects:
-            self._keeps_originals = True
-            self._session.keep_originals()
-        self._lanes = lanes
-        before = self._stores_offsets, self._raises_errors, self._raises_events
-        # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.
-        self._stores_offsets = self._raises_errors = self._raises_events = False
-        try:
-            lanes.run()
-        finally:
-            self._lanes, self._stopping = None, False
-            self._stores_offsets, self._raises_errors, self._raises_events = before
-            self._run_counts.update(lanes.counts)
+    def _keep_originals(self) -> None:
+        """Keep what each record was on the wire, from here on, and in a later chain, too.
+
+        Records that wait for the application already came without, and are read again.
+        """
+        if self._keeps_originals:
+            return
+        self._keeps_originals = True
+        self._session.keep_originals()
+        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        for topic_partition in list(self._next_offsets):
+            first = self._inbox.first_offset(topic_partition)
+            if first is not None:
+                self._inbox.drop({topic_partition})
+                self._read_again(topic_partition, first)
+
+    def _refuse_offsets_of_the_application(self) -> None:
+        """Raise if ``run`` is under way: what is committed beside it may be at work still."""
+        if self._lanes is not None:
+            raise KafkaException(
+                KafkaError(
+                    STATE,
+                    "run is under way, and commits an offset once all before it is processed; let the "
+                    "handler return instead of committing or storing offsets",
+                )
+            )
 
     def _next_message(self, timeout: float) -> Message | None:
         """Return the next message for a loop, or None at its end."""
@@ -1134,9 +1160,11 @@ class Consumer(Processes, cimpl.Consumer):
 
     def _store_processed(
         self, topic_partition: TopicPartitionKey, position: int, leader_epoch: int | None
-    ) -> None:
-        """Store the position up to which a partition is processed."""
-        self._store_offset(self._offsets.offset_to_store(topic_partition, position, None, leader_epoch))
+    ) -> TopicPartition:
+        """Store the position up to which a partition is processed, and return what was stored for it."""
+        safe = self._offsets.offset_to_store(topic_partition, position, None, leader_epoch)
+        self._store_offset(safe)
+        return safe
 
     def _before_revocation(self, partitions: list[TopicPartition], *, lost: bool = False) -> None:
         """Let records at work of partitions that go be finished, and commit them."""
@@ -1147,7 +1175,10 @@ class Consumer(Processes, cimpl.Consumer):
         """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {}}
-        counts = self._run_counts + Counter({} if self._lanes is None else self._lanes.counts)
+        lanes = self._lanes
+        counts = {
+            name: self._run_counts[name] + (0 if lanes is None else lanes.counts[name]) for name in OUTCOMES
+        }
         own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
         if self._live is not None:
             own |= self._live.stats()

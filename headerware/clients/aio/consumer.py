@@ -37,7 +37,6 @@ from headerware.core.chain import Chain
 from headerware.core.client_chain import PROCESSING
 from headerware.core.errors import ConfigError
 from headerware.core.record import Record, Verified
-from headerware.core.session import Session
 
 _SLICE_S: Final = 0.05
 """How long a fetch may keep other calls waiting."""
@@ -64,10 +63,6 @@ class InterruptibleConsumer(Consumer):
         self._open(flattened(rest))  # with an empty chain, too: only so can a message be given back
         if self._live is not None:
             self._live.follow(self)
-
-    def _bind(self, session: Session) -> None:
-        super()._bind(session)
-        self._ticks, self._needs_ticks = self._needs_ticks, True
 
     def fetched(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a fetch returns; if it is stopped, everything stays for the next one."""
@@ -140,20 +135,12 @@ class InterruptibleConsumer(Consumer):
         super()._begin_explicit()
         self.end_in_task(goes_on=True)
 
-    def run_in_tasks(self, lanes: TaskLanes) -> None:
-        """Process messages in tasks, until ``stop``."""
-        self._run(lanes)
-
     def _poll_timeout(self, left: float) -> float:
+        # Before the wire is asked, so that no call comes between a message and what becomes of it.
+        self._let_others_in()
         return min(left, _SLICE_S) if left >= 0 else _SLICE_S
 
-    def _tick(self) -> None:
-        self._let_others_in()
-        if self._ticks:
-            super()._tick()
-
     def _wait_for_dead_letter(self, left: float) -> bool:
-        self._let_others_in()
         return super()._wait_for_dead_letter(self._poll_timeout(left))
 
     def _let_others_in(self) -> None:
@@ -381,7 +368,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         core = self._core
         core.begin_explicit()
         tasks = self._tasks = TaskLanes(core, handler, options, self._lane)
-        job = self._lane.run(partial(core.fetched, type(core).run_in_tasks, tasks), fetches=True)
+        job = self._lane.run(partial(core.fetched, lambda _: tasks.run()), fetches=True)
         running = self._running = asyncio.ensure_future(job)
         running.add_done_callback(self._end_run)
         try:
@@ -446,6 +433,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
 
     async def unsubscribe(self) -> None:
         """Leave the subscription, and forget records that were not delivered."""
+        self._core.end_in_task()
         await self._in_turn("unsubscribe")
 
     async def assign(self, partitions: list[TopicPartition]) -> None:
