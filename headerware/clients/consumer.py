@@ -47,7 +47,7 @@ from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.lanes import OUTCOMES, Lanes
-from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
+from headerware.clients.live_chain import FollowsFile
 from headerware.clients.messages import record_of, updated_message, wire_topic_and_local
 from headerware.clients.offsets import (
     Offsets,
@@ -85,7 +85,7 @@ from headerware.clients.settings import (
     tell_statistics,
 )
 from headerware.core.chain import Chain
-from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
+from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
@@ -121,7 +121,7 @@ def _c_resume(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> Non
     _C.resume(consumer, partitions)
 
 
-class Consumer(Processes, cimpl.Consumer):
+class Consumer(FollowsFile, Processes, cimpl.Consumer):
     """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
 
     Args:
@@ -141,12 +141,6 @@ class Consumer(Processes, cimpl.Consumer):
     at a time.
     """
 
-    chain: Chain = Chain()
-    """The chain; empty for a raw client."""
-    _chained: bool = False
-    """Whether there is a chain; if not, confluent-kafka's own methods answer."""
-    _live: LiveChain | None = None
-    """The chain as its file declares it; None if it comes from elsewhere."""
     _raises_events: bool = False
     """Whether ``poll`` raises error events, so that nobody overlooks them."""
     _stopping: bool = False
@@ -164,21 +158,12 @@ class Consumer(Processes, cimpl.Consumer):
         mode = processing_mode(rest.pop(PROCESSING, None), chain)
         self._may_be_implicit = mode == "implicit"
         # An application that passed a chain, or says so, may call run, for which we store the offsets.
-        if not self.chain and not (chain or mode == "said" or (self._live and self._live.follows)):
+        if not (self._may_have_a_chain() or chain or mode == "said"):
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
             return
         self._open(flattened(rest))
         if self._live is not None:
             self._live.follow(self)
-
-    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        """Return the chain, and the configuration that remains for the client itself."""
-        self._live = live_chain(conf, chain)
-        return client_chain(conf, chain) if self._live is None else self._live.first()
-
-    def _whole_chain(self, chain: Chain) -> Chain:
-        """Return a chain that was read again, with what the client itself adds to it."""
-        return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
         # Two, because a dead letter is waited for, and reports never are.
@@ -203,8 +188,7 @@ class Consumer(Processes, cimpl.Consumer):
         self._keeps_originals = False
         self._in_process = None
         self._bind(session)
-        # The chain that takes the place of the present one at the next call; None if there is none.
-        self._next_chain: LoadedChain | None = None
+        self._next_chain = None
         self._lanes: Lanes | None = None
         self._next_tick = self._next_commit = self._next_keep_alive = 0.0
         self._paused: set[TopicPartitionKey] = set()
@@ -251,23 +235,11 @@ class Consumer(Processes, cimpl.Consumer):
     def reload(self) -> bool:
         """Read the file of the chain again, and take the next record from the wire through the new chain.
 
-        Records that the present chain has already taken are still given. Messages of which only some slices
-        have come are kept, or read again if the new chain treats slices in another way.
-
-        Returns:
-            whether the chain has changed.
-
-        Raises:
-            ConfigError: the file is wrong, or the chain does not come from a file.
-            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+        As in other clients; and messages of which only some slices have come are kept, or read again if the
+        new chain treats slices in another way.
         """
-        live = reloadable(self)
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        return live.reload(self)
-
-    def chain_in_force(self) -> ChainInForce | None:
-        """Return which version of its file the chain is; None if it does not come from a file."""
-        return None if self._live is None else self._live.in_force(self.chain)
+        return FollowsFile.reload(self)
 
     def _use_chain(self, chain: Chain) -> None:
         earlier = self._session
@@ -296,19 +268,6 @@ class Consumer(Processes, cimpl.Consumer):
         self._inbox.drop({topic_partition})
         with suppress(KafkaException):  # it has gone meanwhile
             _C.seek(self, at_offset(topic_partition, safe))
-
-    def _offer_chain(self, loaded: LoadedChain) -> None:
-        self._next_chain = loaded
-
-    def _take_next_chain(self) -> None:
-        loaded, self._next_chain = self._next_chain, None
-        if loaded is None or self._live is None:
-            return
-        try:
-            self._live.replace(self, loaded)
-        except BaseException:  # an interrupt; the next call tries again, unless there is a newer one
-            self._next_chain = vars(self)["_next_chain"] or loaded
-            raise
 
     # Subscription and assignment
 
