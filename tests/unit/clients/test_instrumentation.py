@@ -85,7 +85,7 @@ class Application:
         local = ImportedProducer
         self.derived = Derived
         self.by_default = by_default
-        self.closure = lambda: local
+        self.closure: Callable[[], Any] = lambda: local
         self.by_name = {"producer": ImportedProducer, "consumer": ImportedConsumer}
         self.listed = [ImportedProducer]
         self.make = ImportedProducer
