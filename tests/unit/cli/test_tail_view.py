@@ -199,17 +199,17 @@ class TestView:
 
         driven(app, play)
 
-    def test_ten_thousand_records_take_no_more_room_than_the_last_ones(self) -> None:
-        app = TailView(many(10_000), topic="orders", kept=200)
+    def test_many_records_take_no_more_room_than_the_last_ones(self) -> None:
+        app = TailView(many(2_000), topic="orders", kept=200)
 
         async def play(pilot: Pilot[None]) -> None:
             most = 0
-            while not (app.shown and app.shown[-1].offset == 9_999):
+            while not (app.shown and app.shown[-1].offset == 1_999):
                 most = max(most, len(app.shown))
                 await pilot.pause(0.01)
             assert most <= 400 + 400
             await pilot.press("v")
-            assert [record.offset for record in app.shown] == list(range(9_800, 10_000))
+            assert [record.offset for record in app.shown] == list(range(1_800, 2_000))
 
         driven(app, play)
 
