@@ -17,6 +17,9 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != RO
 # A shell's `make test &` ignores SIGINT, and what a test starts, to interrupt it, would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Java's second compiler takes half of the time of brokers and of Spark, and pays off only in longer runs.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # How many examples Hypothesis makes: `make test-exhaustive` asks for full; fast is for a quick look.
 # Two cores shared with brokers and other tests say nothing about an example's time.
 settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
