@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +33,7 @@ from headerware import (
 from headerware.core.record import Operation
 from headerware.interceptors import Compress, Dedup, Metrics, Slice
 from headerware.interceptors.metrics import OBSERVED
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from headerware.testing import EmbeddedCluster
@@ -365,8 +365,9 @@ class TestStatistics:
             {**conf, "statistics.interval.ms": 50, "stats_cb": own.append}, chain=chain
         ) as producer:
             producer.produce(topic, b"1")
-            self.until(
-                lambda: bool(own and seen.points("librdkafka.sent.messages")), lambda: producer.poll(0.1)
+            until(
+                lambda: bool(own and seen.points("librdkafka.sent.messages")),
+                meanwhile=lambda: producer.poll(0.1),
             )
             assert set(json.loads(own[-1])) >= {"name", "brokers", "topics"}
         group = {"group.id": topic, "auto.offset.reset": "earliest", "stats_cb": own.append}
@@ -374,18 +375,13 @@ class TestStatistics:
         with Consumer({**conf, **group}, chain=chain) as consumer:
             consumer.subscribe([topic])
             found: list[Any] = []
-            self.until(lambda: any(found), lambda: found.append(consumer.poll(0.1)))
-            self.until(
-                lambda: bool(seen.points("librdkafka.consumer.partitions")), lambda: consumer.poll(0.1)
+            until(lambda: any(found), meanwhile=lambda: found.append(consumer.poll(0.1)))
+            until(
+                lambda: bool(seen.points("librdkafka.consumer.partitions")),
+                meanwhile=lambda: consumer.poll(0.1),
             )
         assert own == []  # the application has set no interval, so nobody would have called it
         assert seen.values("messaging.client.consumed.messages", "destination.name") == {topic: 1}
-
-    def until(self, holds: Callable[[], bool], meanwhile: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
-        while not holds():
-            assert time.monotonic() < deadline
-            meanwhile()
 
 
 class TestDashboard:
