@@ -8,6 +8,7 @@ asks for them; the SDK would take six microseconds to count a record.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -25,7 +26,7 @@ from headerware.core.hooks import FanOut, Interceptor, Place, Role
 from headerware.core.record import Record, bytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider
 
@@ -45,12 +46,14 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5
 _NS: Final = 1e-9
 _US: Final = 1e-6
 _API: Final = "opentelemetry.metrics"
+_SETTLING: Final = frozenset({"commit", "commit_transaction", "abort_transaction"})
 _INTERCEPTOR: Final = "headerware.interceptor.name"
 _DIRECTION: Final = "headerware.direction"
 _STEP_OUTCOMES: Final = frozenset({"sent", "consumed", "dropped", "failed", "skipped", "dead_lettered"})
 """The counters that every interceptor has; the others are events of its own."""
 
 Attributes = tuple[tuple[str, str], ...]
+Stats = Callable[[], Mapping[str, Mapping[str, int]]]
 Series = dict[Attributes, float]
 """The values of one instrument, by attributes."""
 
@@ -262,6 +265,49 @@ OBSERVED: Final[Mapping[str, _Observed]] = {
 """All metrics that are read when an exporter asks, by name."""
 
 
+class _Client:
+    """What belongs to a client, whichever chains it has had: its steps' counters, and its statistics."""
+
+    def __init__(self, stats: Stats, labels: Mapping[str, str]) -> None:
+        self._stats = stats
+        self._labels = labels
+        self.own: set[str] = set()
+        """The names of the steps that measure it, of which nothing is told but failures."""
+        self.statistics: _Statistics | None = None
+        self.told: dict[str, Series] = {}
+        """What is counted for it already, since a chain without metrics took the place of one with them."""
+
+    def series(self, name: str) -> Series:
+        """Return the values of a metric, beyond what is counted already."""
+        read, prefix = OBSERVED[name].read, "headerware.interceptor."
+        found = (
+            self._of_interceptors(name.removeprefix(prefix))
+            if read is None
+            else (() if self.statistics is None else read(self.statistics))
+        )
+        told = self.told.get(name, {})
+        values: Series = {}
+        for attributes, value in found:
+            key = tuple(sorted({**self._labels, **attributes}.items()))
+            values[key] = value - told.get(key, 0)
+        return values
+
+    def _of_interceptors(self, what: str) -> Iterator[Found]:
+        for step, counts in self._stats().items():
+            for count, value in counts.items():
+                if step in self.own and count != "failed":
+                    continue
+                if what == "records" and count in {"sent", "consumed"}:
+                    direction = "send" if count == "sent" else "consume"
+                    yield {_INTERCEPTOR: step, _DIRECTION: direction}, value
+                elif what == "outcomes" and count in _STEP_OUTCOMES - {"sent", "consumed"}:
+                    yield {_INTERCEPTOR: step, "headerware.outcome": count}, value
+                elif count not in _STEP_OUTCOMES and what == (
+                    "pending" if count.startswith("pending") else "events"
+                ):
+                    yield {_INTERCEPTOR: step, "headerware.event": count}, value
+
+
 class _Instruments:
     """The instruments of one meter provider, and the sessions that are read when it asks."""
 
@@ -280,6 +326,7 @@ class _Instruments:
         )
         self._lock = Lock()
         self._open: WeakSet[_MetricsStep] = WeakSet()
+        self._clients: WeakKeyDictionary[Stats, _Client] = WeakKeyDictionary()
         self._of_closed: defaultdict[str, Series] = defaultdict(dict)
         for name, observed in OBSERVED.items():
             create = (
@@ -289,32 +336,49 @@ class _Instruments:
             )
             create(name, [partial(self._observe, name)], observed.unit, observed.description)
 
-    def add(self, step: _MetricsStep) -> None:
-        """Read a session from now on."""
+    def add(self, step: _MetricsStep) -> _Client:
+        """Read a session from now on, and return its client."""
         with self._lock:
             self._open.add(step)
+            client = self._clients.get(step.client_stats)
+            if client is None:
+                client = self._clients[step.client_stats] = _Client(step.client_stats, step.labels)
+            client.own.add(step.name)
+            return client
 
     def remove(self, step: _MetricsStep) -> None:
         """Read a session no longer; what it counted stays, for counters never fall."""
         with self._lock:
-            if step in self._open:
-                self._open.discard(step)
-                for name, observed in OBSERVED.items():
-                    if observed.kind == "counter":
-                        _add(self._of_closed[name], step.series(name), observed.together)
+            if step not in self._open:
+                return
+            self._open.discard(step)
+            client = self._clients[step.client_stats]
+            ends = all(other.client_stats is not step.client_stats for other in self._open)
+            for name, observed in OBSERVED.items():
+                if observed.kind != "counter":
+                    continue
+                if name in _OF_STEPS:
+                    _add(self._of_closed[name], step.series(name), observed.together)
+                elif ends:
+                    values = client.series(name)
+                    _add(self._of_closed[name], values, observed.together)
+                    _add(client.told.setdefault(name, {}), values, observed.together)
 
     def _observe(self, name: str, _: CallbackOptions) -> list[Observation]:
         with self._lock:
             series = dict(self._of_closed.get(name, {}))
-            for step in self._open:
-                _add(series, step.series(name), OBSERVED[name].together)
+            if name in _OF_STEPS:
+                found = [step.series(name) for step in self._open]
+            else:
+                clients = {self._clients[step.client_stats] for step in self._open}
+                found = [client.series(name) for client in clients]
+            for each in found:
+                _add(series, each, OBSERVED[name].together)
         return [Observation(value, dict(attributes)) for attributes, value in series.items()]
 
 
-def _add(
-    series: Series, more: Iterable[tuple[Attributes, float]], together: Callable[[float, float], float]
-) -> None:
-    for attributes, value in more:
+def _add(series: Series, more: Series, together: Callable[[float, float], float]) -> None:
+    for attributes, value in more.items():
         before = series.get(attributes)
         series[attributes] = value if before is None else together(float(before), float(value))
 
@@ -349,6 +413,15 @@ class _Sums:
         self.time_ns = self.bytes_in = self.bytes_out = 0
 
 
+_SUMS: Final[Mapping[str, Callable[[_Sums], float]]] = {
+    "headerware.interceptor.time": lambda sums: sums.time_ns * _NS,
+    "headerware.interceptor.input": lambda sums: sums.bytes_in,
+    "headerware.interceptor.output": lambda sums: sums.bytes_out,
+}
+_OF_STEPS: Final = frozenset({_SENT, *_SUMS})
+"""The metrics that each session measures itself; the others are of its client."""
+
+
 class _MetricsStep:
     """The hooks of one session."""
 
@@ -357,15 +430,16 @@ class _MetricsStep:
             None if options.librdkafka_interval_s is None else options.librdkafka_interval_s * 1000
         )
         self._max_topics = options.max_topics
-        self._stats = context.stats
+        self.name: Final = options.name or options.type
+        self.client_stats: Final[Stats] = context.stats
         self._group = context.group_id
         client = {"messaging.client.id": context.client_id} if context.client_id else {}
         group = {"messaging.consumer.group.name": context.group_id} if context.group_id else {}
-        self._client: Final = {**client, **group}
+        self.labels: Final = {**client, **group}
         self._sums: dict[tuple[str, Direction], _Sums] = {}
         self._sent: dict[tuple[str, str | None], int] = {}
         self._sent_lock = Lock()
-        self._statistics: _Statistics | None = None
+        self._client: _Client | None = None
         self._topics: dict[str, str] = {}
         self._attributes: BoundedCache[tuple[str, str | None, str | None], dict[str, str]] = BoundedCache(
             4 * options.max_topics, self._make_attributes
@@ -385,7 +459,7 @@ class _MetricsStep:
                 self._seen = _UNKNOWN if seen is _NO_VARIABLE else seen
                 self._known = _instruments_of(get_meter_provider())
                 if self._known is not None:
-                    self._known.add(self)
+                    self._client = self._known.add(self)
         return self._known
 
     # The four metrics of the conventions
@@ -419,9 +493,9 @@ class _MetricsStep:
             return
         cause = None if operation.error is None else cause_of(operation.error)
         taken_s = (operation.ended_ns - operation.began_ns) * _NS
-        if operation.name == "commit":
-            if taken_s > 0:  # librdkafka made the others by itself
-                instruments.operation.record(taken_s, self._attributes["commit", None, cause])
+        if operation.name != "receive":
+            if operation.name in _SETTLING and taken_s > 0:  # librdkafka made the other commits by itself
+                instruments.operation.record(taken_s, self._attributes[operation.name, None, cause])
             return
         counts: dict[str, int] = {}
         for record in operation.records:
@@ -450,7 +524,7 @@ class _MetricsStep:
 
     def _make_attributes(self, key: tuple[str, str | None, str | None]) -> dict[str, str]:
         operation, topic, cause = key
-        kind = {"poll": "receive", "commit": "settle"}.get(operation, operation)
+        kind = "receive" if operation == "poll" else "settle" if operation in _SETTLING else operation
         found = {
             "messaging.system": "kafka",
             "messaging.operation.name": operation,
@@ -479,7 +553,7 @@ class _MetricsStep:
         instruments = self._instruments()
         if instruments is not None:
             found = {
-                **self._client,
+                **self.labels,
                 _INTERCEPTOR: step,
                 _DIRECTION: direction,
                 "messaging.destination.name": self._bounded(record.topic),
@@ -508,43 +582,23 @@ class _MetricsStep:
 
     def on_statistics(self, text: str) -> None:
         """Keep librdkafka's statistics until an exporter asks."""
-        if self._instruments() is not None:
-            self._statistics = _decode_statistics(text)
+        if self._instruments() is not None and self._client is not None:
+            self._client.statistics = _decode_statistics(text)
 
     # What an exporter asks for
 
-    def series(self, name: str) -> Iterator[tuple[Attributes, float]]:
-        """Yield the values of a metric that is read when an exporter asks."""
+    def series(self, name: str) -> Series:
+        """Return the values of a metric that this session has measured itself."""
         if name == _SENT:
-            for (topic, cause), count in tuple(self._sent.items()):
-                yield tuple(sorted(self._attributes["send", topic, cause].items())), count
-            return
-        read, prefix = OBSERVED[name].read, "headerware.interceptor."
-        found = (
-            self._of_interceptors(name.removeprefix(prefix))
-            if read is None
-            else (() if self._statistics is None else read(self._statistics))
-        )
-        for attributes, value in found:
-            yield tuple(sorted({**self._client, **attributes}.items())), value
-
-    def _of_interceptors(self, what: str) -> Iterator[Found]:
-        if what in {"time", "input", "output"}:
-            for (step, direction), sums in tuple(self._sums.items()):
-                value = {"time": sums.time_ns * _NS, "input": sums.bytes_in, "output": sums.bytes_out}[what]
-                yield {_INTERCEPTOR: step, _DIRECTION: direction}, value
-            return
-        for step, counts in self._stats().items():
-            for count, value in counts.items():
-                if what == "records" and count in {"sent", "consumed"}:
-                    direction = "send" if count == "sent" else "consume"
-                    yield {_INTERCEPTOR: step, _DIRECTION: direction}, value
-                elif what == "outcomes" and count in _STEP_OUTCOMES - {"sent", "consumed"}:
-                    yield {_INTERCEPTOR: step, "headerware.outcome": count}, value
-                elif count not in _STEP_OUTCOMES and what == (
-                    "pending" if count.startswith("pending") else "events"
-                ):
-                    yield {_INTERCEPTOR: step, "headerware.event": count}, value
+            return {
+                tuple(sorted(self._attributes["send", topic, cause].items())): count
+                for (topic, cause), count in tuple(self._sent.items())
+            }
+        value_of = _SUMS[name]
+        return {
+            tuple(sorted({**self.labels, _INTERCEPTOR: step, _DIRECTION: direction}.items())): value_of(sums)
+            for (step, direction), sums in tuple(self._sums.items())
+        }
 
     def close(self) -> None:
         """Leave what was counted with the instruments."""
