@@ -203,15 +203,15 @@ class Audit(Interceptor, frozen=True, kw_only=True):
         return _AuditStep(self, context)
 
 
-class _Passing:
+class _Passing(msgspec.Struct, gc=False):
     """What is known of a consumed record until the application gets it; it counts once."""
 
-    __slots__ = ("counted", "record", "size")
-
-    def __init__(self, record: Record, size: int) -> None:
-        self.record = record.replace(value=None, key=None, local=None)
-        self.size = size
-        self.counted = False
+    topic: str
+    partition: int | None
+    offset: int | None
+    timestamp_ms: int | None
+    size: int
+    counted: bool = False
 
 
 class _Count:
@@ -237,7 +237,9 @@ class _Counts:
         self.left_out = 0
         self._by_key: dict[_Key, _Count] = {}
 
-    def add(self, key: _Key, size: int, offset: int | None, *, late: bool) -> None:
+    def add(self, key: _Key, size: int, offset: int | None, *, late: bool = False) -> None:
+        if offset is not None and offset < 0:
+            offset = None
         count = self._by_key.get(key)
         if count is None:
             if len(self._by_key) >= self._most:
@@ -357,24 +359,39 @@ class _AuditStep:
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
         """Count a record by its outcome."""
+        if record.topic == self._options.audit_topic:
+            return
         size = None if record.local is None else record.local.get(self._local_name)
-        cause = None if error is None else cause_of(error)
-        dropped = cause == _PRODUCER_DROPS
-        outcome: Outcome = "delivered" if error is None else "dropped" if dropped else "failed"
+        if size is None:
+            size = _size_of(record)
         partition, offset, timestamp = record.partition, record.offset, record.timestamp_ms
         if metadata is not None:
             partition, offset = metadata.partition, metadata.offset if error is None else None
             if metadata.timestamp_ms is not None:
                 timestamp = metadata.timestamp_ms
-        size = _size_of(record) if size is None else size
-        cause = None if dropped else cause
-        self._count_at(record.topic, partition, offset, timestamp, outcome, cause, size)
+        outcome: Outcome = "delivered"
+        cause = None
+        if error is not None:
+            cause = cause_of(error)
+            if partition is not None and partition < 0:
+                partition = None
+            outcome = "dropped" if cause == _PRODUCER_DROPS else "failed"
+            cause = None if outcome == "dropped" else cause
+        if timestamp is None:
+            timestamp = self._context.now_ms()
+        with self._lock:
+            counts = self._held if self._holds and error is None else self._counts
+            bucket = timestamp - timestamp % self._bucket_ms
+            counts.add((record.topic, partition, bucket, outcome, cause, False), size, offset)
 
     def on_consume(self, record: Record) -> Record:
         """Remember topic, time and size as they are here, until the application gets the record."""
         if record.topic == self._options.audit_topic:
             return record
-        return record.with_local(self._local_name, _Passing(record, _size_of(record)))
+        passing = _Passing(
+            record.topic, record.partition, record.offset, record.timestamp_ms, _size_of(record)
+        )
+        return record.with_local(self._local_name, passing)
 
     def on_operation(self, operation: Operation) -> None:
         """Count the records that the application gets, or those of a transaction that ends."""
@@ -384,13 +401,13 @@ class _AuditStep:
                 with self._lock:
                     self._settle(outcome)
             return
-        for record in operation.records:
-            passing = None if record.local is None else record.local.get(self._local_name)
-            if not isinstance(passing, _Passing):
-                self._count(record, "consumed", None, _size_of(record))
-            elif not passing.counted:  # a transform may have made several of it
-                passing.counted = True
-                self._count(passing.record, "consumed", None, passing.size)
+        now = self._context.now_ms()
+        with self._lock:
+            for record in operation.records:
+                passing = self._passing_of(record)
+                if passing is not None and not passing.counted:  # a transform may have made several of it
+                    passing.counted = True
+                    self._count(passing, "consumed", None, now)
 
     def _settle(self, outcome: Outcome) -> None:
         """Count what was held; the caller has the lock."""
@@ -407,48 +424,33 @@ class _AuditStep:
     ) -> None:
         """Count a consumed record that another step, or ``run``, stopped; sent ones are acknowledged."""
         given = step == _PROCESSING and outcome in _GIVEN_UP
-        if direction == "consume" and (given or outcome in _STOPPED):
-            passing = None if record.local is None else record.local.get(self._local_name)
-            if given and isinstance(passing, _Passing):
-                record, size = passing.record, passing.size
-            else:
-                size = _size_of(record)
+        if direction != "consume" or not (given or outcome in _STOPPED):
+            return
+        passing = self._passing_of(record)
+        if passing is not None:
             stopped: Any = outcome
-            self._count(record, stopped, None if error is None else cause_of(error), size, given=given)
+            cause = None if error is None else cause_of(error)
+            with self._lock:
+                self._count(passing, stopped, cause, self._context.now_ms(), given=given)
+
+    def _passing_of(self, record: Record) -> _Passing | None:
+        """Return what a consumed record was here; None if it is not counted."""
+        passing = None if record.local is None else record.local.get(self._local_name)
+        if passing is not None:
+            return passing  # type: ignore[no-any-return]  # nobody else has this name
+        if record.topic == self._options.audit_topic:
+            return None
+        return _Passing(record.topic, record.partition, record.offset, record.timestamp_ms, _size_of(record))
 
     def _count(
-        self, record: Record, outcome: Outcome, cause: str | None, size: int, *, given: bool = False
+        self, passing: _Passing, outcome: Outcome, cause: str | None, now_ms: int, *, given: bool = False
     ) -> None:
-        place = record.topic, record.partition, record.offset, record.timestamp_ms
-        self._count_at(*place, outcome, cause, size, given=given)
-
-    def _count_at(
-        self,
-        topic: str,
-        partition: int | None,
-        offset: int | None,
-        timestamp: int | None,
-        outcome: Outcome,
-        cause: str | None,
-        size: int,
-        *,
-        given: bool = False,
-    ) -> None:
-        """Count a record at the place that it has now, without making a record of it."""
-        if topic == self._options.audit_topic:
-            return
-        now = self._context.now_ms() if timestamp is None or outcome == "consumed" else timestamp
-        if timestamp is None:
-            timestamp = now
-        if partition is not None and partition < 0:
-            partition = None
-        if offset is not None and offset < 0:
-            offset = None
-        late = outcome == "consumed" and now - timestamp > self._late_ms
-        key = (topic, partition, timestamp - timestamp % self._bucket_ms, outcome, cause, given)
-        with self._lock:
-            counts = self._held if self._holds and outcome == "delivered" else self._counts
-            counts.add(key, size, offset, late=late)
+        """Count a consumed record; the caller has the lock."""
+        timestamp = now_ms if passing.timestamp_ms is None else passing.timestamp_ms
+        late = outcome == "consumed" and now_ms - timestamp > self._late_ms
+        bucket = timestamp - timestamp % self._bucket_ms
+        key = (passing.topic, passing.partition, bucket, outcome, cause, given)
+        self._counts.add(key, passing.size, passing.offset, late=late)
 
     # Reporting
 
@@ -589,8 +591,6 @@ def _size_of(record: Record) -> int:
 
     Headers do not count: further interceptors add some on send that the application gets on consume.
     """
-    size = 0
-    for part in (record.key, record.value):
-        if part.__class__ is bytes or part.__class__ is str:
-            size += len(part)
-    return size
+    key, value = record.key, record.value
+    size = len(value) if value.__class__ is bytes or value.__class__ is str else 0
+    return size + len(key) if key.__class__ is bytes or key.__class__ is str else size

@@ -1,8 +1,8 @@
 """Metrics: what a client, its chain and librdkafka do, through OpenTelemetry's metrics API (docs/metrics.md).
 
-The durations, and the messages consumed, of OpenTelemetry's conventions for messaging are recorded as they
-happen. All others are sums that are kept here, by the session or by librdkafka, and are read when an exporter
-asks for them; the SDK would take six microseconds to count a record.
+The durations of OpenTelemetry's conventions for messaging are recorded as they happen, in a flood a sample of
+them. All others are sums that are kept here, by the session or by librdkafka, and are read when an exporter
+asks for them: the SDK takes ten microseconds for each value, which is more than the rest of a chain.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from functools import partial
+from math import inf
+from random import random
 from threading import Lock
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _LOCAL_NAME: Final = "metrics"
 """The key of the time of sending in ``record.local``."""
 _SENT: Final = "messaging.client.sent.messages"
+_CONSUMED: Final = "messaging.client.consumed.messages"
 _API_STATE: Final = getattr(metrics, "_internal", None)
 _UNKNOWN: Final = object()
 _NO_VARIABLE: Final = object()
@@ -44,6 +47,7 @@ _OTHER: Final = "_OTHER"
 """Stands for topics over the limit, as OpenTelemetry's conventions have it for other attributes."""
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _NS: Final = 1e-9
+_SECOND_NS: Final = 1_000_000_000
 _US: Final = 1e-6
 _API: Final = "opentelemetry.metrics"
 _SETTLING: Final = frozenset({"commit", "commit_transaction", "abort_transaction"})
@@ -69,6 +73,8 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
         librdkafka_interval_s: how often librdkafka reports its statistics, in seconds, if the client's
             configuration does not set ``statistics.interval.ms``; None leaves them off.
         max_topics: how many topics have metrics of their own; the rest share ``_OTHER``.
+        max_durations_per_s: how many durations go into each histogram a second, about; of more it has a
+            random sample. None records all. Counters always count all.
 
     Safe for use by several threads at once.
     """
@@ -80,6 +86,7 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
 
     librdkafka_interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] | None = 15
     max_topics: Annotated[int, msgspec.Meta(ge=1)] = 1_000
+    max_durations_per_s: Annotated[int, msgspec.Meta(ge=1)] | None = 1_000
 
     def open(self, context: Context) -> _MetricsStep:
         """Return the hooks for one session."""
@@ -200,6 +207,7 @@ _counts: Final = partial(_Observed, "counter")
 _gauges: Final = partial(_Observed, "gauge")
 OBSERVED: Final[Mapping[str, _Observed]] = {
     _SENT: _counts("{message}", "Messages that a producer tried to send."),
+    _CONSUMED: _counts("{message}", "Messages given to the application."),
     "headerware.interceptor.records": _counts("{record}", "Records that an interceptor took in."),
     "headerware.interceptor.outcomes": _counts("{record}", "Records that ended or failed at an interceptor."),
     "headerware.interceptor.time": _counts("s", "Time spent in an interceptor's hooks."),
@@ -318,9 +326,6 @@ class _Instruments:
         self.process: Final = _histogram(
             meter, "messaging.process.duration", "Duration of the application's processing."
         )
-        self.consumed: Final = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Messages given to the application."
-        )
         self.stopped: Final = meter.create_counter(
             "headerware.records.stopped", "{record}", "Records that an interceptor stopped, by cause."
         )
@@ -418,8 +423,35 @@ _SUMS: Final[Mapping[str, Callable[[_Sums], float]]] = {
     "headerware.interceptor.input": lambda sums: sums.bytes_in,
     "headerware.interceptor.output": lambda sums: sums.bytes_out,
 }
-_OF_STEPS: Final = frozenset({_SENT, *_SUMS})
+_OF_STEPS: Final = frozenset({_SENT, _CONSUMED, *_SUMS})
 """The metrics that each session measures itself; the others are of its client."""
+
+
+class _Sample:
+    """Choose which durations are recorded: all of them up to a rate, and a random sample of more.
+
+    A share is set for each second by what the one before it had, and halved within it as often as needed.
+    """
+
+    __slots__ = ("_ends_ns", "_limit", "_seen", "_share", "_taken")
+
+    def __init__(self, most_per_s: int | None) -> None:
+        self._limit = inf if most_per_s is None else most_per_s
+        self._ends_ns = self._seen = self._taken = 0
+        self._share = 1.0
+
+    def takes(self, now_ns: int) -> bool:
+        """Return whether to record the next duration; the caller has the lock."""
+        if now_ns >= self._ends_ns:
+            self._share = min(1.0, self._limit / self._seen) if now_ns - self._ends_ns < _SECOND_NS else 1.0
+            self._ends_ns, self._seen, self._taken = now_ns + _SECOND_NS, 0, 0
+        self._seen += 1
+        if self._share < 1.0 and random() >= self._share:  # noqa: S311 - no secret hangs on it
+            return False
+        self._taken += 1
+        if self._taken > self._limit:
+            self._share, self._taken = self._share / 2, self._taken // 2
+        return True
 
 
 class _MetricsStep:
@@ -438,7 +470,11 @@ class _MetricsStep:
         self.labels: Final = {**client, **group}
         self._sums: dict[tuple[str, Direction], _Sums] = {}
         self._sent: dict[tuple[str, str | None], int] = {}
-        self._sent_lock = Lock()
+        self._consumed: dict[tuple[str, str | None], int] = {}
+        self._sending, self._receiving, self._working = (
+            _Sample(options.max_durations_per_s) for _ in range(3)
+        )
+        self._lock = Lock()
         self._client: _Client | None = None
         self._topics: dict[str, str] = {}
         self._attributes: BoundedCache[tuple[str, str | None, str | None], dict[str, str]] = BoundedCache(
@@ -480,11 +516,13 @@ class _MetricsStep:
         began = None if record.local is None else record.local.get(_LOCAL_NAME)
         if began is None or self._known is None:
             return
-        taken_s = (perf_counter_ns() - began) * _NS
+        now = perf_counter_ns()
         key = self._bounded(record.topic), None if error is None else cause_of(error)
-        with self._sent_lock:
+        with self._lock:
             self._sent[key] = self._sent.get(key, 0) + 1
-        self._known.operation.record(taken_s, self._attributes["send", *key])
+            takes = self._sending.takes(now)
+        if takes:
+            self._known.operation.record((now - began) * _NS, self._attributes["send", *key])
 
     def on_operation(self, operation: Operation) -> None:
         """Record a receive, with its messages by topic, or a commit."""
@@ -500,10 +538,14 @@ class _MetricsStep:
         counts: dict[str, int] = {}
         for record in operation.records:
             counts[record.topic] = counts.get(record.topic, 0) + 1
-        only = next(iter(counts)) if len(counts) == 1 else None
-        instruments.operation.record(taken_s, self._attributes["poll", only, cause])
-        for topic, count in counts.items():
-            instruments.consumed.add(count, self._attributes["poll", topic, cause])
+        with self._lock:
+            for topic, count in counts.items():
+                key = self._bounded(topic), cause
+                self._consumed[key] = self._consumed.get(key, 0) + count
+            takes = self._receiving.takes(perf_counter_ns())
+        if takes:
+            only = next(iter(counts)) if len(counts) == 1 else None
+            instruments.operation.record(taken_s, self._attributes["poll", only, cause])
 
     @contextmanager
     def processing(self, records: Sequence[Record]) -> Iterator[None]:
@@ -515,12 +557,13 @@ class _MetricsStep:
             cause = cause_of(error)
             raise
         finally:
-            instruments = self._instruments()
-            if instruments is not None:
+            instruments, now = self._instruments(), perf_counter_ns()
+            with self._lock:  # several threads may process
+                takes = instruments is not None and self._working.takes(now)
+            if takes and instruments is not None:
                 topics = {record.topic for record in records}
                 topic = topics.pop() if len(topics) == 1 else None
-                attributes = self._attributes["process", topic, cause]
-                instruments.process.record((perf_counter_ns() - began) * _NS, attributes)
+                instruments.process.record((now - began) * _NS, self._attributes["process", topic, cause])
 
     def _make_attributes(self, key: tuple[str, str | None, str | None]) -> dict[str, str]:
         operation, topic, cause = key
@@ -589,10 +632,12 @@ class _MetricsStep:
 
     def series(self, name: str) -> Series:
         """Return the values of a metric that this session has measured itself."""
-        if name == _SENT:
+        counts = {_SENT: ("send", self._sent), _CONSUMED: ("poll", self._consumed)}.get(name)
+        if counts is not None:
+            operation, found = counts
             return {
-                tuple(sorted(self._attributes["send", topic, cause].items())): count
-                for (topic, cause), count in tuple(self._sent.items())
+                tuple(sorted(self._attributes[operation, topic, cause].items())): count
+                for (topic, cause), count in tuple(found.items())
             }
         value_of = _SUMS[name]
         return {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import re
 import time
 import urllib.request
@@ -34,6 +36,7 @@ from headerware import (
 )
 from headerware.core.record import Operation
 from headerware.interceptors import Compress, Dedup, Metrics, Slice
+from headerware.interceptors import metrics as metrics_module
 from headerware.interceptors.metrics import OBSERVED
 
 if TYPE_CHECKING:
@@ -226,6 +229,44 @@ class TestConventions:
             session.operation(Operation(name="receive", began_ns=0, ended_ns=1, records=records))
         found = seen.values("messaging.client.consumed.messages", "destination.name")
         assert found == {"orders-0": 1, "orders-1": 1, "_OTHER": 48}
+
+
+class TestFlood:
+    def test_is_counted_in_full_and_sampled_in_the_histogram(self, seen: Seen) -> None:
+        with Chain([Metrics(max_durations_per_s=10)]).open(Context(side="producer")) as session:
+            send(session, *[b"1"] * 3_000)
+        assert seen.values("messaging.client.sent.messages", "destination.name") == {"orders": 3_000}
+        ((_, point),) = seen.points("messaging.client.operation.duration")
+        assert 10 <= point.count < 3_000
+
+    def test_is_recorded_in_full_if_asked_for(self, seen: Seen) -> None:
+        with Chain([Metrics(max_durations_per_s=None)]).open(Context(side="producer")) as session:
+            send(session, *[b"1"] * 3_000)
+        ((_, point),) = seen.points("messaging.client.operation.duration")
+        assert point.count == 3_000
+
+    @pytest.mark.parametrize("rate", [50, 100, 1_000, 20_000])
+    def test_has_about_as_many_durations_a_second_as_are_wanted(
+        self, monkeypatch: pytest.MonkeyPatch, rate: int
+    ) -> None:
+        monkeypatch.setattr(metrics_module, "random", random.Random(7).random)
+        sample = metrics_module._Sample(100)
+        taken = [
+            sum(sample.takes(second * 1_000_000_000 + step * 1_000_000_000 // rate) for step in range(rate))
+            for second in range(1, 6)
+        ]
+        if rate <= 100:
+            assert taken == [rate] * 5
+        else:
+            # The first second does not know yet what is coming.
+            assert 100 <= taken[0] <= 100 + 60 * math.log2(rate / 100)
+            assert all(60 <= count <= 140 for count in taken[1:])
+
+    def test_that_is_over_leaves_no_trace(self) -> None:
+        sample = metrics_module._Sample(10)
+        for step in range(10_000):
+            sample.takes(1_000_000_000 + step)
+        assert all(sample.takes(5_000_000_000 + step) for step in range(10))
 
 
 class TestInterceptors:
