@@ -11,13 +11,15 @@ from confluent_kafka import KafkaError, KafkaException
 from headerware.clients import Producer
 from headerware.core.chain import Chain
 from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError
-from headerware.core.record import Record
+from headerware.core.record import Operation, Record
 from tests.unit.clients.sending import Acks, Drop, Halves, Refuse, Stamp, reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confluent_kafka import Message
+
+    from headerware.core.record import RecordMetadata
 
 
 class TestReports:
@@ -217,6 +219,62 @@ class TestAcknowledgements:
         producer.produce(topic, b"value")
         producer.commit_transaction(10)
         assert self.only(acks)[2] is None
+
+    def test_of_a_transaction_comes_before_its_end_is_told(
+        self, make_producer: Callable[..., Producer], topic: str, unique_topic: Callable[[str], str]
+    ) -> None:
+        heard: list[str] = []
+
+        class Hears:
+            def on_acknowledgement(
+                self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
+            ) -> None:
+                heard.append("delivered" if error is None else "purged")
+
+            def on_operation(self, operation: Operation) -> None:
+                assert operation.began_ns <= operation.ended_ns
+                heard.append(operation.name if operation.error is None else f"no {operation.name}")
+
+            def tick(self, now_ms: int) -> None:
+                heard.append("tick")
+
+        producer = make_producer(Hears(), transactional_id=unique_topic("tx"))
+        producer.init_transactions(10)
+        for ends in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.produce(topic, b"value")
+            ends(10)
+        with pytest.raises(KafkaException, match="_STATE"):
+            producer.commit_transaction(10)
+        assert heard == [
+            *("begin_transaction", "delivered", "commit_transaction", "tick"),
+            *("begin_transaction", "purged", "abort_transaction", "tick"),
+            "no commit_transaction",
+        ]
+
+    @pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction"])
+    def test_cannot_end_a_transaction(
+        self,
+        make_producer: Callable[..., Producer],
+        topic: str,
+        unique_topic: Callable[[str], str],
+        name: str,
+    ) -> None:
+        producer = make_producer(Stamp(), transactional_id=unique_topic("tx"))
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        raised: list[Exception] = []
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            try:
+                getattr(producer, name)(10)
+            except KafkaException as failure:
+                raised.append(failure)
+
+        producer.produce(topic, b"value", on_delivery=on_delivery)
+        assert producer.flush(10) == 0
+        assert [failure.args[0].code() for failure in raised] == [KafkaError._STATE]
+        producer.commit_transaction(10)
 
     def test_of_a_dropped_record(self, make_producer: Callable[..., Producer], topic: str) -> None:
         acks = Acks()
