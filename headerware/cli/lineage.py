@@ -21,7 +21,7 @@ from headerware.cli.kafka import (
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.printable import printable
-from headerware.interceptors.lineage.jobs import JobRun, TrailRuns, kafka_namespace
+from headerware.interceptors.lineage.jobs import Dataset, JobRun, TrailRuns, kafka_namespace
 from headerware.interceptors.trail import read_trail
 from headerware.interceptors.trail_timeline import time_text
 from headerware.registry.names import default_name_of
@@ -30,7 +30,7 @@ from headerware.registry.wire.codec import HeaderIdCodec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Message
 
 
 def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -93,9 +93,14 @@ def lineage(
     consumer = open_consumer(settings, group_id="headerware-lineage")
     deadline = time.monotonic() + timeout
     try:
-        named = {**_own_cluster(consumer, servers, timeout), **clusters}
+        own = kafka_namespace(servers)
+        with kafka_errors():
+            cluster_id = consumer.list_topics(timeout=timeout).cluster_id
+        named = {**({cluster_id: own} if cluster_id else {}), **clusters}
         runs, corrupt = _runs_of(
-            last_records(consumer, topic, None, None, limit, deadline), TrailRuns(job_namespace, named)
+            last_records(consumer, topic, None, None, limit, deadline),
+            TrailRuns(job_namespace, named),
+            Dataset(named.get(cluster_id or "", own), topic),
         )
     finally:
         consumer.close()
@@ -105,21 +110,14 @@ def lineage(
         _show(runs, corrupt, emitted=emits)
 
 
-def _own_cluster(consumer: Consumer, bootstrap_servers: str, timeout: float) -> dict[str, str]:
-    """Return the namespace of the cluster that is read from, by its id."""
-    with kafka_errors():
-        cluster_id = consumer.list_topics(timeout=timeout).cluster_id
-    return {cluster_id: kafka_namespace(bootstrap_servers)} if cluster_id else {}
-
-
-def _runs_of(messages: Iterable[Message], found: TrailRuns) -> tuple[list[JobRun], int]:
+def _runs_of(messages: Iterable[Message], found: TrailRuns, found_in: Dataset) -> tuple[list[JobRun], int]:
     from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     decode = HeaderIdCodec(lambda _name: None, default_name_of).decode
     corrupt = 0
     for message in messages:
         try:
-            found.add(read_trail(decode(Headers(record_of(message).headers))))
+            found.add(read_trail(decode(Headers(record_of(message).headers))), found_in)
         except (WireFormatError, HeaderError):
             corrupt += 1
     return found.runs(), corrupt

@@ -1339,13 +1339,15 @@ def consumer_context(
     client: Any, conf: Mapping[str, Any], dead_letters: DeadLetters, reports: DeadLetters
 ) -> Context:
     """Return the surroundings of a consumer's session, also of a share consumer's."""
+    cluster_id = cluster_id_port(client, conf, _is_in_callback)
     return Context(
         side="consumer",
         client_id=conf.get("client.id"),
         group_id=conf.get("group.id"),
         bootstrap_servers=bootstrap_servers(conf),
         instrumented_by=instrumented_by(client),
-        cluster_id=cluster_id_port(client, conf, _is_in_callback),
+        cluster_id=cluster_id,
+        wait_for_cluster_id=cluster_id.wait,
         publish=dead_letters.publish,
         post=reports.post,
         pick_partition=dead_letters.pick_partition,
