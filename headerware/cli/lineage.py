@@ -20,7 +20,7 @@ from headerware.cli.kafka import (
 )
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
-from headerware.core.printable import printable
+from headerware.core.printable import counted, printable
 from headerware.interceptors.lineage.jobs import Dataset, JobRun, TrailRuns, kafka_namespace
 from headerware.interceptors.trail import read_trail
 from headerware.interceptors.trail_timeline import time_text
@@ -151,10 +151,10 @@ def _show(runs: list[JobRun], corrupt: int, *, emitted: bool) -> None:
         for verb, datasets in (("reads", run.inputs), ("writes", run.outputs)):
             for dataset, count in sorted(datasets.items(), key=lambda item: item[0]):
                 place = printable(f"{dataset.namespace}/{dataset.name}")
-                console.print(Text(f"  {verb:6} {place}").append(f"  {count} records", "dim"))
+                console.print(Text(f"  {verb:6} {place}").append(f"  {counted(count or 0, 'record')}", "dim"))
     if not runs:
         console.print(Text("no trail in these records", "dim"))
     if corrupt:
-        console.print(Text(f"{corrupt} records with a corrupt trail are left out", "red"))
+        console.print(Text(f"left out: {counted(corrupt, 'record')} with a corrupt trail", "red"))
     if emitted:
-        console.print(Text(f"sent {2 * len(runs)} events", "dim"))
+        console.print(Text(f"sent {counted(2 * len(runs), 'event')}", "dim"))

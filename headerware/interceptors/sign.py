@@ -28,7 +28,7 @@ from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.record import VERIFIED, Record, Verified
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
-from headerware.keyring.file import MAX_STALE_MS
+from headerware.keyring.file import MAX_STALE_MS, naming_file
 from headerware.keyring.signature import (
     SIGNATURE_BYTES,
     SIGNATURE_HEADER,
@@ -177,7 +177,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if context.side == "producer":
             if self.key_id is None:
                 raise ConfigError("sending takes the id of a key to sign with", path="key_id")
-            file.current(now_ms).signing_key(self.key_id)
+            with naming_file(self.keyring):
+                file.current(now_ms).signing_key(self.key_id)
         return SignStep(self, context, file)
 
 

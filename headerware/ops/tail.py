@@ -29,6 +29,7 @@ from headerware.core.header_text import decode_text
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import DROP, Interceptor, Role
 from headerware.core.order import precedes_bytes, role_of
+from headerware.core.printable import counted
 from headerware.core.record import Record, Verified
 from headerware.core.runner import flat
 from headerware.core.step import wrapped
@@ -690,7 +691,9 @@ class Tail:
         if found.error is not None:
             raise ConfigError(f"{topic}: {found.error.str()}")
         if partition is not None and partition not in found.partitions:
-            raise ConfigError(f"{topic} has {len(found.partitions)} partitions, none of number {partition}")
+            raise ConfigError(
+                f"{topic} has {counted(len(found.partitions), 'partition')}, none of number {partition}"
+            )
         self.partitions: Final = sorted(found.partitions) if partition is None else [partition]
         """The partitions that are read."""
         self._ends: dict[int, int] = {}

@@ -65,7 +65,7 @@ class TestLineageCommand:
             "mirror  2026-01-01 00:00:01.000Z to 2026-01-01 00:00:01.000Z",
             "  reads  kafka://eu/orders  2 records",
             "  writes kafka://broker.us:9092/orders  2 records",
-            "1 records with a corrupt trail are left out",
+            "left out: 1 record with a corrupt trail",
         ]
 
     def test_prints_events_that_openlineage_reads(
@@ -111,7 +111,7 @@ class TestLineageCommand:
         with Producer({"bootstrap.servers": servers}, chain=chain) as producer:
             producer.produce(name, b"v")
         first = servers.partition(",")[0]
-        assert f"  writes kafka://{first}/{name}  1 records" in run(embedded_cluster, name).output
+        assert f"  writes kafka://{first}/{name}  1 record" in run(embedded_cluster, name).output
 
     def test_without_trails_says_so(
         self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
