@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -14,8 +14,6 @@ from headerware.cli.kafka import (
     client_options,
     client_settings,
     kafka_errors,
-    last_records,
-    open_consumer,
     require_servers,
 )
 from headerware.core.errors import HeaderError, WireFormatError
@@ -24,6 +22,7 @@ from headerware.core.printable import counted, printable
 from headerware.interceptors.lineage.jobs import Dataset, JobRun, TrailRuns, kafka_namespace
 from headerware.interceptors.trail import read_trail
 from headerware.interceptors.trail_timeline import time_text
+from headerware.ops.topic_reader import Start, TopicReader
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
@@ -90,20 +89,18 @@ def lineage(
     """
     settings = client_settings(bootstrap_servers, properties, client_config)
     servers = require_servers(settings, "TOPIC")
-    consumer = open_consumer(settings, group_id="headerware-lineage")
-    deadline = time.monotonic() + timeout
-    try:
-        own = kafka_namespace(servers)
-        with kafka_errors():
-            cluster_id = consumer.list_topics(timeout=timeout).cluster_id
-        named = {**({cluster_id: own} if cluster_id else {}), **clusters}
+    own = kafka_namespace(servers)
+    with (
+        kafka_errors(topic),
+        TopicReader(settings, topic, group_id="headerware-lineage", timeout_s=timeout) as reader,
+    ):
+        named = {**({reader.cluster_id: own} if reader.cluster_id else {}), **clusters}
+        reader.start(Start("last", limit))
         runs, corrupt = _runs_of(
-            last_records(consumer, topic, None, None, limit, deadline),
+            chain.from_iterable(reader.to_end()),
             TrailRuns(job_namespace, named),
-            Dataset(named.get(cluster_id or "", own), topic),
+            Dataset(named.get(reader.cluster_id or "", own), topic),
         )
-    finally:
-        consumer.close()
     if emits or as_json:
         _emit(runs, emits=emits, as_json=as_json)
     if not as_json:
