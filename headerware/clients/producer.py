@@ -158,6 +158,7 @@ class Producer(cimpl.Producer):
 
     def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
+        cluster_id = cluster_id_port(self, conf, Producer._is_serving)
 
         def publish(record: Record) -> None:
             live = reference()
@@ -173,7 +174,8 @@ class Producer(cimpl.Producer):
             client_id=conf.get("client.id"),
             bootstrap_servers=bootstrap_servers(conf),
             instrumented_by=instrumented_by(self),
-            cluster_id=cluster_id_port(self, conf, Producer._is_serving),
+            cluster_id=cluster_id,
+            wait_for_cluster_id=cluster_id.wait,
             publish=publish,
             post=beside.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
