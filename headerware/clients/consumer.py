@@ -24,12 +24,12 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
 from math import inf
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -43,6 +43,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.error import ConsumeError
 
+from headerware.clients import commits
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
@@ -56,11 +57,10 @@ from headerware.clients.offsets import (
     topic_partition_of,
     with_own_metadata,
 )
-from headerware.clients.processing import Processes, processing_mode
+from headerware.clients.processing import MessageLoop, Processes, processing_mode
 from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
-    NO_OFFSET,
     STATE,
     TIMED_OUT,
     instrumented_by,
@@ -89,12 +89,12 @@ from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Operation, Record
+from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
-from headerware.core.session import Session, exit_arguments
+from headerware.core.session import Session
+from headerware.core.step import LoggedReasons
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
-CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
 
 # Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
 _C: Final[Any] = cimpl.Consumer
@@ -199,7 +199,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._next_offsets: dict[TopicPartitionKey, int] = {}
         self._starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._repeated = self._refused = 0
-        self._logged: set[tuple[str | None, str]] = set()
+        self._logged = LoggedReasons()
         self._run_counts: Counter[str] = Counter()
         self._refused_offsets = RefusedOffsets()
         self._pauses = RetryPauses()
@@ -586,11 +586,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             self._pass_refused(entry)
         if self._raises_errors:
             raise raisable(error)
-        cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
-        if cause not in self._logged and not self._raises_events and self._lanes is None:
-            self._logged.add(cause)
+        if not self._raises_events and self._lanes is None and self._logged.is_new_error(error):
             # Log its text only: a handler may keep the arguments, and the error refers to the record.
-            _log.warning("%s (refused; further ones of this kind are only counted)", str(error))
+            _log.warning("%s (refused; further ones for this reason are only counted)", str(error))
         return as_message(error, entry.topic_partition, entry.offset)
 
     def _pass_refused(self, entry: Entry) -> None:
@@ -688,7 +686,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if self._commit_interval_s and now >= self._next_commit:
             self._next_commit = now + self._commit_interval_s
             if held := self._offsets.take_watermarked():
-                self._commit_quietly(held, asynchronous=True)
+                commits.commit_quietly(self, self._session, held, waits=False)
 
     def _recall_watermark(self, record: Record) -> None:
         """Look, at the first record of a partition, for the watermark of the consumer before this one."""
@@ -795,10 +793,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if keywords or len(more) > 1 or unclear:
             return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
         if message is None and offsets is None and (self._lanes is None or self._lanes.is_poller()):
-            return self._commit_stored(waits=waits)
+            return commits.commit_stored(self, self._offsets, waits=waits)
         self._refuse_offsets_of_the_application()
         wanted = [self._behind(message)] if message is not None else offsets
-        return self._report_committed(self._call_commit(offsets=self.committable(wanted or []), waits=waits))
+        return commits.commit(self, self._session, self.committable(wanted or []), waits=waits)
 
     @unless_chained(_C.committed)
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -847,56 +845,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         except KafkaException as error:
             _log.debug("%s is not assigned any more: %s", message.topic(), error)
 
-    def _commit_stored(self, *, waits: bool) -> Any:
-        held = self._offsets.take_watermarked()
-        if not held:
-            return self._report_committed(self._call_commit(waits=waits))
-        try:
-            done = self._call_commit(waits=waits) or []
-        except KafkaException as error:
-            if error.args[0].code() != NO_OFFSET:
-                raise
-            done = []
-        ours = self._call_commit(offsets=held, waits=waits)
-        if ours is None:
-            return None
-        newer = {topic_partition_of(partition) for partition in ours}
-        return self._report_committed([*(p for p in done if topic_partition_of(p) not in newer), *ours])
-
-    def _call_commit(
-        self, *, offsets: list[TopicPartition] | None = None, waits: bool
-    ) -> list[TopicPartition] | None:
-        """Commit by confluent-kafka's method, and tell interceptors of a call that waits for the broker."""
-        if not waits or not self._session.hears_operations:
-            return _c_commit(self, offsets=offsets, asynchronous=not waits)  # type: ignore[no-any-return]
-        began_ns = time.time_ns()
-        try:
-            done: list[TopicPartition] = _c_commit(self, offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            _notify_commit_operation(self._session, offsets or [], error.args[0], began_ns, time.time_ns())
-            raise
-        _notify_commit_operation(self._session, done, None, began_ns, time.time_ns())
-        return done
-
-    def _commit_quietly(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
-        try:
-            self._report_committed(self._call_commit(offsets=offsets, waits=not asynchronous))
-        except KafkaException as error:
-            _log.warning("offsets were not committed, so records may repeat after a restart: %s", error)
-
     def _commit_watermarks(self) -> None:
         """Bring the last watermarks to the broker, if the client commits by itself."""
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         if self._commit_interval_s and (held := self._offsets.take_watermarked(everything=True)):
-            self._commit_quietly(held, asynchronous=False)
-
-    def _report_committed(self, partitions: list[TopicPartition] | None) -> list[TopicPartition] | None:
-        """Tell interceptors of a synchronous commit, for which confluent-kafka calls no callback."""
-        if partitions is None:
-            return None
-        own = [with_own_metadata(partition) for partition in partitions]
-        _notify_committed(self._session, own)
-        return own
+            commits.commit_quietly(self, self._session, held, waits=True)
 
     # After an interrupt
 
@@ -1187,56 +1140,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 Consumer._FETCHING = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
 
 
-class MessageLoop:
-    """The messages of a consumer, each in processing until the next one is asked for."""
-
-    def __init__(self, consumer: Consumer, timeout: float) -> None:
-        self._consumer: Final = consumer
-        self._timeout: Final = timeout
-        self._scope: AbstractContextManager[Message] | None = None
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Message:
-        """End the processing of the message before, and return the next one."""
-        self.end()
-        message = self._consumer._next_message(self._timeout)  # noqa: SLF001 - the consumer's own iterator
-        if message is None:
-            raise StopIteration
-        return self.begin(message)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: object
-    ) -> None:
-        self.end(exc_value)
-
-    def __del__(self) -> None:
-        if self._scope is not None:
-            self.end(GeneratorExit("the loop was left, and did not say why"))
-
-    def begin(self, message: Message) -> Message:
-        """Begin to process a message, and return it."""
-        self._scope = self._consumer.processing(message)
-        return self._scope.__enter__()
-
-    def end(self, error: BaseException | None = None) -> None:
-        """End the processing of the message before, if there is one."""
-        scope, self._scope = self._scope, None
-        if scope is not None:
-            scope.__exit__(*exit_arguments(error))
-
-
 def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: bool) -> dict[str, Any]:
     """Return the raw client's configuration: we store the offsets, and hear of the commits."""
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
     raw["enable.auto.offset.store"] = False
     callback = raw.get("on_commit")
     if callable(callback) or (callback is None and hears_commits):
-        raw["on_commit"] = partial(_on_commit, offsets, callback)
+        raw["on_commit"] = partial(commits.on_commit, offsets, callback)
     return raw
 
 
@@ -1303,25 +1213,8 @@ def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicP
         consumer._remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
 
 
-def _on_commit(
-    offsets: Offsets,
-    callback: CommitCallback | None,
-    error: KafkaError | None,
-    partitions: list[TopicPartition],
-) -> None:
-    """Tell interceptors of committed offsets, and the application of all that librdkafka reports."""
-    own = [with_own_metadata(partition) for partition in partitions]
-    if error is None:
-        _notify_committed(offsets.session, own)
-    if offsets.session.hears_operations:
-        now_ns = time.time_ns()
-        _notify_commit_operation(offsets.session, own, error, now_ns, now_ns)
-    if callback is not None:
-        callback(error, own)
-
-
 _CALLBACKS: Final = frozenset(
-    callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, _on_commit, tell_statistics)
+    callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, commits.on_commit, tell_statistics)
 )
 
 
@@ -1329,13 +1222,15 @@ def consumer_context(
     client: Any, conf: Mapping[str, Any], dead_letters: DeadLetters, reports: DeadLetters
 ) -> Context:
     """Return the surroundings of a consumer's session, also of a share consumer's."""
+    cluster_id = cluster_id_port(client, conf, _is_in_callback)
     return Context(
         side="consumer",
         client_id=conf.get("client.id"),
         group_id=conf.get("group.id"),
         bootstrap_servers=bootstrap_servers(conf),
         instrumented_by=instrumented_by(client),
-        cluster_id=cluster_id_port(client, conf, _is_in_callback),
+        cluster_id=cluster_id,
+        wait_for_cluster_id=cluster_id.wait,
         publish=dead_letters.publish,
         post=reports.post,
         pick_partition=dead_letters.pick_partition,
@@ -1351,30 +1246,3 @@ def _is_in_callback(consumer: object) -> bool:  # noqa: ARG001 - of whichever co
             return True
         frame = frame.f_back
     return False
-
-
-def _notify_committed(session: Session, partitions: list[TopicPartition]) -> None:
-    """Tell interceptors of those offsets that were committed."""
-    done = [partition for partition in partitions if partition.offset >= 0 and partition.error is None]
-    if done:
-        session.committed(done)
-
-
-def _notify_commit_operation(
-    session: Session, partitions: list[TopicPartition], error: KafkaError | None, began_ns: int, ended_ns: int
-) -> None:
-    """Tell interceptors of a commit, unless there was nothing to commit."""
-    if error is not None and error.code() == NO_OFFSET:
-        return
-    offsets = [partition for partition in partitions if partition.offset >= 0]
-    failure = error or next((partition.error for partition in offsets if partition.error is not None), None)
-    if offsets or failure is not None:
-        session.operation(
-            Operation(
-                name="commit",
-                began_ns=began_ns,
-                ended_ns=ended_ns,
-                offsets=offsets,
-                error=None if failure is None else KafkaException(failure),
-            )
-        )

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from headerware.clients import commits
 from headerware.clients.messages import record_of, record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
 from headerware.clients.progress import Job, Processing, Progress
@@ -51,6 +52,7 @@ from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import PROCESSING
+from headerware.core.step import LoggedReasons
 
 if TYPE_CHECKING:
     from headerware.clients.consumer import Consumer
@@ -110,6 +112,7 @@ class Lanes:
         """Partitions whose position is committed as soon as it is known, for it may have gone back."""
         self._next_store = self._next_commit = 0.0
         self._logged: set[object] = set()
+        self._reasons: Final = LoggedReasons()
         self.counts: Final[dict[str, int]] = dict.fromkeys(OUTCOMES, 0)
 
     def run(self) -> None:
@@ -239,11 +242,11 @@ class Lanes:
         self._consumer._store_refreshed()
         if back:
             # librdkafka commits no stored offset that is smaller than the committed one.
-            self._consumer._commit_quietly(back, asynchronous=True)
+            commits.commit_quietly(self._consumer, self._consumer._session, back, waits=False)
 
     def _commit(self, *, waits: bool) -> None:
         try:
-            self._consumer._commit_stored(waits=waits)
+            commits.commit_stored(self._consumer, self._consumer._offsets, waits=waits)
         except KafkaException as error:
             if error.args[0].code() != NO_OFFSET:
                 _log.warning("offsets were not committed, so records may repeat: %s", error)
@@ -496,10 +499,8 @@ class Lanes:
         """Tell of a record that counts as processed all the same; the chain has told of those it refused."""
         if job.message.error() is None:
             self._consumer._session.stopped(original, outcome, reason)
-        kind = type(reason.__cause__ or reason)
-        if kind not in self._logged:
-            self._logged.add(kind)
-            _log.warning("%s (%s; further ones of this kind are only counted)", str(reason), outcome)
+        if self._reasons.is_new_error(reason):
+            _log.warning("%s (%s; further ones for this reason are only counted)", str(reason), outcome)
         return partial(self._end, job, outcome)
 
     # Under the lock

@@ -14,11 +14,12 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from math import inf
 from threading import get_ident
 from types import CodeType, TracebackType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
@@ -55,10 +56,11 @@ from headerware.core.errors import HeaderError, HeaderwareError, InterceptorErro
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Record
+from headerware.core.record import Operation, Record
 from headerware.core.runner import Outcome, flat
 from headerware.core.session import Session
 
+_TransactionCall = Literal["begin_transaction", "commit_transaction", "abort_transaction"]
 Sendable = Record | Mapping[str, Any]
 """A Record, or a mapping with any of value, key, headers, partition, timestamp and on_delivery."""
 
@@ -140,6 +142,7 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
+        cluster_id = cluster_id_port(self, conf, Producer._is_serving)
 
         def publish(record: Record) -> None:
             live = reference()
@@ -155,11 +158,13 @@ class Producer(FollowsFile, cimpl.Producer):
             client_id=conf.get("client.id"),
             bootstrap_servers=bootstrap_servers(conf),
             instrumented_by=instrumented_by(self),
-            cluster_id=cluster_id_port(self, conf, Producer._is_serving),
+            cluster_id=cluster_id,
+            wait_for_cluster_id=cluster_id.wait,
             publish=publish,
             post=beside.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
             max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
+            transactional=bool(conf.get("transactional.id")),
         )
 
     # Another chain
@@ -561,17 +566,50 @@ class Producer(FollowsFile, cimpl.Producer):
 
     # Transactions
 
+    @unless_chained(_C.begin_transaction)
+    def begin_transaction(self) -> None:
+        """Begin a transaction, as confluent-kafka does."""
+        self._transact("begin_transaction", partial(_C.begin_transaction, self))
+
     @unless_chained(_C.commit_transaction)
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Commit the transaction, as confluent-kafka does, and serve all reports."""
-        self._reports.serve()
-        self._serve_c(_C.commit_transaction, timeout)
+        """Commit the transaction, as confluent-kafka does, and serve all reports.
+
+        Raises:
+            KafkaException: it is not committed, or this is called within a callback, which cannot wait.
+        """
+        self._end_transaction("commit_transaction", _C.commit_transaction, timeout)
 
     @unless_chained(_C.abort_transaction)
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort the transaction, as confluent-kafka does; its records are reported as purged."""
+        """Abort the transaction, as confluent-kafka does; its records are reported as purged.
+
+        Raises:
+            KafkaException: it is not aborted, or this is called within a callback, which cannot wait.
+        """
+        self._end_transaction("abort_transaction", _C.abort_transaction, timeout)
+
+    def _end_transaction(self, name: _TransactionCall, end: Any, timeout: float) -> None:
+        if self._is_serving():
+            raise KafkaException(KafkaError(STATE, "cannot end a transaction inside a callback"))
         self._reports.serve()
-        self._serve_c(_C.abort_transaction, timeout)
+        self._transact(name, partial(self._run_callbacks, end, timeout))
+        self._tick()
+
+    def _transact(self, name: _TransactionCall, call: Callable[[], object]) -> None:
+        """Make a call, and tell the interceptors of it once everything before it is acknowledged."""
+        began_ns, error = time.time_ns(), None
+        try:
+            call()
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            session = self._deliveries.session
+            if session.hears_operations:
+                session.operation(
+                    Operation(name=name, began_ns=began_ns, ended_ns=time.time_ns(), error=error)
+                )
 
     @unless_chained(_C.send_offsets_to_transaction)
     def send_offsets_to_transaction(

@@ -27,9 +27,9 @@ from confluent_kafka import Message, TopicPartition
 
 from headerware.clients.aio.lane import Lane, LoopResults, in_callback
 from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
-from headerware.clients.consumer import Consumer, MessageLoop
+from headerware.clients.consumer import Consumer
 from headerware.clients.messages import record_with_local
-from headerware.clients.processing import processing_mode
+from headerware.clients.processing import MessageLoop, processing_mode
 from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
 from headerware.clients.sessions import InUse
 from headerware.clients.settings import flattened
@@ -314,30 +314,17 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     ) -> None:
         """Process messages in tasks until :meth:`stop`, as :meth:`headerware.Consumer.run` does on threads.
 
-        The consumer's thread polls. An offset is committed once everything before it is processed, whatever
-        ``enable.auto.commit`` says, so a crash repeats records and loses none. If this task is cancelled,
-        handlers at work are cancelled, what was processed is committed, and the rest is read again.
+        The options are the same. The consumer's thread polls. If this task is cancelled, handlers at work are
+        cancelled, what was processed is committed, and the rest is read again.
 
         Args:
             handler: a coroutine function, called with each message in a task of its own, which has a copy of
                 this task's context. The message is processed when it returns.
             lanes: how many messages are processed at once.
-            order: what is processed one after the other: the records of one ``key``, of one
-                ``partition``, or ``none``. Records without a key keep the order of their partition.
-            on_failure: what becomes of a record that the handler failed on for good, or that the chain
-                refused: ``raise`` ends ``run`` with that error, ``skip`` goes on behind it, and
-                ``dead_letter`` keeps it as it was on the wire in another topic first.
-            attempts: how often the handler is tried in all.
-            retry_on: the exceptions that are worth another attempt.
-            backoff_s: seconds before the second attempt; they double with each further one, and up to
-                half of them, at random, is left out.
-            max_backoff_s: the longest pause between two attempts, in seconds.
-            dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
-            dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
-            max_pending: how many records may wait or be at work, shared by the assigned partitions.
             stop_timeout_s: how long to wait for records at work at the end, in seconds; then their handlers
                 are cancelled.
-            revoke_timeout_s: how long to wait for those of a partition that goes to another consumer.
+            order, on_failure, attempts, retry_on, backoff_s, max_backoff_s, dead_letter_topic,
+                dead_letter_headers, max_pending, revoke_timeout_s: as of :meth:`headerware.Consumer.run`.
 
         Raises:
             ConfigError: an option cannot work; or ``run`` is under way already.

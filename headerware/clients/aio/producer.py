@@ -30,6 +30,7 @@ import confluent_kafka.aio
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients.aio.lane import Lane, LoopResults, settle
+from headerware.clients.cluster_id import ClusterIdPort
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partition_picker import PartitionPicker
@@ -61,6 +62,7 @@ class QueueingProducer(Producer):
 
     chain: Chain
     picker: PartitionPicker
+    _cluster_id: ClusterIdPort
 
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None, results: LoopResults) -> None:
         self.results: Final = results
@@ -80,17 +82,20 @@ class QueueingProducer(Producer):
         """The callback of records that have none of their own."""
         self.dropped: Final = self._reports.dropped
         self._looked_at: Chain | None = None
-        self._splits = self._blocks = False
+        self._splits = self._blocks = self._names_cluster = False
 
     def is_slow(self, topic: str, value: Any) -> bool:
         """Return whether the chain may need long for a record, or wait for the network."""
         if self.chain is not self._looked_at:
             self._looked_at = self.chain  # it may be replaced at any time
             self._splits = any(states(step, "splits") for step in self.chain)
+            self._names_cluster = any(states(step, "names_cluster") for step in self.chain)
             self._blocks = any(
                 states(step, "blocks") or resolved_on_error(step) == "dead_letter" for step in self.chain
             )
         if self._blocks or (isinstance(value, bytes | str) and len(value) >= _LARGE_BYTES):
+            return True
+        if self._names_cluster and self._cluster_id.may_wait:
             return True
         return self._splits and not self.picker.knows(topic)
 
@@ -98,6 +103,8 @@ class QueueingProducer(Producer):
         context = super()._context(conf, beside)
         assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
         self.picker = context.pick_partition
+        assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - as above
+        self._cluster_id = context.cluster_id
         return context
 
     def serve_dropped(self) -> None:
@@ -109,6 +116,8 @@ class QueueingProducer(Producer):
         """Do on the lane's thread what sends a record, or what is left of that."""
         if self._splits and isinstance(topic, str):
             self.picker.learn(topic)
+        if self._names_cluster:
+            self._cluster_id.wait()  # also if no step of this record's does: once is enough
         queue()
         self.serve_dropped()
 

@@ -23,6 +23,7 @@ from headerware.interceptors import Metrics, Slice
 from tests.unit.clients.conftest import committed
 from tests.unit.interceptors.test_metrics import Seen as SeenMetrics
 from tests.unit.interceptors.test_metrics import set_provider
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -300,7 +301,7 @@ class TestFailures:
         assert b"payload" not in headers["__connect.errors.exception.message"]
         assert committed_of(consumer, topic) == 2
         (logged,) = [record.getMessage() for record in caplog.records if record.name == "headerware"]
-        assert logged.endswith("(dead_lettered; further ones of this kind are only counted)")
+        assert logged.endswith("(dead_lettered; further ones for this reason are only counted)")
 
     def test_dead_letter_of_a_message_in_slices_is_whole(
         self,
@@ -509,13 +510,6 @@ def stops_after(consumer: Consumer, count: str) -> Iterator[None]:
         watching.join()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 class TestRecordsFromBefore:
     def test_have_dead_letters_as_they_were_on_the_wire(
         self,
@@ -589,13 +583,13 @@ class TestSeek:
         def handle(message: Message) -> None:
             values.append(message.value())
             if message.value() == b"5" and not done.is_set():
-                wait_for(lambda: committed_of(other, topic) == 5)
+                until(lambda: committed_of(other, topic) == 5)
                 wanted.set()
                 if where == "handler":
                     seek()
                 assert done.wait(20)
             elif message.offset() == begin and done.is_set():
-                wait_for(lambda: committed_of(other, topic) == begin)
+                until(lambda: committed_of(other, topic) == begin)
                 go_on.set()
             elif message.value() == b"9" and go_on.is_set():
                 consumer.stop()
