@@ -14,6 +14,7 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.core.printable import counted
 from headerware.interceptors.trail_timeline import time_text
 
 if TYPE_CHECKING:
@@ -172,9 +173,11 @@ def _print(result: Comparison, malformed: int) -> None:
         )
     if result.rows:
         console.print(table)
-    console.print(f"{result.reports} reports of {result.sessions} sessions")
+    console.print(f"{counted(result.reports, 'report')} of {counted(result.sessions, 'session')}")
     if malformed:
-        console.print(f"{malformed} records of the audit topic are no reports", style="yellow")
+        console.print(
+            f"{counted(malformed, 'record')} of the audit topic cannot be read as reports", style="yellow"
+        )
     for session, reason in result.incomplete.items():
         console.print(f"session {session} is incomplete: {reason}", style="yellow")
 

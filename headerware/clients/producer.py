@@ -158,6 +158,7 @@ class Producer(cimpl.Producer):
 
     def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
+        cluster_id = cluster_id_port(self, conf, Producer._is_serving)
 
         def publish(record: Record) -> None:
             live = reference()
@@ -173,7 +174,8 @@ class Producer(cimpl.Producer):
             client_id=conf.get("client.id"),
             bootstrap_servers=bootstrap_servers(conf),
             instrumented_by=instrumented_by(self),
-            cluster_id=cluster_id_port(self, conf, Producer._is_serving),
+            cluster_id=cluster_id,
+            wait_for_cluster_id=cluster_id.wait,
             publish=publish,
             post=beside.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
@@ -253,7 +255,7 @@ class Producer(cimpl.Producer):
             try:
                 _c_produce(self, topic, value, key, partition, callback, None, timestamp, headers)
             except TypeError:
-                record = _of_our_types(topic, value, key, headers)
+                record = of_our_types(topic, value, key, headers)
                 if record is None:
                     raise
                 wire, value, key = wire_headers(record.headers), record.value, record.key
@@ -547,13 +549,21 @@ class Producer(cimpl.Producer):
     @unless_chained(_c_flush)
     def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
+        try:
+            self._release()
+        finally:
+            left = self._await_reports(timeout)
+        return left
+
+    def _release(self) -> None:
+        """Send what interceptors hold back, and report what they have dropped."""
         for outcome in self._deliveries.session.flush():
             self._send_released(outcome)
-        try:
-            self._reports.serve()
-        finally:
-            left = self._serve_c(_c_flush, timeout) or 0
-            self._tick()
+        self._reports.serve()
+
+    def _await_reports(self, timeout: float) -> int:
+        left = self._serve_c(_c_flush, timeout) or 0
+        self._tick()
         return left + len(self._reports)
 
     @unless_chained(_c_len)
@@ -736,7 +746,7 @@ def _plain_headers(headers: Any) -> Any:
         return headers
 
 
-def _of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
+def of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
     """Return a record of arguments that confluent-kafka refused; None if a chain would refuse them, too."""
     try:
         return to_wire(normalised(Record(topic, value, key, headers)))

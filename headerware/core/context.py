@@ -21,6 +21,10 @@ def _no_cluster() -> str | None:
     return None
 
 
+def _no_wait() -> None:
+    """Return at once: what is not known now is not known later."""
+
+
 def _no_partition(record: Record) -> int | None:  # noqa: ARG001 - a port's signature
     return None
 
@@ -41,6 +45,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             there is no client, as in Spark's tasks.
         instrumented_by: the package of another instrumentation that the client's calls go through, or None.
         cluster_id: returns the cluster's id, or None as long as it is unknown; never blocks.
+        wait_for_cluster_id: returns once the cluster's id is known, or cannot be found out soon. It blocks
+            for two seconds at most, and only once; see :meth:`awaited_cluster_id`.
         publish: sends a finished record past the chain and returns once it is stored; raises
             otherwise, a :class:`~headerware.DeadLetterError` with ``unfit`` if this record is refused, for
             its size for instance. None if there is nothing to send with.
@@ -69,6 +75,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_servers: str | None = None
     instrumented_by: str | None = None
     cluster_id: Callable[[], str | None] = _no_cluster
+    wait_for_cluster_id: Callable[[], None] = _no_wait
     publish: Callable[[Record], None] | None = None
     is_duplicate: Callable[[bytes, Record], bool] | None = None
     post: Callable[[Record, Callable[[BaseException | None], None]], None] | None = None
@@ -79,3 +86,13 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False
     dry_run: bool = False
+
+    def awaited_cluster_id(self) -> str | None:
+        """Return the cluster's id, and wait for it the first time; None if it cannot be found out soon.
+
+        For hooks that write the id into records, or compare it: the first record of a client comes before
+        its first answer from a broker. An interceptor that calls this states ``names_cluster = True``, so
+        that it is not called on the thread of an event loop.
+        """
+        self.wait_for_cluster_id()
+        return self.cluster_id()

@@ -548,8 +548,7 @@ class Session:
 def _note_stub(step: Step, original: Record, refusal: InterceptorError) -> None:
     """Count a dead letter that is only a stub, and log the first one of a step."""
     step.counts["stubs"] = step.counts.get("stubs", 0) + 1
-    if "stub" not in step.warned:
-        step.warned.add("stub")
+    if step.logged.is_new("stub"):
         _log.warning(
             "%s: the dead letter of %s holds a stub in place of the payload, for %s (further ones are only "
             "counted)",
@@ -602,8 +601,7 @@ def _note_failure(step: Step, name: str, error: Exception) -> None:
     """Count a failure of a hook that only observes, and log the first one."""
     pass_on_interrupt(error)
     step.counts["failed"] += 1
-    if name not in step.warned:
-        step.warned.add(name)
+    if step.logged.is_new(name):
         # The error's own text may quote a payload, so only its type and place are told.
         _log.warning(
             "%s failed in %s: %s%s (further failures are only counted)",

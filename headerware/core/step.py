@@ -48,6 +48,8 @@ _Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
 _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
 EDGE: Final = "chain"
 """The name of the session's own checks."""
+_MAX_REASONS: Final = 8
+"""How many reasons of one kind of failure are logged; a text may name a key or a size that a sender chose."""
 _log: Final = logging.getLogger("headerware")
 
 
@@ -123,6 +125,28 @@ def _added_bytes(steps: Sequence[Step], record: Record) -> int:
     )
 
 
+class LoggedReasons:
+    """What has been logged: each kind of failure with its first few reasons, so that no flood fills a log."""
+
+    __slots__ = ("_reasons",)
+
+    def __init__(self) -> None:
+        self._reasons: dict[object, set[str]] = {}
+
+    def is_new(self, kind: object, reason: str = "") -> bool:
+        """Return whether to log this, and remember it."""
+        reasons = self._reasons.setdefault(kind, set())
+        if reason in reasons or len(reasons) >= _MAX_REASONS:
+            return False
+        reasons.add(reason)
+        return True
+
+    def is_new_error(self, error: BaseException) -> bool:
+        """Return whether to log an error, which belongs to one kind with all of its step and its cause."""
+        kind = getattr(error, "step", None), type(error.__cause__ or error)
+        return self.is_new(kind, getattr(error, "message", "") or str(error))
+
+
 class Step:
     """Hold one interceptor of one session: its configuration, and the object with its hooks.
 
@@ -134,6 +158,7 @@ class Step:
         "counts",
         "earlier",
         "interceptor",
+        "logged",
         "name",
         "on_error",
         "opened",
@@ -141,7 +166,6 @@ class Step:
         "position",
         "settles",
         "topics",
-        "warned",
     )
 
     def __init__(
@@ -166,7 +190,7 @@ class Step:
         self.earlier: Step | None = earlier
         shared = settles or earlier
         self.counts: Final[dict[str, int]] = shared.counts if shared else dict.fromkeys(_COUNTS, 0)
-        self.warned: Final[set[str]] = earlier.warned if earlier else set()
+        self.logged: Final[LoggedReasons] = earlier.logged if earlier else LoggedReasons()
         self.overhead: Overhead = earlier.overhead if earlier else Overhead()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
@@ -272,13 +296,11 @@ class Failures:
         return error
 
     def _note(self, step: Step, count: str, error: InterceptorError, original: Record | None) -> None:
-        """Count what is passed over, and log it once per cause."""
+        """Count what is passed over, and log each reason once."""
         step.counts[count] += 1
         self._tell_stopped(original or _record_at(error), step.name, count, error)
-        cause = type(error.__cause__ or error).__name__
-        if cause not in step.warned:
-            step.warned.add(cause)
-            _log.warning("%s (%s; further ones of this kind are only counted)", error, count)
+        if step.logged.is_new_error(error):
+            _log.warning("%s (%s; further ones for this reason are only counted)", error, count)
 
 
 def _record_at(error: InterceptorError) -> Record:

@@ -7,7 +7,6 @@ import json
 import math
 import random
 import re
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
@@ -39,6 +38,7 @@ from headerware.core.record import Operation
 from headerware.interceptors import Compress, Dedup, Metrics, Slice
 from headerware.interceptors import metrics as metrics_module
 from headerware.interceptors.metrics import OBSERVED
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from headerware.core.session import Session
@@ -602,8 +602,9 @@ class TestStatistics:
             {**conf, "statistics.interval.ms": 50, "stats_cb": own.append}, chain=chain
         ) as producer:
             producer.produce(topic, b"1")
-            self.until(
-                lambda: bool(own and seen.points("librdkafka.sent.messages")), lambda: producer.poll(0.1)
+            until(
+                lambda: bool(own and seen.points("librdkafka.sent.messages")),
+                meanwhile=lambda: producer.poll(0.1),
             )
             assert set(json.loads(own[-1])) >= {"name", "brokers", "topics"}
         group = {"group.id": topic, "auto.offset.reset": "earliest", "stats_cb": own.append}
@@ -611,18 +612,13 @@ class TestStatistics:
         with Consumer({**conf, **group}, chain=chain) as consumer:
             consumer.subscribe([topic])
             found: list[Any] = []
-            self.until(lambda: any(found), lambda: found.append(consumer.poll(0.1)))
-            self.until(
-                lambda: bool(seen.points("librdkafka.consumer.partitions")), lambda: consumer.poll(0.1)
+            until(lambda: any(found), meanwhile=lambda: found.append(consumer.poll(0.1)))
+            until(
+                lambda: bool(seen.points("librdkafka.consumer.partitions")),
+                meanwhile=lambda: consumer.poll(0.1),
             )
         assert own == []  # the application has set no interval, so nobody would have called it
         assert seen.values("messaging.client.consumed.messages", "destination.name") == {topic: 1}
-
-    def until(self, holds: Callable[[], bool], meanwhile: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
-        while not holds():
-            assert time.monotonic() < deadline
-            meanwhile()
 
 
 class TestDashboard:
