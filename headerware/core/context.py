@@ -57,9 +57,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             room. None if there is nothing to send with.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.
         max_message_bytes: the largest message that the client takes, or None if it is unknown.
+        transactional: whether the client sends in transactions only; ``on_operation`` tells of their ends.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
             session for each step.
-        stats: returns the session's counters by interceptor, set by the session.
+        stats: returns the counters by interceptor, set by the session. They are those of the client: sessions
+            that took each other's place have one such function, and what they counted is added up.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
         dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
@@ -79,6 +81,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     post: Callable[[Record, Callable[[BaseException | None], None]], None] | None = None
     pick_partition: Callable[[Record], int | None] = _no_partition
     max_message_bytes: int | None = None
+    transactional: bool = False
     overhead_bytes: Callable[[Record], int] = _no_overhead
     stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from threading import RLock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -73,15 +74,47 @@ class Overhead:
 
 
 class Counters:
-    """Return the counters of the latest session in which a step is, by interceptor."""
+    """Return the counters of a client by interceptor, whichever sessions have taken each other's place.
 
-    __slots__ = ("session",)
+    What a closed session counted stays, so that a counter never falls; what was pending there does not.
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_lock", "_open")
 
     def __init__(self) -> None:
-        self.session: Session | None = None
+        self._lock = RLock()
+        self._open: list[Session] = []
+        self._closed: dict[str, dict[str, int]] = {}
 
     def __call__(self) -> Mapping[str, Mapping[str, int]]:
-        return {} if self.session is None else self.session.stats()
+        with self._lock:
+            found = {name: dict(counts) for name, counts in self._closed.items()}
+            for session in self._open:
+                _add_counts(found, session.own_stats())
+        return found
+
+    def add(self, session: Session, take_over: Callable[[], None]) -> None:
+        """Count a session, too, once it has taken over what goes on in it; nobody sees what is between."""
+        with self._lock:
+            take_over()
+            self._open.append(session)
+
+    def close(self, session: Session) -> None:
+        """Keep what a session has counted, and let go of it."""
+        with self._lock:
+            lasting = {
+                name: {what: count for what, count in counts.items() if not what.startswith("pending")}
+                for name, counts in session.own_stats().items()
+            }
+            _add_counts(self._closed, lasting)
+            self._open.remove(session)
+
+
+def _add_counts(found: dict[str, dict[str, int]], more: Mapping[str, Mapping[str, int]]) -> None:
+    for name, counts in more.items():
+        own = found.setdefault(name, {})
+        for what, count in counts.items():
+            own[what] = own.get(what, 0) + count
 
 
 def _added_bytes(steps: Sequence[Step], record: Record) -> int:
@@ -122,7 +155,6 @@ class Step:
     """
 
     __slots__ = (
-        "counters",
         "counts",
         "earlier",
         "interceptor",
@@ -160,7 +192,6 @@ class Step:
         self.counts: Final[dict[str, int]] = shared.counts if shared else dict.fromkeys(_COUNTS, 0)
         self.logged: Final[LoggedReasons] = earlier.logged if earlier else LoggedReasons()
         self.overhead: Overhead = earlier.overhead if earlier else Overhead()
-        self.counters: Counters = earlier.counters if earlier else Counters()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
         """Return a hook of the opened object, or None."""

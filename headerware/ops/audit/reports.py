@@ -64,8 +64,8 @@ def read_reports(
 def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
     """Return what consumer groups read, as rows of usage, for :func:`headerware.ops.chargeback.charge`.
 
-    Records and bytes are the application's: a message in slices is one record, and its bytes are those before
-    compression. A record that was read again counts again.
+    Records and bytes are the application's: a message in slices is one record, and its bytes are those of key
+    and value before compression. A record that was read again counts again.
 
     Args:
         reports: the reports; one that is there twice counts once.
@@ -77,6 +77,8 @@ def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
             continue
         seen.add((report.session, report.sequence))
         for count in report.counts:
+            if count.given:  # it has been counted as consumed
+                continue
             total = sums[count.topic, report.group, count.bucket // _HOUR_MS]
             total[0] += count.records
             total[1] += count.bytes
