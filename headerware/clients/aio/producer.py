@@ -31,6 +31,7 @@ import confluent_kafka.aio
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from headerware.clients.aio.lane import Lane, LoopResults, settle
+from headerware.clients.cluster_id import ClusterIdPort
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partition_picker import PartitionPicker
@@ -63,6 +64,7 @@ class QueueingProducer(Producer):
 
     chain: Chain
     picker: PartitionPicker
+    _cluster_id: ClusterIdPort
 
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None, results: LoopResults) -> None:
         self.results: Final = results
@@ -91,6 +93,7 @@ class QueueingProducer(Producer):
         self.is_plain: bool = not chain
         """Whether there is nothing in the chain."""
         self._splits = any(states(step, "splits") for step in chain)
+        self._names_cluster = any(states(step, "names_cluster") for step in chain)
         self._blocks = any(
             states(step, "blocks") or resolved_on_error(step) == "dead_letter" for step in chain
         )
@@ -99,12 +102,16 @@ class QueueingProducer(Producer):
         """Return whether the chain may need long for a record, or wait for the network."""
         if self._blocks or (isinstance(value, bytes | str) and len(value) >= _LARGE_BYTES):
             return True
+        if self._names_cluster and self._cluster_id.may_wait:
+            return True
         return self._splits and not self.picker.knows(topic)
 
     def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         context = super()._context(conf, beside)
         assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
         self.picker = context.pick_partition
+        assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - as above
+        self._cluster_id = context.cluster_id
         return context
 
     def release(self) -> None:
@@ -124,6 +131,8 @@ class QueueingProducer(Producer):
         """Do on the lane's thread what sends a record, or what is left of that."""
         if self._splits and isinstance(topic, str):
             self.picker.learn(topic)
+        if self._names_cluster:
+            self._cluster_id.wait()  # also if no step of this record's does: once is enough
         queue()
         self.serve_dropped()
 

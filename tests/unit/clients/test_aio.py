@@ -25,6 +25,7 @@ from headerware.clients.aio import (
     AsyncSerializingProducer,
 )
 from headerware.interceptors import Slice, Trail
+from tests.waiting import until_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -40,13 +41,6 @@ Result = TypeVar("Result")
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run it as an application does, but not for ever."""
     return asyncio.run(asyncio.wait_for(coroutine, DEADLINE_S))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        await asyncio.sleep(0.005)
 
 
 def noise(name: str, size: int = 20_000) -> bytes:
@@ -187,7 +181,7 @@ class TestProduce:
             variable.set("the task's")
             async with AsyncProducer(connection, chain=Chain([heard, Sees(), Slice(max_bytes=5_000)])) as it:
                 await it.produce(topic, b"first, for which partitions are looked up on a thread")
-                await until(lambda: not it._lane.busy)
+                await until_async(lambda: not it._lane.busy)
                 await it.produce(topic, b"second")
 
         run(main())
@@ -282,7 +276,7 @@ class TestProduce:
             }
             async with AsyncProducer(conf) as producer:
                 await producer.flush()
-                await until(lambda: bool(heard))
+                await until_async(lambda: bool(heard))
             return heard[0]
 
         assert run(main()) == threading.get_ident()
@@ -356,7 +350,7 @@ class TestCancellation:
             async with AsyncProducer(conf, chain=Chain([heard])) as producer:
                 await producer.produce(topic, b"first")
                 tasks = [asyncio.create_task(producer.produce(topic, b"%d" % at)) for at in range(5)]
-                await until(lambda: producer.stats()["client"]["waits_for_room"] > 0)
+                await until_async(lambda: producer.stats()["client"]["waits_for_room"] > 0)
                 for task in tasks[1:]:
                     task.cancel()
                 await asyncio.wait(tasks[1:])
@@ -572,7 +566,7 @@ class TestConsume:
             async with AsyncConsumer(reading) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
                 polling = asyncio.ensure_future(consumer.poll(20))
-                await until(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._lane.current is not None)
                 began = time.monotonic()
                 assert [each.topic for each in await consumer.assignment()] == [topic]
                 await consumer.pause([TopicPartition(topic, 0)])
@@ -642,7 +636,7 @@ class TestConsume:
                     found.append(message.value())  # noqa: PERF401 - it is looked at meanwhile
 
             task = asyncio.ensure_future(iterate())
-            await until(lambda: len(found) == 2)
+            await until_async(lambda: len(found) == 2)
             await consumer.close()
             await task
             return found
