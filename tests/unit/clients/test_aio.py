@@ -708,6 +708,31 @@ class TestConsume:
         assert run(main()) == ["processing", ""]
         assert told == [None]
 
+    def test_returns_nothing_from_before_a_seek(self, reading: dict[str, Any], topic: str, fill: Any) -> None:
+        fill(b"a", b"b", b"c", b"d")
+
+        async def main() -> None:
+            async with AsyncConsumer(reading, chain=Chain([Trail()])) as consumer:
+                await consumer.assign([TopicPartition(topic, 0)])
+                first = await consumer.poll(10)
+                assert first is not None  # and librdkafka has the others, too
+                release = threading.Event()
+                calls: list[asyncio.Future[Any]] = []
+                for call in (
+                    consumer._hw_lane.run(lambda: release.wait(10)),
+                    consumer.poll(10),
+                    consumer.seek(TopicPartition(topic, 0, 3)),
+                ):
+                    calls.append(asyncio.ensure_future(call))
+                    await asyncio.sleep(0)
+                release.set()
+                _, found, _ = await asyncio.gather(*calls)
+                assert found.value() == b"d"
+                committed = await consumer.commit(asynchronous=False)
+                assert committed[0].offset == 4
+
+        run(main())
+
 
 class TestSerializing:
     def test_serdes_may_be_awaited(
