@@ -84,14 +84,14 @@ def instrument_under_run() -> None:
 # What stands for confluent-kafka's classes
 
 
-def _while_on(ours: Any) -> Any:
+def _while_on(ours: Any, always: type | tuple[()] = ()) -> Any:
     """Return the method by which a client finds its chain: it has none once the instrumentation is off.
 
-    A subclass may have outlived that.
+    A subclass may have outlived that. Instances of ``always`` have their chain in any case.
     """
 
     def chain_for(client: Any, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        if not _is_on and chain is None:
+        if not _is_on and chain is None and not isinstance(client, always):
             return Chain(), conf
         found: tuple[Chain, dict[str, Any]] = ours._hw_chain_for(client, conf, chain)  # noqa: SLF001 - our own
         return found
@@ -169,7 +169,9 @@ def _methods_of(ours: type, c_class: type) -> type:
     """
     kept = {name: value for name, value in vars(ours).items() if name not in {"__dict__", "__weakref__"}}
     bases = tuple(base for base in ours.__bases__ if base is not c_class)
-    return type(f"Chained{ours.__name__}", bases, {**kept, "__slots__": (), "_hw_chain_for": _while_on(ours)})
+    # Our serializing clients are derived from theirs, which get this base.
+    kept |= {"__slots__": (), "_hw_chain_for": _while_on(ours, always=ours)}
+    return type(f"Chained{ours.__name__}", bases, kept)
 
 
 _STANDING: Final = tuple(

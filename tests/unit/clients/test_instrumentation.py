@@ -196,7 +196,20 @@ class TestUninstrument:
             assert confluent_kafka.Producer is Other
         assert confluent_kafka.Producer is cimpl.Producer  # patch had kept the name of the class of C
 
+    def test_leaves_our_serializing_clients_their_chain(self) -> None:
+        headerware.instrument()
+        still_open = confluent_kafka.SerializingProducer(BOTH)
+        headerware.uninstrument()
+        client: Any = headerware.SerializingProducer(BOTH)
+        assert client.stats()["trail"] is not None
+        client.close()
+        del client, still_open
+        gc.collect()
+        headerware.uninstrument()
+
     def test_gives_classes_their_bases_back(self) -> None:
+        gc.collect()  # an open client keeps the bases of its class
+        headerware.uninstrument()
         classes = [Early, Heir, EarlyConsumer, Proxy, confluent_kafka.SerializingProducer]
         before = [each.__bases__ for each in classes]
         headerware.instrument()
