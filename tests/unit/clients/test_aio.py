@@ -181,7 +181,7 @@ class TestProduce:
             variable.set("the task's")
             async with AsyncProducer(connection, chain=Chain([heard, Sees(), Slice(max_bytes=5_000)])) as it:
                 await it.produce(topic, b"first, for which partitions are looked up on a thread")
-                await until_async(lambda: not it._lane.busy)
+                await until_async(lambda: not it._hw_lane.busy)
                 await it.produce(topic, b"second")
 
         run(main())
@@ -548,7 +548,7 @@ class TestConsume:
                 task = asyncio.ensure_future(consumer.poll(10))
                 await asyncio.sleep(0)
                 deadline = time.monotonic() + DEADLINE_S
-                while consumer._lane.busy:
+                while consumer._hw_lane.busy:
                     assert time.monotonic() < deadline, "the message never came"
                     time.sleep(0.001)  # noqa: ASYNC251 - the loop must not give it to the task
                 task.cancel()
@@ -566,7 +566,7 @@ class TestConsume:
             async with AsyncConsumer(reading) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
                 polling = asyncio.ensure_future(consumer.poll(20))
-                await until_async(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._hw_lane.current is not None)
                 began = time.monotonic()
                 assert [each.topic for each in await consumer.assignment()] == [topic]
                 await consumer.pause([TopicPartition(topic, 0)])
