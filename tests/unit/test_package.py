@@ -31,6 +31,7 @@ PUBLIC = [
     "Context",
     "DeadLetterError",
     "DeserializingConsumer",
+    "DictionaryError",
     "FanOut",
     "HeaderError",
     "HeaderId",
