@@ -216,6 +216,7 @@ class _CompressStep:
         "_mark",
         "_min_bytes",
         "_skips",
+        "_with_dictionary",
     )
 
     def __init__(self, options: Compress, dictionaries: _SessionDictionaries | None) -> None:
@@ -234,7 +235,7 @@ class _CompressStep:
         patterns = [pattern.lower() for pattern in options.skip_content_types]
         self._skips = TopicPatterns(patterns) if patterns else None
         self._is_skipped: BoundedCache[bytes, bool] = BoundedCache(_MAX_CONTENT_TYPES, self._skips_type)
-        self._bytes_in = self._bytes_out = self._compressed = self._decompressed = 0
+        self._bytes_in = self._bytes_out = self._compressed = self._decompressed = self._with_dictionary = 0
         self._left_alone = dict.fromkeys(_REASONS, 0)
 
     def on_send(self, record: Record) -> Record:
@@ -258,9 +259,9 @@ class _CompressStep:
             return self._leave(record, "format")
         compress, mark, header_bytes = self._compress, self._mark, _HEADER_BYTES
         if self._dictionaries is not None:
-            with_dictionary = self._dictionaries.writer(record.topic, content_type)
-            if with_dictionary is not None:
-                compress, mark, header_bytes = with_dictionary
+            writer = self._dictionaries.writer(record.topic, content_type)
+            if writer is not None:
+                compress, mark, header_bytes = writer
             elif size < _MIN_BYTES and self._min_bytes == _MIN_BYTES_WITH_DICTIONARY:
                 return self._leave(record, "small")
         smaller = compress(value)
@@ -269,6 +270,8 @@ class _CompressStep:
         self._compressed += 1
         self._bytes_in += size
         self._bytes_out += len(smaller)
+        if mark is not self._mark:
+            self._with_dictionary += 1
         return record.with_value(smaller, _new_headers(Headers, (*headers, mark)))
 
     def on_consume(self, record: Record) -> Record:
@@ -309,7 +312,11 @@ class _CompressStep:
             "compressed": self._compressed,
             "decompressed": self._decompressed,
             **{f"left_alone_{reason}": count for reason, count in self._left_alone.items()},
-            **({} if self._dictionaries is None else self._dictionaries.stats()),
+            **(
+                {}
+                if self._dictionaries is None
+                else {"compressed_with_dictionary": self._with_dictionary, **self._dictionaries.stats()}
+            ),
         }
 
     def close(self) -> None:

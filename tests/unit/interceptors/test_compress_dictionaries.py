@@ -56,6 +56,7 @@ class TestOnSend:
         values = airports()[::10]
         small = sum(len(with_it.on_send(record(value)).value) for value in values)
         assert sum(len(plain(value)) for value in values) > 2.5 * small
+        assert with_it.stats()["compressed_with_dictionary"] == len(values)
 
     def test_any_zstd_reads_the_frame_with_the_dictionary(self, store: FolderDictionaryStore) -> None:
         sent = step(store).on_send(record())

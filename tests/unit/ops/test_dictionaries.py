@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -112,11 +113,16 @@ class TestTrain:
             train([Sample(None, value, EMPTY) for value in values])
 
 
+@cache
+def evaluated() -> Evaluation:
+    learnt, measured = split(samples())
+    return evaluate(measured, train(learnt).dictionary)
+
+
 class TestEvaluate:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def found(self) -> Evaluation:
-        learnt, measured = split(samples())
-        return evaluate(measured, train(learnt).dictionary)
+        return evaluated()
 
     @staticmethod
     def figures(found: Evaluation, way: str) -> Figures:
