@@ -292,17 +292,24 @@ class _CompressStep:
         if record.value is None:
             raise CompressionError(_mark_problem(record))
         if decompress is None:
-            dictionary_id = _dictionary_of(record)
-            if self._dictionaries is None:
-                message = (
-                    f"the value is compressed with dictionary {dictionary_id}; name the store that has it in "
-                    "the option dictionaries of compress"
-                )
-                raise CompressionError(message)
-            decompress = self._dictionaries.reader(dictionary_id)
+            decompress = self._with_a_dictionary(record, mark[1])
         plain = decompress(record.value)
         self._decompressed += 1
         return record.with_value(plain, _new_headers(Headers, kept))
+
+    def _with_a_dictionary(self, record: Record, mark: HeaderValue) -> _Codec:
+        """Return what decompresses the value, or raise the error if the header names no dictionary."""
+        try:
+            if self._dictionaries is not None:
+                return self._dictionaries.readers[mark]
+            dictionary_id = decode_mark(mark)
+        except WireFormatError:
+            raise CompressionError(_mark_problem(record)) from None
+        message = (
+            f"the value is compressed with dictionary {dictionary_id}; name the store that has it in the "
+            "option dictionaries of compress"
+        )
+        raise CompressionError(message)
 
     def stats(self) -> dict[str, int]:
         """Count values by outcome, and their bytes."""
@@ -335,14 +342,6 @@ class _CompressStep:
 
 def _level(options: Compress) -> int:
     return CODECS[options.codec].default_level if options.level is None else options.level
-
-
-def _dictionary_of(record: Record) -> str:
-    """Return the id of the dictionary that ``hw.compress`` names, which is no codec."""
-    try:
-        return decode_mark(record.headers.last(COMPRESS_HEADER))
-    except WireFormatError:
-        raise CompressionError(_mark_problem(record)) from None
 
 
 def _mark_problem(record: Record) -> str:
@@ -389,7 +388,10 @@ class _SessionDictionaries:
         self._shared: Final = shared
         self._store: Final = shared.store
         self._writers: Final[BoundedCache[str, _Writer]] = BoundedCache(_MAX_DICTIONARIES)
-        self._readers: Final[BoundedCache[str, _Codec]] = BoundedCache(_MAX_DICTIONARIES, self._new_reader)
+        self.readers: Final[BoundedCache[HeaderValue, _Codec]] = BoundedCache(
+            _MAX_DICTIONARIES, self._new_reader
+        )
+        """What decompresses values, by what their ``hw.compress`` holds."""
         self._chosen: _Chosen = self._new_choice()
         # A client tries a record again later; a Spark task and a tool do not.
         waits = context.bootstrap_servers is not None and not context.dry_run
@@ -413,15 +415,6 @@ class _SessionDictionaries:
         if self._store.generation != generation:
             _, chosen = self._chosen = self._new_choice()
         return chosen[topic, content_type]
-
-    def reader(self, dictionary_id: str) -> _Codec:
-        """Return what decompresses values that were compressed with a dictionary.
-
-        Raises:
-            HeldBackError: the store is out of reach, or may still get the dictionary.
-            CompressionError: the dictionary is not trusted, is none, or is not there.
-        """
-        return self._readers[dictionary_id]
 
     def stats(self) -> dict[str, int]:
         """Count records that a missing dictionary held back or refused, and unusable dictionaries."""
@@ -467,7 +460,15 @@ class _SessionDictionaries:
         mark = encode_mark(dictionary_id)
         return _Writer(compress, (COMPRESS_HEADER, mark), 2 + len(COMPRESS_HEADER) + len(mark))
 
-    def _new_reader(self, dictionary_id: str) -> _Codec:
+    def _new_reader(self, mark: HeaderValue) -> _Codec:
+        """Return what decompresses values with the dictionary that ``hw.compress`` names.
+
+        Raises:
+            WireFormatError: it names none.
+            HeldBackError: the store is out of reach, or may still get the dictionary.
+            CompressionError: the dictionary is not trusted, is damaged, or is not there.
+        """
+        dictionary_id = decode_mark(mark)
         if self._trusted and dictionary_id not in self._trusted:
             message = f"dictionary {dictionary_id} is not among trusted_dictionaries"
             raise CompressionError(message)
@@ -594,16 +595,12 @@ def dictionary_decompressor(content: bytes, cap: int) -> _Codec:
     """
     dictionary = _loaded(content)
 
-    def make() -> _Codec:
-        decompress = _zstd_decompressor(cap, dictionary)
-        return lambda value: decompress(_ZSTD_MAGIC + value)
-
     try:
         # It is digested with the first frame, in one thread and for all.
         zstandard.ZstdDecompressor(dict_data=dictionary).decompress(_EMPTY_FRAME)
     except zstandard.ZstdError as error:
         raise _unusable(error) from error
-    return _pooled(make)
+    return _pooled(partial(_zstd_decompressor, cap, dictionary, _ZSTD_MAGIC))
 
 
 def _loaded(content: bytes) -> zstandard.ZstdCompressionDict:
@@ -615,12 +612,15 @@ def _unusable(error: Exception) -> DictionaryError:
     return DictionaryError(f"zstd cannot use it, because it is damaged: {error}")
 
 
-def _zstd_decompressor(cap: int, dictionary: zstandard.ZstdCompressionDict | None = None) -> _Codec:
+def _zstd_decompressor(
+    cap: int, dictionary: zstandard.ZstdCompressionDict | None = None, left_out: bytes = b""
+) -> _Codec:
     decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=_MAX_WINDOW_BYTES)
     whole = decompressor.decompress
     size_of = zstandard.frame_content_size
 
     def decompress(value: bytes) -> bytes:
+        value = left_out + value
         try:
             size = size_of(value)
             if size <= 0:
