@@ -841,11 +841,11 @@ class TestSerializing:
 
         async def main() -> None:
             producer: Any = AsyncSerializingProducer({**connection, "value.serializer.builder": Builder()})
-            first, second = await asyncio.gather(
+            made: Any = await asyncio.gather(
                 producer._hw_ready(), producer._hw_ready(), return_exceptions=True
             )
-            assert isinstance(first, OSError)
-            assert second is producer
+            assert isinstance(made[0], OSError)
+            assert made[1] is producer
             await producer.close()
 
         run(main())
