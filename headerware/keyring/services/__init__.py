@@ -1,6 +1,6 @@
 """Key services, which wrap data keys, and the data keys of a session.
 
-Services are named by configuration: ``file``, and those of other packages.
+Services are named by configuration: ``file``, ``aws_kms``, ``vault``, and those of other packages.
 """
 
 from headerware.core.errors import (
@@ -11,6 +11,7 @@ from headerware.core.errors import (
     KeyServiceUnavailableError,
     NoSuchKeyError,
 )
+from headerware.keyring.services.aws_kms import AwsKms
 from headerware.keyring.services.data_keys import DataKey, DataKeys
 from headerware.keyring.services.file import FileKeys
 from headerware.keyring.services.service import (
@@ -20,8 +21,10 @@ from headerware.keyring.services.service import (
     key_service_type,
     open_key_service,
 )
+from headerware.keyring.services.vault import Vault
 
 __all__ = [
+    "AwsKms",
     "DataKey",
     "DataKeys",
     "FileKeys",
@@ -33,6 +36,7 @@ __all__ = [
     "KeyServiceOptions",
     "KeyServiceUnavailableError",
     "NoSuchKeyError",
+    "Vault",
     "Wrapped",
     "key_service_type",
     "open_key_service",

@@ -228,11 +228,13 @@ class DataKeys:
         Args:
             wanted: the arguments of :meth:`to_read`; what fails there fails silently here.
         """
+        now_ms = self._now_ms()
         deadline = self._monotonic() + self._timeout_s
         flights = []
         for key_id, wrapped, scope in dict.fromkeys(wanted):
             question = (key_id, scope, wrapped)
-            if self._is_remembered(self._known.get(question)):
+            known = self._known.get(question)
+            if known is not None and 0 <= now_ms - known[1] < self._cache_age_ms:
                 continue
             try:
                 self._require_plausible(question)
@@ -297,18 +299,17 @@ class DataKeys:
         return sending.key
 
     def _remembered(self, question: _Question) -> DataKey | None:
+        now_ms = self._now_ms()
         with self._lock:
             known = self._known.get(question)
-            if known is None or not self._is_remembered(known):
+            age_ms = -1 if known is None else now_ms - known[1]
+            if known is None or not 0 <= age_ms < self._cache_age_ms:
                 self._counts["misses"] += 1
                 return None
             self._counts["hits"] += 1
-        if self._now_ms() - known[1] >= self._refresh_ms:
+        if age_ms >= self._refresh_ms:
             self._ask_ahead(question)
         return known[0]
-
-    def _is_remembered(self, known: tuple[DataKey, int] | None) -> bool:
-        return known is not None and 0 <= self._now_ms() - known[1] < self._cache_age_ms
 
     def _require_plausible(self, question: _Question) -> None:
         key_id, _, wrapped = question

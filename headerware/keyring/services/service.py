@@ -98,7 +98,9 @@ key_service_type: Final[Catalogue[KeyServiceOptions]] = Catalogue(
     "key service type",
     KeyServiceOptions,
     {
+        "aws_kms": "headerware.keyring.services.aws_kms:AwsKms",
         "file": "headerware.keyring.services.file:FileKeys",
+        "vault": "headerware.keyring.services.vault:Vault",
     },
     "headerware.key_services",
 )
