@@ -1,4 +1,4 @@
-"""``headerware keys``: make, list, rotate, revoke and publish the keys of a keyring file.
+"""``headerware keys``: make, list, rotate, revoke, delete and publish the keys of a keyring file.
 
 Nothing here shows a secret. Exit codes: 0 done; 1 the keyring or the key does not allow it; 2 the command
 was used wrongly.
@@ -24,17 +24,18 @@ from headerware.keyring import (
     key_id_problem,
     public_part,
     read_keyring,
+    with_deletion,
     with_new_key,
     with_revocation,
     with_rotation,
 )
-from headerware.keyring.keyring import SIGN_USE, Moment
+from headerware.keyring.keyring import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _COLUMNS: Final = (
-    *("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked"),
+    *("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked", "deleted"),
     *("topics", "use", "not_before", "not_after"),
 )
 _REVOKED_FROM: Final = re.compile(r"([^:\s]+):(\d+):(\d+)")
@@ -103,7 +104,7 @@ def _times(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate, revoke and publish keys, in a keyring file."""
+    """Make, list, rotate, revoke, delete and publish keys, in a keyring file."""
 
 
 @keys.command()
@@ -111,10 +112,10 @@ def keys() -> None:
 @_key_id
 @click.option(
     "--algorithm",
-    type=click.Choice(["hmac-sha256", "ed25519"]),
+    type=click.Choice(["hmac-sha256", "ed25519", "aes-256"]),
     default="hmac-sha256",
     show_default=True,
-    help="HMAC is fast, and who verifies can also sign; Ed25519 has a public half.",
+    help="HMAC is fast, and who verifies can also sign; Ed25519 has a public half; AES-256 wraps data keys.",
 )
 @click.option(
     "--topic",
@@ -126,11 +127,10 @@ def keys() -> None:
 )
 @click.option(
     "--use",
-    default=SIGN_USE,
     metavar="WORD",
     multiple=True,
-    show_default=True,
-    help="What it is for; without sign it neither signs nor verifies records.",
+    help="What it is for; sign without it, and wrap for AES-256. Without sign it neither signs nor verifies "
+    "records, and without wrap it wraps no data keys.",
 )
 @_times
 def generate(
@@ -154,8 +154,8 @@ def generate(
 
     made = _edit(path, permissions, change, create=True).keys[-1]
     text = f"made key {made.id!r}, version {made.version}, {algorithm}, in {path}"
-    if "sign" not in use:
-        text += f"\nit neither signs nor verifies records: its use is {', '.join(use)}"
+    if not {"sign", "wrap"} & {*made.use}:
+        text += f"\nit neither signs nor verifies records: its use is {', '.join(made.use)}"
     _show([made], as_json=as_json, text=text)
 
 
@@ -180,16 +180,19 @@ def rotate(
     not_after: datetime | None,
     as_json: bool,
 ) -> None:
-    """Let a new version of a key sign; the old ones still verify.
+    """Let a new version of a key sign or wrap; the old ones still verify or unwrap.
 
-    It has the topics and the use of the version before, and also its times unless they are given.
+    Before its --not-before, the version before it goes on wrapping. It has the topics and the use of the
+    version before, and also its times unless they are given.
     """
     made = _edit(
         path,
         permissions,
         lambda ring: with_rotation(ring, key_id, not_before=not_before, not_after=not_after),
     ).versions(key_id)[-1]
-    _show([made], as_json=as_json, text=f"key {made.id!r} signs with version {made.version} from now on")
+    verb = "wraps" if made.algorithm == "aes-256" else "signs"
+    since = "now on" if made.not_before is None else str(_time(made.not_before))
+    _show([made], as_json=as_json, text=f"key {made.id!r} {verb} with version {made.version} from {since}")
 
 
 @keys.command()
@@ -228,6 +231,38 @@ def revoke(
     _show(revoked, as_json=as_json, text=f"revoked key {key_id!r}, version {numbers}")
 
 
+@keys.command()
+@_keyring_options
+@_key_id
+@click.option("--version", type=click.IntRange(min=1), help="The version to delete; all of them without it.")
+@click.option("--reason", help="Why, for people; it stands in the file.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(
+    path: Path,
+    permissions: Permissions,
+    key_id: str,
+    version: int | None,
+    reason: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete the material of a key that wraps data keys, for good.
+
+    Whatever was encrypted under it can no longer be read (crypto-shredding), once no copy of the file is
+    left.
+    """
+    if not yes:
+        click.confirm(f"Delete key {key_id!r}? What it encrypted can then never be read again", abort=True)
+    keyring = _edit(
+        path, permissions, lambda ring: with_deletion(ring, key_id, version=version, reason=reason)
+    )
+    deleted = [key for key in keyring.versions(key_id) if version in {None, key.version}]
+    numbers = ", ".join(str(key.version) for key in deleted)
+    text = f"deleted key {key_id!r}, version {numbers}; delete the copies of {path}, too"
+    _show(deleted, as_json=as_json, text=text)
+
+
 @keys.command("export-public")
 @_keyring_options
 @click.option(
@@ -248,7 +283,10 @@ def export_public(path: Path, permissions: Permissions, out: Path, *, as_json: b
         raise KeyringError(f"{path} has no Ed25519 key, and HMAC keys have no public half to export")
     write_public_keyring(out, public)
     lines = [f"wrote {len(public.keys)} public {'key' if len(public.keys) == 1 else 'keys'} to {out}"]
-    lines += [f"left out {key.id!r} version {key.version}: HMAC keys have no public half" for key in left_out]
+    lines += [
+        f"left out {key.id!r} version {key.version}: {key.algorithm} keys have no public half"
+        for key in left_out
+    ]
     _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key in left_out])
 
 
@@ -278,6 +316,7 @@ def _row(key: Key) -> dict[str, Any]:
         "created": _time(key.created),
         "rotated": _time(key.rotated),
         "revoked": _time(key.revoked),
+        "deleted": _time(key.deleted),
         "revoked_from": key.revoked_from,
         "reason": key.reason,
         "topics": key.topics,
@@ -290,6 +329,8 @@ def _row(key: Key) -> dict[str, Any]:
 def _holds(key: Key) -> str:
     if key.secret is not None:
         return "secret"
+    if key.status == "deleted":
+        return "nothing"
     return "public half" if key.private is None else "private half"
 
 

@@ -392,6 +392,8 @@ def _wrong_aes(key: Key) -> str | None:
         return "it has a secret, neither a private nor a public half"
     if "sign" in key.use:
         return 'it cannot sign: its use is ["wrap"]'
+    if key.topics or key.revoked_from:
+        return "topics and revoked_from are for keys that sign"
     if key.status == "deleted":
         return None if key.secret is None else "it is deleted, and has no secret"
     if key.secret is None:

@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headerware.core.errors import KeyringError
-from headerware.keyring import Key, decode_keyring, encode_keyring
+from headerware import Context
+from headerware.core.errors import InvalidWrappedKeyError, KeyringError
+from headerware.keyring import Key, Keyring, decode_keyring, encode_keyring
+from headerware.keyring.services import FileKeys
+from headerware.keyring.services.file import wrap_under
 
 VECTORS = json.loads((Path(__file__).parents[2] / "spec/vectors/keyring.json").read_text(encoding="utf-8"))
 
@@ -36,3 +39,27 @@ class TestKeyringVectors:
         key = msgspec.convert(case["key"], Key)
         refusal = key.refusal(case["topic"], case["signed_at_ms"], case["now_ms"])
         assert (refusal is None) is case["may"]
+
+
+class TestWrappedKeyVectors:
+    """What the key service ``file`` wraps data keys into."""
+
+    @cases("wrapped")
+    def test_wrapped_both_ways(self, case: dict[str, Any], tmp_path: Path) -> None:
+        key = msgspec.convert(case["key"], Key)
+        context, wrapped = bytes.fromhex(case["context"]), bytes.fromhex(case["wrapped"])
+        data_key, nonce = bytes.fromhex(case["data_key"]), bytes.fromhex(case["nonce"])
+        assert wrap_under(key, data_key, context, nonce=nonce) == wrapped
+        assert self.unwrapped(key, wrapped, context, tmp_path) == data_key
+
+    @cases("wrapped_refused")
+    def test_refused(self, case: dict[str, Any], tmp_path: Path) -> None:
+        key = msgspec.convert(case["key"], Key)
+        with pytest.raises(InvalidWrappedKeyError):
+            self.unwrapped(key, bytes.fromhex(case["wrapped"]), bytes.fromhex(case["context"]), tmp_path)
+
+    def unwrapped(self, key: Key, wrapped: bytes, context: bytes, folder: Path) -> bytes:
+        path = folder / "keys.json"
+        path.write_bytes(encode_keyring(Keyring(keys=(key,))))
+        path.chmod(0o600)
+        return FileKeys(keyring=str(path)).open(Context()).unwrap(key.id, wrapped, context)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,60 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "keys.json"
     done("generate", "--keyring", path, "--id", "orders")
     return path
+
+
+class TestWrappingKeys:
+    """Key-encryption keys: made, rotated and deleted."""
+
+    @pytest.fixture
+    def wrapping(self, tmp_path: Path) -> Path:
+        path = tmp_path / "wrapping.json"
+        done("generate", "--keyring", path, "--id", "orders", "--algorithm", "aes-256")
+        return path
+
+    def test_are_for_wrapping_without_being_told(self, wrapping: Path) -> None:
+        (row,) = done_json("list", "--keyring", wrapping)["keys"]
+        assert (row["algorithm"], row["use"], row["holds"]) == ("aes-256", ["wrap"], "secret")
+
+    def test_cannot_be_for_signing(self, tmp_path: Path) -> None:
+        made = ("generate", "--keyring", tmp_path / "k", "--id", "x", "--algorithm", "aes-256")
+        result = run(*made, "--use", "sign")
+        assert (result.exit_code, "cannot sign" in result.stderr) == (1, True)
+        result = run("generate", "--keyring", tmp_path / "k", "--id", "x", "--use", "wrap")
+        assert (result.exit_code, "takes aes-256" in result.stderr) == (1, True)
+        result = run(*made, "--topic", "orders")
+        assert (result.exit_code, "for keys that sign" in result.stderr) == (1, True)
+
+    def test_rotate(self, wrapping: Path) -> None:
+        assert "wraps with version 2 from now on" in done("rotate", "--keyring", wrapping, "--id", "orders")
+        later = ("--not-before", "2100-01-01T00:00:00Z")
+        text = done("rotate", "--keyring", wrapping, "--id", "orders", *later)
+        assert "version 3 from 2100-01-01T00:00:00Z" in text
+        assert read_keyring(wrapping).wrapping_key("orders", 0).version == 2
+
+    def test_are_deleted_for_good(self, wrapping: Path) -> None:
+        secret = read_keyring(wrapping).keys[0].secret
+        assert secret is not None
+        done("rotate", "--keyring", wrapping, "--id", "orders")
+        (row,) = done_json(
+            *("delete", "--keyring", wrapping, "--id", "orders", "--version", 1, "--yes", "--reason", "law")
+        )["keys"]
+        assert (row["status"], row["holds"], row["reason"]) == ("deleted", "nothing", "law")
+        assert row["deleted"] is not None
+        assert base64.b64encode(secret) not in wrapping.read_bytes()
+        assert [key.status for key in read_keyring(wrapping).keys] == ["deleted", "active"]
+        done("revoke", "--keyring", wrapping, "--id", "orders")
+        assert [key.status for key in read_keyring(wrapping).keys] == ["deleted", "revoked"]
+
+    def test_are_not_deleted_unasked(self, wrapping: Path) -> None:
+        arguments = ["keys", "delete", "--keyring", str(wrapping), "--id", "orders"]
+        result = CliRunner().invoke(main, arguments, input="n\n")
+        assert result.exit_code != 0
+        assert read_keyring(wrapping).keys[0].secret is not None
+
+    def test_a_key_that_signs_is_not_deleted(self, path: Path) -> None:
+        result = run("delete", "--keyring", path, "--id", "orders", "--yes")
+        assert (result.exit_code, "revoke it" in result.stderr) == (1, True)
 
 
 class TestGenerate:
