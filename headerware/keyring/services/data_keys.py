@@ -434,6 +434,8 @@ class DataKeys:
             wrapped, version = self._service.wrap(key_id, secret, context)
             if not 0 < len(wrapped) <= MAX_WRAPPED_BYTES:
                 raise KeyServiceError(f"the key service wrapped a key into {len(wrapped)} bytes")
+            if secret in wrapped:
+                raise KeyServiceError("the key service wrapped nothing: its answer shows the data key")
             return DataKey(key_id, wrapped, secret, version)
         secret = self._service.unwrap(key_id, wrapped, context)
         if len(secret) != SECRET_BYTES:

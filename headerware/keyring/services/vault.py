@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
 
 _CIPHERTEXT: Final = re.compile(rb"vault:v([1-9]\d{0,8}):[A-Za-z0-9+/]+={0,2}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+"""The names that transit's keys can have; nothing else may become a part of the address."""
 _MAX_TOKEN_BYTES: Final = 8192
 _DOMAIN: Final = b"headerware\0"
 """Stands before the context, so that nothing that others encrypt under the same key passes for a data key."""
@@ -109,7 +111,7 @@ class VaultService:
         wrapped = str(found.get("ciphertext", "")).encode()
         matched = _CIPHERTEXT.fullmatch(wrapped)
         if matched is None:
-            raise KeyServiceError(f"Vault, encrypt under {key_id!r}: its answer is no ciphertext")
+            raise KeyServiceUnavailableError(f"Vault, encrypt under {key_id!r}: its answer is no ciphertext")
         return Wrapped(wrapped, matched[1].decode())
 
     def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
@@ -118,9 +120,12 @@ class VaultService:
             raise InvalidWrappedKeyError("it is no ciphertext of Vault's transit engine")
         found = self._call("decrypt", key_id, context, ciphertext=wrapped.decode())
         try:
-            return base64.b64decode(str(found.get("plaintext", "")), validate=True)
+            plain = base64.b64decode(str(found.get("plaintext", "")), validate=True)
         except (binascii.Error, ValueError):
-            raise KeyServiceError(f"Vault, decrypt under {key_id!r}: its answer is no base64") from None
+            plain = b""
+        if not plain:
+            raise KeyServiceUnavailableError(f"Vault, decrypt under {key_id!r}: its answer has no plaintext")
+        return plain
 
     def close(self) -> None:
         """Close the connections; a second call does nothing."""
@@ -152,13 +157,16 @@ class VaultService:
         options = self._options
         require_undeleted(key_id, options.deleted_keys)
         what = f"Vault, {operation} under {key_id!r}"
+        name = options.keys.get(key_id, key_id)
+        if _NAME.fullmatch(name) is None:
+            raise NoSuchKeyError(f"{what}: no key of Vault's can have the name {name!r}")
         client = self._client.get()
         if options.token_file is not None:
             client.token = _read_token(options.token_file)
         ask = getattr(client.secrets.transit, f"{operation}_data")
         bound = {options.bind: _base64(_DOMAIN + context)}
         try:
-            answer = ask(name=options.keys.get(key_id, key_id), mount_point=options.mount, **given, **bound)
+            answer = ask(name=name, mount_point=options.mount, **given, **bound)
         except hvac.exceptions.VaultError as error:
             raise _refusal(what, operation, error) from error
         except requests.RequestException as error:

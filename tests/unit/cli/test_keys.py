@@ -68,7 +68,7 @@ class TestWrappingKeys:
         assert secret is not None
         done("rotate", "--keyring", wrapping, "--id", "orders")
         (row,) = done_json(
-            *("delete", "--keyring", wrapping, "--id", "orders", "--version", 1, "--yes", "--reason", "law")
+            *("delete", "--keyring", wrapping, "--id", "orders", "--version", "1", "--yes", "--reason", "law")
         )["keys"]
         assert (row["status"], row["holds"], row["reason"]) == ("deleted", "nothing", "law")
         assert row["deleted"] is not None
