@@ -16,6 +16,7 @@ import msgspec
 
 from headerware.cli.json_output import show_json
 from headerware.core.errors import KeyringError
+from headerware.core.printable import counted
 from headerware.keyring import (
     Algorithm,
     Key,
@@ -282,7 +283,7 @@ def export_public(path: Path, permissions: Permissions, out: Path, *, as_json: b
     if not public.keys:
         raise KeyringError(f"{path} has no Ed25519 key, and HMAC keys have no public half to export")
     write_public_keyring(out, public)
-    lines = [f"wrote {len(public.keys)} public {'key' if len(public.keys) == 1 else 'keys'} to {out}"]
+    lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
     lines += [
         f"left out {key.id!r} version {key.version}: {key.algorithm} keys have no public half"
         for key in left_out

@@ -54,10 +54,13 @@ class SurroundsProcessing(Protocol):
 
 
 class HearsOperations(Protocol):
-    """Is told of the calls by which a client receives records and commits offsets."""
+    """Is told of the calls by which a client receives records, commits offsets and ends transactions."""
 
     def on_operation(self, operation: Operation) -> object:
-        """Called once for each, on the thread that consumes, before the application gets the records."""
+        """Called once for each, on the thread that makes the call; before the application gets the records.
+
+        Others may be added: an interceptor passes over names that it does not know.
+        """
 
 
 class Idles(Protocol):
@@ -179,6 +182,9 @@ class HearsStopped(Protocol):
         ``step`` is the name of the interceptor. ``outcome`` is ``dropped``, ``dead_lettered``, ``refused``
         (the application gets the error), ``skipped`` (the record goes on without the step) or ``held_back``
         (it comes again). ``error`` is None if the step dropped the record on purpose.
+
+        A record that a consumer's ``run`` gives up because its handler failed has the step ``processing``,
+        and is ``skipped`` or ``dead_lettered``. Then the threads of ``run`` call this, several at once.
         """
 
 

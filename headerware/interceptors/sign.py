@@ -28,7 +28,7 @@ from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.record import VERIFIED, Record, Verified
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
-from headerware.keyring.file import MAX_STALE_MS
+from headerware.keyring.file import MAX_STALE_MS, naming_file
 from headerware.keyring.signature import (
     SIGNATURE_BYTES,
     SIGNATURE_HEADER,
@@ -107,7 +107,9 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         max_age_ms: how old a signature may be, in milliseconds by the clock here; None is no limit.
         clock_skew_ms: with ``max_age_ms``, how far a signer's clock may run ahead of the one here, in
             milliseconds.
-        cluster: this cluster's id; None asks the client.
+        cluster: this cluster's id; None asks the client, and the first record waits for the answer, two
+            seconds at most. What is signed before the id is known is valid in any cluster; that is counted
+            (``unbound``) and logged once.
         accept_origins: other topics whose records may stand here too, copied byte for byte by a mirror:
             ``cluster/topic``, in which ``*`` and ``?`` are wildcards. ``{topic}`` is the topic that is read.
         keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
@@ -126,6 +128,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     place: ClassVar[Place | None] = Place.SIGN
     decodes: ClassVar[tuple[str, ...]] = (SIGNATURE_HEADER,)
     verifies: ClassVar[bool] = True
+    names_cluster: ClassVar[bool] = True
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     key_id: str | None = None
@@ -174,7 +177,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if context.side == "producer":
             if self.key_id is None:
                 raise ConfigError("sending takes the id of a key to sign with", path="key_id")
-            file.current(now_ms).signing_key(self.key_id)
+            with naming_file(self.keyring):
+                file.current(now_ms).signing_key(self.key_id)
         return SignStep(self, context, file)
 
 
@@ -195,10 +199,12 @@ class SignStep:
         "__weakref__",
         "_cluster",
         "_file",
+        "_has_client",
         "_now_ms",
         "_options",
         "_producer",
         "_sequences",
+        "_unbound",
         "_verification",
         "on_consume",
         "on_send",
@@ -217,11 +223,14 @@ class SignStep:
         self._options = options
         self._file = file
         self._now_ms = context.now_ms
-        self._cluster = _cluster_port(options, context)
+        self._cluster = _fixed_or(options.cluster, context.cluster_id)
+        self._has_client = context.bootstrap_servers is not None
+        self._unbound = 0
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
-        self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=self._cluster)
-        self.on_send: Callable[[Record], Record] = self._sending_hook()
+        awaited = _fixed_or(options.cluster, context.awaited_cluster_id)
+        self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=awaited)
+        self.on_send: Callable[[Record], Record] = self._sending_hook(awaited)
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
         self.settle: Callable[[Record], Record] | None = (
             self._verification.settle if self._verification.settles else None
@@ -242,8 +251,9 @@ class SignStep:
         return len(SIGNATURE_HEADER) + _FRAMING_BYTES + text_bytes(layout)
 
     def stats(self) -> dict[str, int]:
-        """Count records without a signature or with uncovered headers, and the keyring's reloads."""
+        """Count unsigned and unbound records, those with uncovered headers, and the keyring's reloads."""
         return {
+            "unbound": self._unbound,
             "unsigned": self._verification.unsigned,
             "uncovered": self._verification.uncovered,
             "keyring_reloads": self._file.reloads,
@@ -254,9 +264,9 @@ class SignStep:
         """Draw another producer id, as after a fork, so that no sequence is used twice."""
         self._producer = os.urandom(8)
 
-    def _sending_hook(self) -> Callable[[Record], Record]:
+    def _sending_hook(self, cluster_of: Callable[[], str | None]) -> Callable[[Record], Record]:
         # One function with everything bound, because it runs once a record.
-        now_ms, current, cluster_of = self._now_ms, self._file.current, self._cluster
+        now_ms, current = self._now_ms, self._file.current
         rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
         new, to_text = tuple.__new__, encode_text
         # The three change together, so that a thread with old ones cannot put a retired key among the new.
@@ -269,6 +279,8 @@ class SignStep:
             if current(now) is not keyring or (cluster is None and cluster_of() is not None):
                 keyring, cluster, prepared = signing = self._signing(now)
             topic = record.topic
+            if cluster is None:
+                self._count_unbound()
             statement, sign, until_ms = prepared[topic]
             if now > until_ms:
                 self._prepare(keyring, cluster, topic, now)  # raises the error with its reason
@@ -279,6 +291,14 @@ class SignStep:
             return record.with_headers(new(Headers, (*headers, (SIGNATURE_HEADER, text))))
 
         return on_send
+
+    def _count_unbound(self) -> None:
+        if not self._unbound and self._has_client:
+            _log.warning(
+                "the cluster's id is not known yet, so signatures are valid in any cluster until it is; set "
+                "the option cluster of sign if none may be"
+            )
+        self._unbound += 1
 
     def _signing(self, now_ms: int) -> _Signing:
         keyring, cluster = self._file.current(now_ms), self._cluster()
@@ -302,9 +322,8 @@ class SignStep:
         return statement, signer(key, beginning(key.algorithm, statement)), until_ms
 
 
-def _cluster_port(options: Sign, context: Context) -> Callable[[], str | None]:
-    cluster = options.cluster
-    return context.cluster_id if cluster is None else lambda: cluster
+def _fixed_or(cluster: str | None, port: Callable[[], str | None]) -> Callable[[], str | None]:
+    return port if cluster is None else lambda: cluster
 
 
 _open_steps: WeakSet[SignStep] = WeakSet()
@@ -447,7 +466,8 @@ class _Verification:
         unsettled = self._unsettled if self.settles else None
         passes = self._options.uncovered == "pass"
         to_layout, new_verified = decode_text, Verified
-        keyring, own = current(now_ms()), own_cluster()
+        keyring = current(now_ms())
+        own: str | None = None  # asked with the first record, which may wait for it
 
         def check(
             record: Record, text: HeaderValue, covered: tuple[Pair, ...], later: tuple[Pair, ...]

@@ -12,15 +12,16 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from headerware import Chain, Context, Interceptor, InterceptorError
 from headerware.clients import Consumer, Producer
 from headerware.clients.aio import AsyncConsumer
 from headerware.core.errors import ConfigError
 from headerware.core.plugins import interceptor_type
-from tests.unit.clients.test_aio import run, until
-from tests.unit.clients.test_lanes import read_all
+from tests.unit.clients.test_aio import run
+from tests.unit.clients.test_lanes import HearsStops, read_all
+from tests.waiting import until_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -101,6 +102,11 @@ async def committed(consumer: AsyncConsumer, topic: str) -> int:
     return found.offset
 
 
+async def committed_is(consumer: AsyncConsumer, topic: str, offset: int) -> None:
+    while await committed(consumer, topic) != offset:  # noqa: ASYNC110 - the broker tells nobody
+        await asyncio.sleep(0.01)
+
+
 def seen_by(
     consumer: AsyncConsumer, stop_after: int, *, fails: int = 99
 ) -> tuple[list[Any], Callable[[Message], Awaitable[None]]]:
@@ -168,7 +174,7 @@ class TestRun:
                     others.append(message.value())
 
                 runs = asyncio.ensure_future(consumer.run(handle, order="none"))
-                await until(lambda: len(others) == 2)
+                await until_async(lambda: len(others) == 2)
                 while (before := await committed(consumer, topic)) < 0:
                     pass
                 go_on.set()
@@ -226,7 +232,7 @@ class TestRun:
                     seen.append(message.value())
                     if len(seen) == 1:
                         file.write_text('[[interceptors]]\ntype = "trail"\nservice = "b"\n')
-                        await until(lambda: bool(consumer.chain != first))
+                        await until_async(lambda: bool(consumer.chain != first))
                         fill(b"b")
                     else:
                         # What a handler asks of the consumer is done, with the new chain, too.
@@ -274,6 +280,20 @@ class TestFailures:
         told = [entry[1:] for entry in LOG if entry[0] == "processed"]
         assert told == [(b"bad", "ValueError"), (b"bad", None), (b"c", None)]
 
+    def test_interceptors_hear_of_records_that_are_given_up(
+        self, fill: Callable[..., None], opened: Callable[..., Any]
+    ) -> None:
+        fill(b"xbad")
+        hears = HearsStops()
+
+        async def main() -> None:
+            async with opened(hears, RefusesBad()) as consumer:
+                _, handle = seen_by(consumer, 1)
+                await consumer.run(handle, on_failure="dead_letter")
+
+        run(main())
+        assert hears.stopped == [(b"xbad", "processing", "dead_lettered", "ValueError")]
+
     def test_dead_letters_are_as_they_were_on_the_wire(
         self, connection: dict[str, Any], topic: str, fill: Callable[..., None], opened: Callable[..., Any]
     ) -> None:
@@ -314,6 +334,58 @@ class TestFailures:
             async with opened() as consumer:
                 with pytest.raises(TypeError, match="expected a coroutine function"):
                     await consumer.run(lambda _: None, on_failure="skip")
+
+        run(main())
+
+
+class TestWhatHandlersMayCall:
+    def test_a_seek_forgets_what_was_read(
+        self, topic: str, fill: Callable[..., None], opened: Callable[..., Any]
+    ) -> None:
+        fill(*[b"%d" % number for number in range(10)])
+        values: list[Any] = []
+
+        async def main() -> None:
+            async with opened(auto_commit_interval_ms=10) as consumer:
+                sought = False
+
+                async def handle(message: Message) -> None:
+                    nonlocal sought
+                    values.append(message.value())
+                    if message.value() == b"5" and not sought:
+                        await committed_is(consumer, topic, 5)
+                        await consumer.seek(TopicPartition(topic, 0, 2))
+                        sought = True
+                    elif message.value() == b"2" and sought:
+                        await committed_is(consumer, topic, 2)
+                    elif message.value() == b"9" and sought:
+                        consumer.stop()
+
+                async with asyncio.timeout(20):
+                    await consumer.run(handle, order="partition")
+                assert await committed(consumer, topic) == 10
+
+        run(main())
+        assert values == [b"%d" % number for number in [*range(6), *range(2, 10)]]
+
+    def test_offsets_of_their_own_are_refused_and_a_commit_of_what_is_processed_is_not(
+        self, topic: str, fill: Callable[..., None], opened: Callable[..., Any]
+    ) -> None:
+        fill(b"a", b"b")
+
+        async def main() -> None:
+            async with opened() as consumer:
+
+                async def handle(message: Message) -> None:
+                    for call in (consumer.store_offsets, consumer.commit):
+                        with pytest.raises(KafkaException, match="run is under way"):
+                            await call(message)
+                    await consumer.commit(asynchronous=True)
+                    if message.value() == b"b":
+                        consumer.stop()
+
+                await consumer.run(handle, order="partition")
+                assert await committed(consumer, topic) == 2
 
         run(main())
 
@@ -373,7 +445,7 @@ class TestTheEndOfRun:
         async def main() -> list[Any]:
             async with opened() as consumer:
                 fetch = asyncio.ensure_future(consumer.consume(1, 20))
-                await until(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._lane.current is not None)
                 runs = asyncio.ensure_future(consumer.run(seen_by(consumer, 1)[1]))
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -429,7 +501,7 @@ class TestTheEndOfRun:
                     with pytest.raises(ConfigError, match="run is under way"):
                         await consumer.run(handle)
                     began.set()
-                    await until(lambda: consumer._closing is not None)
+                    await until_async(lambda: consumer._closing is not None)
                     done.append(await consumer.position([TopicPartition(topic, 0)]))
 
                 runs = asyncio.ensure_future(consumer.run(handle))
@@ -499,7 +571,7 @@ class TestImplicit:
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
                 fetch = asyncio.ensure_future(consumer.poll(20))
-                await until(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._lane.current is not None)
                 fill(b"a")
                 fetch.cancel()
                 with suppress(asyncio.CancelledError):
@@ -507,6 +579,18 @@ class TestImplicit:
                 assert LOG == []
                 assert await consumer.poll(10) is not None
                 assert LOG == [("begin", b"a")]
+
+        run(main())
+
+    def test_ends_with_the_subscription(self, fill: Callable[..., None], opened: Callable[..., Any]) -> None:
+        fill(b"a")
+
+        async def main() -> None:
+            async with opened(interceptors="lifecycle") as consumer:
+                assert await consumer.poll(10) is not None
+                await consumer.unsubscribe()
+                assert CURRENT.get() == ()
+                assert scope(b"a") == LOG
 
         run(main())
 
@@ -598,7 +682,7 @@ class TestMessages:
                     return [message async for message in consumer.messages()]
 
                 reads = asyncio.ensure_future(read())
-                await until(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._lane.current is not None)
                 await consumer.close()
                 return await reads
 
