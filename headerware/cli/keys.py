@@ -7,7 +7,7 @@ was used wrongly.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,20 +16,25 @@ import msgspec
 
 from headerware.cli.json_output import show_json
 from headerware.core.errors import KeyringError
+from headerware.core.plain_files import read_plain
 from headerware.core.printable import counted
 from headerware.keyring import (
     Algorithm,
     Key,
     Keyring,
     Permissions,
+    Snapshot,
     key_id_problem,
     public_part,
     read_keyring,
+    sign_snapshot,
+    verify_snapshot,
     with_deletion,
     with_new_key,
     with_revocation,
     with_rotation,
 )
+from headerware.keyring.file import MAX_BYTES
 from headerware.keyring.keyring import Moment
 
 if TYPE_CHECKING:
@@ -105,7 +110,7 @@ def _times(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate, revoke, delete and publish keys, in a keyring file."""
+    """Make, list, rotate, revoke, delete, publish and sign keys, in a keyring file."""
 
 
 @keys.command()
@@ -289,6 +294,120 @@ def export_public(path: Path, permissions: Permissions, out: Path, *, as_json: b
         for key in left_out
     ]
     _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key in left_out])
+
+
+@keys.command("sign-snapshot")
+@_keyring_options
+@click.option(
+    "--root",
+    "root_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring file with the root's private half, which is kept offline.",
+)
+@click.option("--root-id", required=True, callback=_checked_id, help="The root key's name in it.")
+@click.option(
+    "--counter",
+    type=click.IntRange(min=1),
+    help="The snapshot's number; without it, one more than that of the snapshot which --out replaces.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True, max=36_500),
+    default=30,
+    show_default=True,
+    help="For how many days it may be used: sign the next one before.",
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The snapshot to write; an older one there is replaced.",
+)
+def sign_snapshot_command(
+    path: Path,
+    permissions: Permissions,
+    root_path: Path,
+    root_id: str,
+    counter: int | None,
+    days: float,
+    out: Path,
+    *,
+    as_json: bool,
+) -> None:
+    """Sign a keyring with an offline root, to distribute it.
+
+    Readers with the root's public half (keyring_root) notice a snapshot that was changed, an older one that
+    was put back, and that none comes any more. Its keyring has what this one has: export public halves first
+    for those who only verify.
+    """
+    from headerware.keyring.writing import write_snapshot  # noqa: PLC0415 - needs a POSIX system
+
+    keyring = read_keyring(path, permissions=permissions)
+    roots = read_keyring(root_path, permissions=permissions)
+    now = datetime.now(UTC)
+
+    def make(before: bytes | None) -> Snapshot:
+        number = counter
+        if before is not None:
+            last = verify_snapshot(before, roots, source=f"the snapshot in {out}")[0].counter
+            number = last + 1 if number is None else number
+            if number <= last:
+                raise KeyringError(f"counter {number} goes back: the snapshot in {out} has {last}")
+        root = next((key for key in roots.versions(root_id) if key.status == "active"), None)
+        if root is None:
+            raise KeyringError(f"root key {root_id!r} has no active version")
+        end = now + timedelta(days=days)
+        return sign_snapshot(keyring, root, counter=number or 1, created=now, expires=end)
+
+    made = write_snapshot(out, make, is_secret=keyring.is_secret)
+    text = f"wrote snapshot {made.counter} to {out}; it expires at {_time(made.expires)}"
+    _show_snapshot(made, keyring, as_json=as_json, text=text)
+
+
+@keys.command("verify-snapshot")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@click.option(
+    "--snapshot",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The snapshot.",
+)
+@click.option(
+    "--root",
+    "root_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring file with the root's public half.",
+)
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Require a higher counter than this.")
+def verify_snapshot_command(path: Path, root_path: Path, *, after: int, as_json: bool) -> None:
+    """Verify a snapshot, and show its counter, its end and its keys."""
+    found, keyring = verify_snapshot(
+        read_plain(path, MAX_BYTES)[0], read_keyring(root_path), source=str(path)
+    )
+    if found.counter <= after:
+        raise KeyringError(f"{path} goes back: its counter is {found.counter}, expected more than {after}")
+    if found.expires <= datetime.now(UTC):
+        raise KeyringError(f"{path} expired at {_time(found.expires)}")
+    text = (
+        f"snapshot {found.counter}, signed by {found.root!r} version {found.root_version} at "
+        f"{_time(found.created)}, expires at {_time(found.expires)}\n"
+        + _table([_row(key) for key in keyring.keys])
+    )
+    _show_snapshot(found, keyring, as_json=as_json, text=text)
+
+
+def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text: str) -> None:
+    facts = {
+        "counter": snapshot.counter,
+        "root": snapshot.root,
+        "root_version": snapshot.root_version,
+        "created": _time(snapshot.created),
+        "expires": _time(snapshot.expires),
+    }
+    _show(keyring.keys, as_json=as_json, text=text, snapshot=facts)
 
 
 def _edit(

@@ -17,6 +17,7 @@ from headerware.keyring.lifecycle import (
     with_revocation,
     with_rotation,
 )
+from headerware.keyring.snapshot import Snapshot, encode_snapshot, sign_snapshot, verify_snapshot
 
 __all__ = [
     "Algorithm",
@@ -24,12 +25,16 @@ __all__ = [
     "Keyring",
     "KeyringFile",
     "Permissions",
+    "Snapshot",
     "Status",
     "decode_keyring",
     "encode_keyring",
+    "encode_snapshot",
     "key_id_problem",
     "public_part",
     "read_keyring",
+    "sign_snapshot",
+    "verify_snapshot",
     "with_deletion",
     "with_new_key",
     "with_revocation",

@@ -25,6 +25,7 @@ Status = Literal["active", "retired", "revoked", "deleted"]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 FORMAT: Final = "headerware-keyring"
+SNAPSHOT_FORMAT: Final = "headerware-keyring-snapshot"
 VERSION: Final = 2
 HMAC_SECRET_MIN_BYTES: Final = 32
 _HMAC_SECRET_MAX_BYTES: Final = 1024
@@ -317,6 +318,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _require_version(head: _Head) -> None:
+    if head.format == SNAPSHOT_FORMAT:
+        raise ValueError("it is a snapshot of one, which is used with the public half of its root")
     if head.format != FORMAT:
         raise ValueError(f'its format is not "{FORMAT}"')
     if type(head.version) is not int:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from headerware import Context
 from headerware.core.errors import InvalidWrappedKeyError, KeyringError
-from headerware.keyring import Key, Keyring, decode_keyring, encode_keyring
+from headerware.keyring import (
+    Key,
+    Keyring,
+    decode_keyring,
+    encode_keyring,
+    encode_snapshot,
+    sign_snapshot,
+    verify_snapshot,
+)
 from headerware.keyring.services import FileKeys
 from headerware.keyring.services.file import wrap_under
 
@@ -63,3 +74,23 @@ class TestWrappedKeyVectors:
         path.write_bytes(encode_keyring(Keyring(keys=(key,))))
         path.chmod(0o600)
         return FileKeys(keyring=str(path)).open(Context()).unwrap(key.id, wrapped, context)
+
+
+class TestSnapshotVectors:
+    @cases("snapshots")
+    def test_signed_both_ways(self, case: dict[str, Any]) -> None:
+        root, public_root = (msgspec.convert(case[name], Key) for name in ("root", "public_root"))
+        times = {name: datetime.fromisoformat(case[name]) for name in ("created", "expires")}
+        made = sign_snapshot(decode_keyring(case["keyring"].encode()), root, counter=case["counter"], **times)
+        assert json.loads(encode_snapshot(made)) == json.loads(case["text"])
+        found, keyring = verify_snapshot(case["text"].encode(), Keyring(keys=(public_root,)))
+        assert (found, encode_keyring(keyring).decode()) == (made, case["keyring"])
+        signed = b"headerware keyring snapshot\0" + bytes.fromhex(case["signed"])
+        public_half = Ed25519PublicKey.from_public_bytes(base64.b64decode(case["public_root"]["public"]))
+        public_half.verify(base64.b64decode(json.loads(case["text"])["signature"]), signed)
+
+    @cases("snapshots_refused")
+    def test_refused(self, case: dict[str, Any]) -> None:
+        roots = Keyring(keys=(msgspec.convert(case["public_root"], Key),))
+        with pytest.raises(KeyringError):
+            verify_snapshot(case["text"].encode(), roots)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 import msgspec
 
 from headerware.core.errors import (
+    ConfigError,
     InvalidWrappedKeyError,
     KeyDeletedError,
     KeyringError,
@@ -52,6 +53,9 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
         keyring: the path of the keyring file, which is followed: rotation needs no restart.
         permissions: ``owner``, or ``kubernetes`` for a mounted secret.
         max_stale_ms: how long the last good keyring is used while the file is missing or broken.
+        root: a keyring file with the public half of an offline root; the keyring must then be a snapshot
+            that the root has signed, newer than those before and not expired.
+        counter: with ``root``, a file in which to remember the counter of the newest snapshot.
         await_version_ms: how long records wait for the next version of a key, which a writer has and this
             file has not yet, in milliseconds; then they are refused. It is counted once for each version.
     """
@@ -61,7 +65,14 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     permissions: Permissions = "owner"
     max_stale_ms: Annotated[int, msgspec.Meta(ge=0)] = MAX_STALE_MS
+    root: Annotated[str | None, PATH] = None
+    counter: Annotated[str | None, PATH] = None
     await_version_ms: Annotated[int, msgspec.Meta(ge=0)] = 300_000
+
+    def __post_init__(self) -> None:
+        """Refuse a counter without snapshots."""
+        if self.counter is not None and self.root is None:
+            raise ConfigError("only snapshots have counters: set root, too", path="counter")
 
     def open(self, context: Context) -> FileKeyService:
         """Read the keyring, and return the service.
@@ -74,6 +85,8 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
             permissions=self.permissions,
             max_stale_ms=self.max_stale_ms,
             now_ms=context.now_ms(),
+            root=self.root,
+            counter_file=None if context.dry_run else self.counter,
         )
         return FileKeyService(file, now_ms=context.now_ms, await_version_ms=self.await_version_ms)
 
