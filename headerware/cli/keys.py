@@ -7,6 +7,7 @@ was used wrongly.
 from __future__ import annotations
 
 import re
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,8 @@ import click
 import msgspec
 
 from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.core.context import wall_clock_ms
 from headerware.core.errors import KeyringError
 from headerware.core.plain_files import read_plain
 from headerware.core.printable import counted
@@ -44,6 +47,7 @@ _COLUMNS: Final = (
     *("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked", "deleted"),
     *("topics", "use", "not_before", "not_after"),
 )
+_LOOK_S: Final = 5.0
 _REVOKED_FROM: Final = re.compile(r"([^:\s]+):(\d+):(\d+)")
 
 
@@ -397,6 +401,123 @@ def verify_snapshot_command(path: Path, root_path: Path, *, after: int, as_json:
         + _table([_row(key) for key in keyring.keys])
     )
     _show_snapshot(found, keyring, as_json=as_json, text=text)
+
+
+_TIMEOUT: Final = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10,
+    show_default=True,
+    help="How long to wait for the brokers, in seconds.",
+)
+_TOPIC: Final = click.option("--topic", required=True, help="The compacted topic, of one partition.")
+_NAME: Final = click.option("--name", required=True, help="The snapshot's name in the topic.")
+_PUBLIC_ROOT: Final = click.option(
+    "--root",
+    "root_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring file with the root's public half.",
+)
+
+
+@keys.command("publish-snapshot")
+@click.option(
+    "--snapshot",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The snapshot, without secrets.",
+)
+@_PUBLIC_ROOT
+@_TOPIC
+@_NAME
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
+@_TIMEOUT
+@client_options
+def publish_snapshot_command(
+    path: Path,
+    root_path: Path,
+    topic: str,
+    name: str,
+    timeout_s: float,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    *,
+    create: bool,
+) -> None:
+    """Write a snapshot to a compacted topic, from which machines follow it."""
+    from headerware.keyring.snapshot_topic import publish_snapshot  # noqa: PLC0415 - needs a Kafka client
+    from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "publish-snapshot")
+    text, roots = read_plain(path, MAX_BYTES)[0], read_keyring(root_path)
+    with TopicTable(settings, topic, rows=Rows, create=create) as table:
+        made = publish_snapshot(table, name, text, roots, timeout_s=timeout_s)
+    click.echo(f"published snapshot {made.counter} as {name!r} in topic {topic!r}")
+
+
+@keys.command("follow-snapshot")
+@_PUBLIC_ROOT
+@_TOPIC
+@_NAME
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to keep up to date, which readers have as their keyring.",
+)
+@click.option("--once", is_flag=True, help="Read the topic once, and end.")
+@_TIMEOUT
+@client_options
+def follow_snapshot_command(
+    root_path: Path,
+    topic: str,
+    name: str,
+    out: Path,
+    timeout_s: float,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    *,
+    once: bool,
+) -> None:
+    """Keep a file up to date with a snapshot in a topic, until it is interrupted.
+
+    What the root did not sign, what goes back and what has expired never reaches the file.
+    """
+    from headerware.keyring.snapshot_topic import SnapshotFollower  # noqa: PLC0415 - needs a Kafka client
+    from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "follow-snapshot")
+    with TopicTable(settings, topic, rows=Rows) as table:
+        follower = SnapshotFollower(table, name, read_keyring(root_path), out)
+        changed = threading.Event()
+        table.on_change(lambda _key, _value: changed.set())
+        table.refresh(timeout_s)
+        if not once:
+            table.follow()
+        told = ""
+        while True:
+            changed.clear()
+            try:
+                if (found := follower.look(wall_clock_ms())) is not None:
+                    click.echo(f"snapshot {found.counter} is in {out}")
+            except KeyringError as error:
+                if once:
+                    raise
+                if str(error) != told:  # each look meets it again
+                    told = str(error)
+                    click.echo(f"{told}; {out} stays as it is", err=True)
+            if once and not out.exists():
+                raise KeyringError(f"topic {topic!r} has no snapshot {name!r}")
+            if once:
+                return
+            changed.wait(_LOOK_S)
 
 
 def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text: str) -> None:

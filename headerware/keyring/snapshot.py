@@ -175,9 +175,16 @@ class SnapshotChecks:
         """
         snapshot, keyring = verify_snapshot(text, self._roots, source=source)
         require_unexpired(snapshot.expires_ms, now_ms, source=source)
-        digest = hashlib.sha256(_signed_bytes(snapshot)).hexdigest()
-        self._require_newer((snapshot.counter, digest), source)
+        self._require_newer(_place(snapshot), source)
         return snapshot, keyring
+
+    def remember(self, text: bytes, *, source: str = "snapshot") -> None:
+        """Count a snapshot as accepted before, whether or not it has expired.
+
+        Raises:
+            KeyringError: as :func:`verify_snapshot`.
+        """
+        self._highest = _place(verify_snapshot(text, self._roots, source=source)[0])
 
     def _require_newer(self, found: tuple[int, str], source: str) -> None:
         _require_follows(self._highest, found, source)
@@ -189,6 +196,11 @@ class SnapshotChecks:
                     f"the counter of snapshots in {self._counter_file} cannot be kept: {error.strerror}"
                 ) from error
         self._highest = found
+
+
+def _place(snapshot: Snapshot) -> tuple[int, str]:
+    """Return the counter, and a digest that tells snapshots with the same counter apart."""
+    return snapshot.counter, hashlib.sha256(_signed_bytes(snapshot)).hexdigest()
 
 
 def require_unexpired(expires_ms: float, now_ms: int, *, source: str) -> None:

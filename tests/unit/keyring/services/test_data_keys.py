@@ -26,6 +26,7 @@ from headerware.keyring.services import (
     Wrapped,
 )
 from headerware.keyring.writing import edit_keyring
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,13 +114,6 @@ def make(service: Gated, clock: Clock) -> Iterator[Callable[..., DataKeys]]:
     service.open.set()
     for data_keys in made:
         data_keys.close()
-
-
-def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.002)
 
 
 def wrapped_in(service: Gated, scope: str = SCOPE) -> tuple[str, bytes, str]:
