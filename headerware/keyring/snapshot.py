@@ -16,7 +16,6 @@ The signature of Ed25519 is over, big-endian:
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import struct
@@ -226,6 +225,8 @@ def _require_follows(highest: tuple[int, str], found: tuple[int, str], source: s
 
 def _advance(path: str, found: tuple[int, str], source: str) -> None:
     """Write down a counter and its digest, unless a higher one is there; one process after the other."""
+    import fcntl  # noqa: PLC0415 - needs a POSIX system
+
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o600)
     try:

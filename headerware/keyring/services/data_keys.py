@@ -2,8 +2,8 @@
 
 Key services take a network's time, fail, and are paid by the call; so each is called off the caller's
 thread, in a few threads that live as long as the call, and the caller waits for a bounded time. One call is
-made for a question, however many threads ask it. After a wait in vain the service counts as down: callers do
-not wait again, and one call at a time finds out whether it is back.
+made for a question, however many threads ask it. After a wait in vain the key-encryption key counts as out of
+reach: callers do not wait again, and one call at a time finds out whether it is back.
 
 Anyone who can write to a topic can name any number of wrapped keys that nobody made. Each of them takes a
 call to find out, so calls in vain are limited for each key-encryption key. Keys that are remembered are found
@@ -97,14 +97,19 @@ class _Sending:
         self.bytes_left = bytes_left
 
 
-class _Budget:
-    """Calls in vain under one key-encryption key: so many a second, and what was saved up for two seconds."""
+class _KeyState:
+    """How it stands with one key-encryption key."""
 
-    __slots__ = ("at_s", "left")
+    __slots__ = ("down", "left", "probe_at", "refilled_at")
 
-    def __init__(self, left: float, at_s: float) -> None:
+    def __init__(self, left: float, now: float) -> None:
         self.left = left
-        self.at_s = at_s
+        """How many calls in vain may be made: so many a second, and what was saved up for two seconds."""
+        self.refilled_at = now
+        self.down: KeyServiceUnavailableError | None = None
+        """Why it is out of reach, or None; others may not be, for a key can have a store of its own."""
+        self.probe_at = 0.0
+        """When the next call finds out whether it is back."""
 
 
 class DataKeys:
@@ -162,6 +167,7 @@ class DataKeys:
         self._timeout_s: Final = timeout_ms / 1000
         self._negative_s: Final = negative_ms / 1000
         self._rate: Final = max_failed_unwraps_per_s
+        self._most_failures: Final = float(max_failed_unwraps_per_s * _BURST_S)
         self._max_calls: Final = max_calls
         self._now_ms: Final = now_ms
         self._monotonic: Final = monotonic
@@ -238,12 +244,12 @@ class DataKeys:
                 continue
             try:
                 self._require_plausible(question)
-                flights.append(self._flight(question, deadline))
+                flights.append((key_id, self._flight(question, deadline)))
             except KeyServiceError:
                 continue
-        for flight in flights:
-            if not self._is_down() and not self._wait(flight, deadline):
-                self._note_down(self._late())
+        for key_id, flight in flights:
+            if self._state(key_id).down is None and not self._wait(flight, deadline):
+                self._note_down(key_id, self._late())
 
     def stats(self) -> dict[str, int]:
         """Count calls and look-ups; ``oldest_ms`` is the age of the oldest key that still encrypts."""
@@ -266,16 +272,15 @@ class DataKeys:
         self._begin()
 
     def _begin(self) -> None:
+        entries = self._cache_entries
         self._lock = Lock()
         self._slots = BoundedSemaphore(self._max_calls)
-        self._sending: BoundedCache[_Question, _Sending | None] = BoundedCache(self._cache_entries)
+        self._sending: BoundedCache[_Question, _Sending | None] = BoundedCache(entries)
         self._flights: dict[_Question, _Flight] = {}
-        self._refused: BoundedCache[_Question, tuple[float, KeyServiceError]] = BoundedCache(
-            self._cache_entries
+        self._refused: BoundedCache[_Question, tuple[float, KeyServiceError]] = BoundedCache(entries)
+        self._states: BoundedCache[str, _KeyState] = BoundedCache(
+            entries, lambda _: _KeyState(self._most_failures, self._monotonic())
         )
-        self._budgets: BoundedCache[str, _Budget] = BoundedCache(self._cache_entries)
-        self._down: KeyServiceUnavailableError | None = None
-        self._probe_at = 0.0
 
     def _take(self, question: _Question, size_bytes: int) -> DataKey | None:
         """Return the scope's key if it is good for one more record."""
@@ -331,12 +336,13 @@ class DataKeys:
 
     def _answer(self, question: _Question, deadline: float) -> DataKey:
         """Return the service's answer, or raise its refusal."""
-        down = self._down
+        key_id = question[0]
+        down = self._state(key_id).down
         if down is not None:
             deadline = min(deadline, self._monotonic() + _PROBE_WAIT_S)
         flight = self._flight(question, deadline)
         if not self._wait(flight, deadline):
-            raise self._note_down(_again(down) if down is not None else self._late())
+            raise self._note_down(key_id, _again(down) if down is not None else self._late())
         if flight.error is not None:
             raise _again(flight.error)
         if flight.answer is None:
@@ -375,7 +381,7 @@ class DataKeys:
         slots = self._slots
         if not slots.acquire(timeout=wait_s):
             busy = KeyServiceUnavailableError(f"all {self._max_calls} calls to the key service are under way")
-            raise self._note_down(busy) if wait_s else busy
+            raise self._note_down(question[0], busy) if wait_s else busy
         try:
             Thread(target=self._fly, args=(question, flight, slots), name=_THREAD, daemon=True).start()
         except BaseException:
@@ -388,26 +394,24 @@ class DataKeys:
         if refused is not None and now < refused[0]:
             self._counts["refused_again"] += 1
             raise _again(refused[1])
-        if self._down is not None:
-            if now < self._probe_at:
-                raise _again(self._down)
-            self._probe_at = now + _PROBE_S
+        state = self._states[question[0]]
+        if state.down is not None:
+            if now < state.probe_at:
+                raise _again(state.down)
+            state.probe_at = now + _PROBE_S
 
     def _charge(self, key_id: str, now: float, *, most_s: float) -> float:
         """Charge a call as one in vain, until it is known to be none; return how long it must wait."""
-        most = float(self._rate * _BURST_S)
-        budget = self._budgets.get(key_id)
-        if budget is None:
-            budget = self._budgets[key_id] = _Budget(most, now)
-        budget.left = min(most, budget.left + (now - budget.at_s) * self._rate)
-        budget.at_s = now
-        wait_s = max(0.0, (1 - budget.left) / self._rate)
+        state = self._states[key_id]
+        refilled = state.left + (now - state.refilled_at) * self._rate
+        state.left, state.refilled_at = min(self._most_failures, refilled), now
+        wait_s = max(0.0, (1 - state.left) / self._rate)
         if wait_s > most_s:
             self._counts["rate_limited"] += 1
             raise KeyServiceError(
                 f"{self._rate} wrapped keys a second were refused under {key_id!r}; it waits for its turn"
             )
-        budget.left -= 1
+        state.left -= 1
         return wait_s
 
     def _fly(self, question: _Question, flight: _Flight, slots: BoundedSemaphore) -> None:
@@ -462,8 +466,8 @@ class DataKeys:
         flight.done.set()
 
     def _keep(self, question: _Question, answer: DataKey, now_ms: int) -> None:
-        self._down = None
         key_id, _, wrapped = question
+        self._states[key_id].down = None
         self._counts["wraps" if wrapped is None else "unwraps"] += 1
         if wrapped is not None:
             self._refund(key_id)
@@ -476,30 +480,30 @@ class DataKeys:
 
     def _note_failure(self, question: _Question, error: KeyServiceError) -> None:
         self._counts["failures"] += 1
-        now = self._monotonic()
+        now, state = self._monotonic(), self._states[question[0]]
         if isinstance(error, KeyServiceUnavailableError):
-            self._down, self._probe_at = error, now + _PROBE_S
+            state.down, state.probe_at = error, now + _PROBE_S
             self._refund(question[0])
             return
-        self._down = None
+        state.down = None
         final = isinstance(error, KeyDeletedError | InvalidWrappedKeyError)
         self._refused[question] = (now + (self._negative_s if final else _REPEAT_S), error)
         if isinstance(error, KeyDeletedError):
             self._known[question] = self._sending[question] = None
 
     def _refund(self, key_id: str) -> None:
-        budget = self._budgets.get(key_id)
-        if budget is not None:
-            budget.left = min(budget.left + 1, float(self._rate * _BURST_S))
+        state = self._states[key_id]
+        state.left = min(state.left + 1, self._most_failures)
 
-    def _is_down(self) -> bool:
+    def _state(self, key_id: str) -> _KeyState:
         with self._lock:
-            return self._down is not None
+            return self._states[key_id]
 
-    def _note_down(self, error: KeyServiceUnavailableError) -> KeyServiceUnavailableError:
+    def _note_down(self, key_id: str, error: KeyServiceUnavailableError) -> KeyServiceUnavailableError:
         with self._lock:
-            if self._down is None:
-                self._down, self._probe_at = error, self._monotonic() + _PROBE_S
+            state = self._states[key_id]
+            if state.down is None:
+                state.down, state.probe_at = error, self._monotonic() + _PROBE_S
         return error
 
 

@@ -57,6 +57,7 @@ class Gated:
         self.open = Event()
         self.open.set()
         self.error: Exception | None = None
+        self.failing: str | None = None
         self.barrier: Barrier | None = None
         self.answer: Any = None
         self.wraps = self.unwraps = self.closed = 0
@@ -65,24 +66,26 @@ class Gated:
     def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
         with self._lock:
             self.wraps += 1
-        self._pass()
+        self._pass(key_id)
         return self.service.wrap(key_id, data_key, context) if self.answer is None else self.answer
 
     def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
         with self._lock:
             self.unwraps += 1
-        self._pass()
+        self._pass(key_id)
         return self.service.unwrap(key_id, wrapped, context) if self.answer is None else self.answer
 
     def close(self) -> None:
         self.closed += 1
 
-    def _pass(self) -> None:
+    def _pass(self, key_id: str) -> None:
         if self.barrier is not None:
             self.barrier.wait(10)
         assert self.open.wait(30)
         if self.error is not None:
             raise self.error
+        if key_id == self.failing:
+            raise KeyServiceUnavailableError("its store is disconnected")
 
 
 @pytest.fixture
@@ -416,6 +419,22 @@ class TestPrefetch:
             with pytest.raises(HeldBackError):
                 keys.to_read(*one)
         assert time.monotonic() - began < 0.2 * 15
+
+
+class TestKeysApart:
+    def test_one_that_is_out_of_reach_does_not_stop_another(
+        self, make: Callable[..., DataKeys], service: Gated, path: Path, clock: Clock
+    ) -> None:
+        edit_keyring(path, lambda ring: with_new_key(ring, "payments", "aes-256"))
+        clock.ms += 2_000
+        keys, wanted = make(), wrapped_in(service)
+        service.failing = "payments"
+        with pytest.raises(KeyServiceUnavailableError):
+            keys.to_send("payments", SCOPE, 1)
+        assert keys.to_send("orders", SCOPE, 1).secret
+        assert keys.to_read(*wanted).secret
+        with pytest.raises(KeyServiceUnavailableError):
+            keys.to_send("payments", SCOPE, 1)
 
 
 class TestBudget:
