@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,7 +52,8 @@ class TransitKey:
 class VaultServer:
     """A Vault with keys ``orders`` and ``payments``; it can be stopped, started, sealed and slowed down."""
 
-    def __init__(self, *, derived: bool = False) -> None:
+    def __init__(self, *, derived: bool = False, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
         self.keys: dict[str, TransitKey] = {}
         self.derived = derived
         self.tokens = {TOKEN}
@@ -69,7 +71,7 @@ class VaultServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self._port}"
 
     def reset(self) -> None:
         self.keys = {name: TransitKey(derived=self.derived) for name in ("orders", "payments")}
@@ -82,6 +84,11 @@ class VaultServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
         self._server.daemon_threads = True
+        if self.tls is not None:
+            # The handshake is made by the thread that reads.
+            self._server.socket = self.tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._port = self._server.server_address[1]
         threading.Thread(
             target=self._server.serve_forever, args=(0.01,), name="vault-of-the-tests", daemon=True
@@ -169,6 +176,10 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.owner.connections.add(self.connection)
+
+    def handle(self) -> None:
+        with contextlib.suppress(ssl.SSLError, ConnectionError):  # a client that does not trust this server
+            super().handle()
 
     def finish(self) -> None:
         self.owner.connections.discard(self.connection)

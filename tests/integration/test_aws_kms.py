@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from contextlib import closing, contextmanager
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -141,7 +143,12 @@ class Kms:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 kms.requests.append(json.loads(body))
+                time.sleep(kms.delay_s)
                 answer = json.dumps(kms.answer).encode()
+                with contextlib.suppress(OSError):  # of a client that has given up
+                    self.answer(answer)
+
+            def answer(self, answer: bytes) -> None:
                 self.send_response(kms.status)
                 self.send_header("Content-Type", "application/x-amz-json-1.1")
                 self.send_header("Content-Length", str(len(answer)))
@@ -160,6 +167,7 @@ class Kms:
 
     def forget(self) -> None:
         self.status = 200
+        self.delay_s = 0.0
         self.answer: dict[str, Any] = {}
         self.location: str | None = None
         self.requests: list[dict[str, Any]] = []
@@ -269,6 +277,14 @@ class TestAnswers:
             with pytest.raises(KeyServiceUnavailableError, match="redirects"):
                 kms.service.wrap("orders", KEY, b"c")
             assert thief.requests == []
+
+    def test_that_take_too_long_are_not_waited_for(self, kms: Kms) -> None:
+        kms.delay_s = 2.0
+        with closing(kms.open(timeout_ms=100)) as service:
+            began = time.monotonic()
+            with pytest.raises(KeyServiceUnavailableError, match="ReadTimeout"):
+                service.wrap("orders", KEY, b"c")
+            assert time.monotonic() - began < 2.0
 
     def test_are_asked_for_a_bounded_number_of_times(self, kms: Kms) -> None:
         kms.status, kms.answer = 500, {"__type": "KMSInternalException"}

@@ -255,7 +255,7 @@ class DataKeys:
         """Count calls and look-ups; ``oldest_ms`` is the age of the oldest key that still encrypts."""
         now_ms = self._now_ms()
         with self._lock:
-            made = [sending.made_ms for sending in self._sending.values() if sending is not None]
+            made = [sending.made_ms for sending in self._sending.entries().values() if sending]
             return {**self._counts, "oldest_ms": max(0, now_ms - min(made, default=now_ms))}
 
     def close(self) -> None:

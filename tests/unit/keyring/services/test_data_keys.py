@@ -483,6 +483,9 @@ class TestLife:
         keys.to_send("orders", SCOPE, 1)
         clock.ms += 5_000
         assert keys.stats()["oldest_ms"] == 5_000
+        for number in range(600):  # so that the first is among the cache's older entries
+            keys.to_send("orders", f"cluster/{number}", 1)
+        assert keys.stats()["oldest_ms"] == 5_000
 
     def test_shows_no_secret(self, make: Callable[..., DataKeys]) -> None:
         key = make().to_send("orders", SCOPE, 1)

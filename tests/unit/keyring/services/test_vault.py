@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from headerware import ConfigError, Context
 from headerware.keyring.services import (
@@ -177,6 +185,47 @@ class TestToken:
             options.open(Context()).wrap("orders", KEY, b"c")
         shown = [options, options.__rich_repr__(), caught.value, caught.value.__cause__]
         assert TOKEN not in f"{shown!r} {caught.value}"
+
+
+class TestTls:
+    @pytest.fixture
+    def certificate(self, tmp_path: Path) -> Path:
+        """Make a certificate for this machine, signed by itself, with its key in one file."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "vault of the tests")])
+        now, here = datetime.now(UTC), x509.IPAddress(ip_address("127.0.0.1"))
+        made = (
+            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+            )
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, SHA256())
+        )
+        path = tmp_path / "vault.pem"
+        path.write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            + made.public_bytes(Encoding.PEM)
+        )
+        return path
+
+    def test_is_verified_by_the_certificates_of_the_options_alone(
+        self, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        with VaultServer(tls=tls) as vault:
+            service = opened(vault, ca=str(certificate))
+            assert service.unwrap("orders", service.wrap("orders", KEY, b"c").wrapped, b"c") == KEY
+            service.close()
+            calls = len(vault.calls)
+            for name in ("REQUESTS_CA_BUNDLE", "VAULT_CACERT", "CURL_CA_BUNDLE"):
+                monkeypatch.setenv(name, str(certificate))
+            with pytest.raises(KeyServiceUnavailableError, match="SSLError"):
+                opened(vault).wrap("orders", KEY, b"c")
+            assert len(vault.calls) == calls
 
 
 class TestOptions:
