@@ -134,6 +134,9 @@ class DataKeys:
         max_calls: how many calls may be under way at once.
         now_ms: the clock by which keys age, in milliseconds since the epoch.
         monotonic: the clock by which calls are paced, in seconds.
+
+    Raises:
+        ValueError: a limit of nothing.
     """
 
     def __init__(
@@ -153,6 +156,9 @@ class DataKeys:
         now_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        limits = (max_age_ms, max_uses, max_bytes, cache_entries, max_failed_unwraps_per_s, max_calls)
+        if min(limits) < 1:
+            raise ValueError("ages, uses, bytes, entries, calls and their rates are 1 or more")
         self._service: Final = service
         self._key_ids: Final = None if key_ids is None else frozenset(key_ids)
         self._max_age_ms: Final = max_age_ms

@@ -26,7 +26,6 @@ from headerware.keyring import (
 )
 from headerware.keyring.snapshot_topic import SnapshotFollower, publish_snapshot
 from headerware.topic_table import Rows, TopicTable
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,12 +179,13 @@ class TestCommands:
             stderr=subprocess.PIPE,
             text=True,
         )
+        assert process.stdout is not None
         try:
-            until(topic.path.exists)
+            assert process.stdout.readline() == f"snapshot 1 is in {topic.path}\n"
             topic.table.put(NAME.encode(), b"garbage")
             topic.publish(snapshot(2))
-            until(lambda: b'"counter": 2' in topic.path.read_bytes())
+            assert process.stdout.readline() == f"snapshot 2 is in {topic.path}\n"
+            assert b'"counter": 2' in topic.path.read_bytes()
         finally:
             process.send_signal(signal.SIGINT)
-            shown, _ = process.communicate(timeout=30)
-        assert [line.split()[1] for line in shown.splitlines()] == ["1", "2"]
+            process.communicate(timeout=30)

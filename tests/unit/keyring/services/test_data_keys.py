@@ -466,6 +466,11 @@ class TestBudget:
 
 
 class TestLife:
+    @pytest.mark.parametrize("limit", ["max_age_ms", "max_uses", "max_failed_unwraps_per_s", "max_calls"])
+    def test_needs_limits_that_let_something_pass(self, service: Gated, limit: str) -> None:
+        with pytest.raises(ValueError, match="1 or more"):
+            DataKeys(service, **{limit: 0})  # type: ignore[arg-type]
+
     def test_closes_the_service_once_and_forgets(self, make: Callable[..., DataKeys], service: Gated) -> None:
         keys, wanted = make(), wrapped_in(service)
         keys.to_read(*wanted)
