@@ -90,6 +90,18 @@ class TestFloods:
                 found = outcome_of(lambda: keys.to_read("orders", late.wrapped, "cluster/late"))
             assert isinstance(found, DataKey)
 
+    def test_are_refused_as_they_come_where_asking_costs_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "keys.json"
+        edit_keyring(path, lambda ring: with_new_key(ring, "orders", "aes-256"), create=True)
+        service = FileKeys(keyring=str(path)).open(Context())
+        genuine = service.wrap("orders", bytes(range(32)), SCOPE.encode()).wrapped
+        with closing(DataKeys(service, key_ids=["orders"], max_failed_unwraps_per_s=1)) as keys:
+            for number in range(2_000):
+                with pytest.raises(InvalidWrappedKeyError):
+                    keys.to_read("orders", genuine[:-4] + number.to_bytes(4), SCOPE)
+            assert keys.to_read("orders", genuine, SCOPE).secret == bytes(range(32))
+            assert (keys.stats()["rate_limited"], keys.stats()["failures"]) == (0, 2_000)
+
     def test_of_the_same_forged_key_cost_one_call(self, vault: VaultServer) -> None:
         with closing(data_keys(vault)) as keys:
             for _ in range(100):

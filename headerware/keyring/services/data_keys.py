@@ -7,7 +7,8 @@ reach: callers do not wait again, and one call at a time finds out whether it is
 
 Anyone who can write to a topic can name any number of wrapped keys that nobody made. Each of them takes a
 call to find out, so calls in vain are limited for each key-encryption key. Keys that are remembered are found
-without any call, and calls that give a key do not count.
+without any call, and calls that give a key do not count. A service that says that it ``is_local`` costs
+nothing to ask: it is called in the caller's thread, and not limited.
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ class DataKeys:
         if min(limits) < 1:
             raise ValueError("ages, uses, bytes, entries, calls and their rates are 1 or more")
         self._service: Final = service
+        self._is_local: Final = bool(getattr(service, "is_local", False))
         self._key_ids: Final = None if key_ids is None else frozenset(key_ids)
         self._max_age_ms: Final = max_age_ms
         self._renew_ms: Final = int(max_age_ms * _RENEW_AT)
@@ -371,7 +373,8 @@ class DataKeys:
                 return under_way
             now = self._monotonic()
             self._raise_known(question, now)
-            pause_s = 0.0 if wrapped is None else self._charge(key_id, now, most_s=deadline - now)
+            costs_nothing = wrapped is None or self._is_local
+            pause_s = 0.0 if costs_nothing else self._charge(key_id, now, most_s=deadline - now)
             flight = self._flights[question] = _Flight()
         try:
             if pause_s:
@@ -383,13 +386,16 @@ class DataKeys:
         return flight
 
     def _take_off(self, question: _Question, flight: _Flight, deadline: float) -> None:
+        if self._is_local:
+            self._fly(question, flight)
+            return
         wait_s = max(0.0, deadline - self._monotonic())
         slots = self._slots
         if not slots.acquire(timeout=wait_s):
             busy = KeyServiceUnavailableError(f"all {self._max_calls} calls to the key service are under way")
             raise self._note_down(question[0], busy) if wait_s else busy
         try:
-            Thread(target=self._fly, args=(question, flight, slots), name=_THREAD, daemon=True).start()
+            Thread(target=self._fly_apart, args=(question, flight, slots), name=_THREAD, daemon=True).start()
         except BaseException:
             slots.release()
             raise
@@ -420,8 +426,14 @@ class DataKeys:
         state.left -= 1
         return wait_s
 
-    def _fly(self, question: _Question, flight: _Flight, slots: BoundedSemaphore) -> None:
-        """Make one call; in a thread of its own."""
+    def _fly_apart(self, question: _Question, flight: _Flight, slots: BoundedSemaphore) -> None:
+        try:
+            self._fly(question, flight)
+        finally:
+            slots.release()
+
+    def _fly(self, question: _Question, flight: _Flight) -> None:
+        """Make one call."""
         answer: DataKey | None = None
         error: KeyServiceError | None = None
         try:
@@ -433,7 +445,6 @@ class DataKeys:
             error = KeyServiceUnavailableError(f"the key service raised {type(raised).__name__}")
             error.__cause__ = raised
         finally:
-            slots.release()
             self._land(question, flight, answer=answer, error=error)
 
     def _call(self, question: _Question) -> DataKey:

@@ -94,6 +94,8 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
 class FileKeyService:
     """Wrap under keys of a keyring file; calls read memory, and now and then the file."""
 
+    is_local: Final = True
+
     def __init__(
         self, file: KeyringFile, *, now_ms: Callable[[], int], await_version_ms: int = 300_000
     ) -> None:

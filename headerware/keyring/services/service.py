@@ -32,7 +32,9 @@ class KeyService(Protocol):
     """Wrap data keys under key-encryption keys that it holds.
 
     Safe for use by several threads at once, and in a forked child too. Calls may take a network's time, which
-    the service bounds. No error quotes key material.
+    the service bounds. No error quotes key material. A service whose calls take no time and cost nothing may
+    say so by an attribute ``is_local = True``: it is then called in the caller's thread, and a flood of keys
+    that nobody made is refused as fast as it comes.
     """
 
     def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
