@@ -114,7 +114,7 @@ def _times(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate, revoke, delete, publish and sign keys, in a keyring file."""
+    """Make, rotate, revoke, delete and distribute keys."""
 
 
 @keys.command()
@@ -190,10 +190,10 @@ def rotate(
     not_after: datetime | None,
     as_json: bool,
 ) -> None:
-    """Let a new version of a key sign or wrap; the old ones still verify or unwrap.
+    """Let a new version of a key sign or wrap.
 
-    Before its --not-before, the version before it goes on wrapping. It has the topics and the use of the
-    version before, and also its times unless they are given.
+    The old ones still verify or unwrap. Before its --not-before, the version before it goes on wrapping. It
+    has the topics and the use of the version before, and also its times unless they are given.
     """
     made = _edit(
         path,
@@ -257,7 +257,7 @@ def delete(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete the material of a key that wraps data keys, for good.
+    """Delete a key that wraps data keys, for good.
 
     Whatever was encrypted under it can no longer be read (crypto-shredding), once no copy of the file is
     left.
@@ -387,7 +387,7 @@ def sign_snapshot_command(
 )
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Require a higher counter than this.")
 def verify_snapshot_command(path: Path, root_path: Path, *, after: int, as_json: bool) -> None:
-    """Verify a snapshot, and show its counter, its end and its keys."""
+    """Verify a snapshot, and show what is in it."""
     found, keyring = verify_snapshot(
         read_plain(path, MAX_BYTES)[0], read_keyring(root_path), source=str(path)
     )
@@ -448,7 +448,10 @@ def publish_snapshot_command(
     *,
     create: bool,
 ) -> None:
-    """Write a snapshot to a compacted topic, from which machines follow it."""
+    """Write a snapshot to a compacted topic.
+
+    Machines follow it from there: see follow-snapshot.
+    """
     from headerware.keyring.snapshot_topic import publish_snapshot  # noqa: PLC0415 - needs a Kafka client
     from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
 
@@ -485,9 +488,10 @@ def follow_snapshot_command(
     *,
     once: bool,
 ) -> None:
-    """Keep a file up to date with a snapshot in a topic, until it is interrupted.
+    """Follow a topic's snapshot into a file.
 
-    What the root did not sign, what goes back and what has expired never reaches the file.
+    It goes on until it is interrupted. What the root did not sign, what goes back and what has expired never
+    reaches the file.
     """
     from headerware.keyring.snapshot_topic import SnapshotFollower  # noqa: PLC0415 - needs a Kafka client
     from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
