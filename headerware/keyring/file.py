@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shlex
 import stat
 from contextlib import contextmanager
 from threading import Lock
@@ -272,4 +273,8 @@ def _text(path: str, error: Exception) -> str:
     if isinstance(error, KeyringError):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else None
-    return f"keyring {path} cannot be read: {reason or type(error).__name__}"
+    text = f"keyring {path} cannot be read: {reason or type(error).__name__}"
+    if isinstance(error, FileNotFoundError):
+        command = f"headerware keys generate --keyring {shlex.quote(path)} --id NAME"
+        return f"{text}; name the file that has the keys, or make one: {command}"
+    return text
