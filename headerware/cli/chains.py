@@ -22,6 +22,7 @@ from headerware.core.explanation import ExplainedInterceptor
 from headerware.core.explanation import explain as explanation_of
 
 _VARIABLE: Final = "HEADERWARE_CONFIG"
+_SERVERS: Final = "localhost:9092"
 _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
 _config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -106,7 +107,8 @@ def _is_topic(text: str) -> bool:
 
 def _open(chain: Chain, side: Literal["producer", "consumer"], *, alone: bool) -> None:
     try:
-        chain.open(Context(side=side)).close()
+        # As a client opens it: without servers, what reports to others needs nothing.
+        chain.open(Context(side=side, bootstrap_servers=_SERVERS)).close()
     except HeaderwareError as error:
         other = _SIDES[_SIDES.index(side) - 1]
         hint = "" if alone else f"; --side {other} checks the other side alone"

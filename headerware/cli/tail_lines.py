@@ -163,6 +163,9 @@ def timeline_lines(record: TailedRecord) -> list[Text]:
     """Return where a record has been."""
     if record.trail is None:
         return [Text("a trail that cannot be read", "yellow")]
+    if record.dead_letter_of is not None:
+        found_in = record.cluster, record.topic
+        return trail_lines(record.trail, found_in=found_in, dead_letter_of=record.dead_letter_of)
     if not record.trail.entries:
         return [Text("no trail", "dim")]
     return trail_lines(record.trail, found_in=(None, record.topic))

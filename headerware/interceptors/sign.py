@@ -20,6 +20,7 @@ from weakref import WeakSet
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
+from headerware.core.edge import compact_advice
 from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
 from headerware.core.errors import position as position_text
 from headerware.core.header_text import decode_text, encode_text, text_bytes
@@ -613,7 +614,8 @@ class _Verification:
 
     def _unsigned(self, record: Record) -> Record:
         if self._options.require == "enforce":
-            raise SignatureError("expected a signature, found no hw.sig header")
+            advice = compact_advice(record.headers)
+            raise SignatureError(f"expected a signature, found no hw.sig header{advice}")
         self.unsigned += 1
         if self._options.require == "warn" and record.topic not in self._warned:
             if len(self._warned) < _MAX_TOPICS:

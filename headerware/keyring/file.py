@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import os
+import shlex
 import stat
 from contextlib import contextmanager
 from threading import Lock
@@ -321,4 +322,8 @@ def _text(path: str, error: Exception) -> str:
     if isinstance(error, KeyringError):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else None
-    return f"keyring {path} cannot be read: {reason or type(error).__name__}"
+    text = f"keyring {path} cannot be read: {reason or type(error).__name__}"
+    if isinstance(error, FileNotFoundError):
+        command = f"headerware keys generate --keyring {shlex.quote(path)} --id NAME"
+        return f"{text}; name the file that has the keys, or make one: {command}"
+    return text

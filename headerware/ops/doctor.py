@@ -25,6 +25,7 @@ from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
 from headerware.keyring.file import naming_file
+from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
 
@@ -328,8 +329,7 @@ class _Cluster:
             self._admin = AdminClient({**connection_settings(self._settings), "log_level": 0})
             metadata = self._admin.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            advice = "look at the addresses, the network, and the security.*, sasl.* and ssl.* settings"
-            yield _fail("cluster", error.args[0].str(), advice)
+            yield _fail("cluster", error.args[0].str(), TO_REACH_A_CLUSTER)
             return
         self._known = frozenset(metadata.topics)
         yield _ok("cluster", f"{metadata.cluster_id}, {counted(len(metadata.brokers), 'broker')}")

@@ -17,6 +17,7 @@ import msgspec
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
+from headerware.core.dead_letter import origin_of
 from headerware.core.errors import (
     ConfigError,
     HeaderError,
@@ -192,6 +193,8 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
         slice: which part of a message it is, if it is one.
         signature: who signed it; None if it has no signature that can be read.
         trail: where it has been; None if the header cannot be read.
+        dead_letter_of: the position of the record that it is the dead letter of, as text; None if it is none.
+        cluster: the id of the cluster that it was read from, if it is known.
     """
 
     topic: str
@@ -208,6 +211,8 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
     slice: SliceView | None = None
     signature: SignatureView | None = None
     trail: TrailReading | None = TrailReading()
+    dead_letter_of: str | None = None
+    cluster: str | None = None
 
 
 # What the steps did
@@ -343,6 +348,7 @@ class ChainView:
         running = [interceptor for interceptor, left in zip(chain, observing, strict=True) if not left]
         self.names: Final = Chain(running).names
         """The names of the interceptors that run, in the order of sending."""
+        self._cluster_id = cluster_id
         self._where = tuple(where)
         self._key = None if key is None else key.encode("utf-8", "surrogateescape")
         self._max_part_bytes = max_part_bytes
@@ -453,6 +459,8 @@ class ChainView:
             slice=None if part is None else _slice_view(part),
             signature=_signature(headers, None if verified is None else verified.verified),
             trail=_trail(application[0].headers if application else headers),
+            dead_letter_of=origin_of(headers, record.topic),
+            cluster=self._cluster_id,
         )
 
     def _raised(self) -> HeaderwareError | None:

@@ -139,6 +139,18 @@ def test_brokers_that_do_not_answer_fail_once() -> None:
     assert [one.check for one in found if one.status != "ok"] == ["cluster"]
 
 
+class TestMissingParts:
+    def test_are_found_without_a_cluster(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = chain_file(tmp_path, 'type = "lineage"')
+        assert about(examine(path), "chain as a producer") == [("ok", "opens")]
+        monkeypatch.setitem(sys.modules, "openlineage.client", None)
+        for module in ("events", "reporter"):
+            monkeypatch.delitem(sys.modules, f"headerware.interceptors.lineage.{module}", raising=False)
+        ((status, text),) = about(examine(path, side="producer"), "chain as a producer")
+        assert status == "fail"
+        assert "lineage needs openlineage-python" in text
+
+
 class TestReload:
     def test_is_ok_if_the_file_can_be_followed(self, tmp_path: Path) -> None:
         found = examine(chain_file(tmp_path, 'type = "trail"'), {"headerware.reload": "signal"})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaException
 
 from headerware import ConfigError, HeaderwareError
 from headerware.ops.topic_reader import Start, TopicReader
@@ -140,3 +142,14 @@ class TestTopicReader:
     ) -> None:
         with pytest.raises(ConfigError, match="has 2 partitions, none of number 7"):
             opened(topic, partition=7)
+
+    def test_a_cluster_that_cannot_be_reached_is_named_before_the_time_is_up(self) -> None:
+        servers = "127.0.0.1:1,127.0.0.1:2"
+        began_s = time.monotonic()
+        with pytest.raises(KafkaException) as raised:
+            TopicReader({"bootstrap.servers": servers}, "orders", group_id="looks", timeout_s=60)
+        assert time.monotonic() - began_s < 30
+        said = raised.value.args[0].str()
+        assert said.startswith(f"{servers} cannot be reached: 127.0.0.1:")
+        assert "Connection refused" in said
+        assert "look at the addresses" in said
