@@ -29,8 +29,17 @@ from headerware.core.options import PATH
 from headerware.core.record import VERIFIED, Record, Verified
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.file import MAX_STALE_MS
+from headerware.keyring.merkle import (
+    MAX_RECORDS,
+    PLACE_BYTES,
+    VerifiedBatches,
+    batch_signer,
+    leaf_hasher,
+    path_bytes,
+)
 from headerware.keyring.signature import (
-    SIGNATURE_BYTES,
+    BATCH,
+    HMAC_BYTES,
     SIGNATURE_HEADER,
     STAMP_BYTES,
     STATEMENT_FIXED_BYTES,
@@ -42,13 +51,15 @@ from headerware.keyring.signature import (
     encode_stamp,
     repeats,
     rest_of_signed_bytes,
+    signature_bytes,
     signer,
+    statement_end,
     verifier,
 )
 from headerware.keyring.signature import Sign as SignBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headerware.core.context import Context
     from headerware.keyring import Key
@@ -73,9 +84,6 @@ _MAX_SKEW_MS: Final = 3_600_000
 _MAX_SHOWN: Final = 60
 _FRAMING_BYTES: Final = 10
 """The most that the record format spends on a header's two lengths."""
-_HMAC_BYTES: Final = STAMP_BYTES + SIGNATURE_BYTES["hmac-sha256"]
-_ED25519_BYTES: Final = STAMP_BYTES + SIGNATURE_BYTES["ed25519"]
-"""The parts that follow the statement in ``hw.sig``."""
 
 _TOPIC: Final = "{topic}"
 """Stands in an origin for the topic that a record is read from."""
@@ -99,6 +107,11 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         keyring: path of the keyring file (spec/keyring.md), a text or any ``os.PathLike``. In a TOML file
             it is relative to that file.
         key_id: the key to sign with. Consumers need none: a record names its key.
+        batch_records: how many records that are sent together (``produce_many``, ``produce_batch``, Spark)
+            one signature covers at most, 1 to 65,535. Each of them carries the way to it, 32 bytes for each
+            doubling, and is verified alone, in any order. It makes algorithms with two halves some ten times
+            as fast. Records that are sent one by one, and those signed with HMAC, which is fast, have a
+            signature each.
         require: what happens to records without a signature: ``off`` passes them, ``warn`` counts them and
             logs each topic once, ``enforce`` refuses them. False and True mean off and enforce.
         uncovered: what happens to headers that were added behind ``hw.sig`` later: ``strip`` takes them
@@ -129,6 +142,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     key_id: str | None = None
+    batch_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 1
     require: bool | Literal["off", "warn", "enforce", "true", "false"] = "enforce"
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     uncovered: _Uncovered = "strip"
@@ -154,6 +168,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ConfigError(f"a signature does not cover {name!r}, which holds it", path="covered")
         if self.key_id is not None and (problem := key_id_problem(self.key_id)):
             raise ConfigError(problem, path="key_id")
+        if not 1 <= self.batch_records <= MAX_RECORDS:
+            raise ConfigError(f"1 to {MAX_RECORDS}, not {self.batch_records}", path="batch_records")
         for origin in self.accept_origins:
             _origin_patterns(origin)
 
@@ -178,8 +194,23 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return SignStep(self, context, file)
 
 
-_Prepared = tuple[bytes, SignBytes, float]
-"""For a topic: the statement, the function that signs, and the last moment at which the key may sign."""
+class _Batches(NamedTuple):
+    """What batches of a topic are signed with."""
+
+    statement: bytes
+    leaf: Callable[[bytes], bytes]
+    sign: Callable[[Sequence[bytes]], list[bytes]]
+
+
+class _Prepared(NamedTuple):
+    """What records of a topic are signed with, up to the last moment at which the key may sign."""
+
+    statement: bytes
+    sign: SignBytes
+    until_ms: float
+    batches: _Batches | None
+
+
 _Signing = tuple[Keyring, str | None, BoundedCache[str, _Prepared]]
 """A keyring, the cluster's id, and what was prepared with both, by topic."""
 
@@ -202,6 +233,7 @@ class SignStep:
         "_verification",
         "on_consume",
         "on_send",
+        "on_send_batch",
         "settle",
     )
 
@@ -221,7 +253,9 @@ class SignStep:
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
         self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=self._cluster)
-        self.on_send: Callable[[Record], Record] = self._sending_hook()
+        self.on_send: Callable[[Record], Record]
+        self.on_send_batch: Callable[[Sequence[Record]], list[Record | SignatureError]] | None
+        self.on_send, self.on_send_batch = self._sending_hooks()
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
         self.settle: Callable[[Record], Record] | None = (
             self._verification.settle if self._verification.settles else None
@@ -230,16 +264,24 @@ class SignStep:
 
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of the bytes that the signature adds to a record on the wire."""
-        cluster = self._cluster()
+        cluster, most = self._cluster(), self._options.batch_records
         layout = (
             STATEMENT_FIXED_BYTES
             + len((self._options.key_id or "").encode())
             + (_MAX_TEXT_BYTES if cluster is None else len(cluster.encode()))
             + len(record.topic.encode())
             + STAMP_BYTES
-            + max(SIGNATURE_BYTES.values())
+            + self._signature_bytes()
+            + (PLACE_BYTES + path_bytes(most) if most > 1 else 0)
         )
         return len(SIGNATURE_HEADER) + _FRAMING_BYTES + text_bytes(layout)
+
+    def _signature_bytes(self) -> int:
+        try:
+            key = self._file.current(self._now_ms()).signing_key(self._options.key_id or "")
+        except KeyringError:  # nothing is signed then
+            return HMAC_BYTES
+        return signature_bytes(key)
 
     def stats(self) -> dict[str, int]:
         """Count records without a signature or with uncovered headers, and the keyring's reloads."""
@@ -254,31 +296,81 @@ class SignStep:
         """Draw another producer id, as after a fork, so that no sequence is used twice."""
         self._producer = os.urandom(8)
 
-    def _sending_hook(self) -> Callable[[Record], Record]:
-        # One function with everything bound, because it runs once a record.
+    def _sending_hooks(
+        self,
+    ) -> tuple[
+        Callable[[Record], Record],
+        Callable[[Sequence[Record]], list[Record | SignatureError]] | None,
+    ]:
+        # Functions with everything bound, because they run once a record.
         now_ms, current, cluster_of = self._now_ms, self._file.current, self._cluster
         rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
-        new, to_text = tuple.__new__, encode_text
+        new, to_text, most = tuple.__new__, encode_text, self._options.batch_records
         # The three change together, so that a thread with old ones cannot put a retired key among the new.
         signing = self._signing(now_ms())
 
-        def on_send(record: Record) -> Record:
+        def prepared_for(topic: str, now: int) -> _Prepared:
             nonlocal signing
-            now = now_ms()
             keyring, cluster, prepared = signing
             if current(now) is not keyring or (cluster is None and cluster_of() is not None):
                 keyring, cluster, prepared = signing = self._signing(now)
-            topic = record.topic
-            statement, sign, until_ms = prepared[topic]
-            if now > until_ms:
+            found = prepared[topic]
+            if now > found.until_ms:
                 self._prepare(keyring, cluster, topic, now)  # raises the error with its reason
+            return found
+
+        def on_send(record: Record) -> Record:
+            now = now_ms()
+            statement, sign, _, _ = prepared_for(record.topic, now)
             headers = record.headers
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
             text = to_text(statement + stamp + signature)
             return record.with_headers(new(Headers, (*headers, (SIGNATURE_HEADER, text))))
 
-        return on_send
+        def alone(record: Record) -> Record | SignatureError:
+            try:
+                return on_send(record)
+            except SignatureError as error:
+                return error
+
+        def on_send_batch(records: Sequence[Record]) -> list[Record | SignatureError]:
+            now = now_ms()
+            batches = prepared_for(records[0].topic, now).batches  # they are of one topic
+            if batches is None:
+                return list(map(alone, records))
+            outcomes: list[Record | SignatureError] = []
+            for first in range(0, len(records), most):
+                outcomes.extend(signed_together(records[first : first + most], batches, now))
+            return outcomes
+
+        def signed_together(
+            records: Sequence[Record], batches: _Batches, now: int
+        ) -> list[Record | SignatureError]:
+            statement, leaf, sign = batches
+            outcomes: list[Record | SignatureError] = list(records)
+            places, begun, leaves = [], [], []
+            for at, record in enumerate(records):
+                stamp = stamped(now, self._producer, next(sequences))
+                try:
+                    leaves.append(leaf(rest(stamp, record.key, record.value, record.headers)))
+                except SignatureError as error:
+                    outcomes[at] = error
+                else:
+                    places.append(at)
+                    begun.append(statement + stamp)
+            if len(leaves) > 1:
+                for at, head, proof in zip(places, begun, sign(leaves), strict=True):
+                    record = records[at]
+                    text = to_text(head + proof)
+                    outcomes[at] = record.with_headers(
+                        new(Headers, (*record.headers, (SIGNATURE_HEADER, text)))
+                    )
+            elif places:
+                outcomes[places[0]] = alone(records[places[0]])
+            return outcomes
+
+        return on_send, on_send_batch if most > 1 else None
 
     def _signing(self, now_ms: int) -> _Signing:
         keyring, cluster = self._file.current(now_ms), self._cluster()
@@ -293,13 +385,19 @@ class SignStep:
             raise SignatureError("sending takes a key_id to sign with, and none is configured")
         try:
             key = keyring.signing_key(self._options.key_id)
-            statement = Statement(key.id, key.version, cluster or "", topic).encode()
+            stated = Statement(key.id, key.version, cluster or "", topic)
+            statement = stated.encode()
         except (KeyringError, WireFormatError) as error:
             raise SignatureError(f"cannot sign: {error}") from error
         if refusal := key.refusal(topic, now_ms):
             raise SignatureError(f"cannot sign: {refusal}")
         until_ms = math.inf if key.not_after is None else key.not_after.timestamp() * 1000
-        return statement, signer(key, beginning(key.algorithm, statement)), until_ms
+        sign = signer(key, beginning(key.algorithm, statement))
+        batches = None
+        if self._options.batch_records > 1 and key.secret is None:
+            shared = stated.encode(BATCH)
+            batches = _Batches(shared, leaf_hasher(key, shared), batch_signer(key, shared))
+        return _Prepared(statement, sign, until_ms, batches)
 
 
 def _cluster_port(options: Sign, context: Context) -> Callable[[], str | None]:
@@ -345,6 +443,7 @@ class _Verification:
     """Verify a session's records: signer, position and content; for one caller at a time."""
 
     __slots__ = (
+        "_batches",
         "_covered",
         "_file",
         "_known",
@@ -378,6 +477,7 @@ class _Verification:
         self._known: BoundedCache[str, BoundedCache[bytes, _Known]] = BoundedCache(
             _MAX_TOPICS, lambda _topic: BoundedCache(_MAX_STATEMENTS)
         )
+        self._batches = VerifiedBatches()
         self._warned: set[str] = set()
         self.unsigned: int = 0
         self.uncovered: int = 0
@@ -444,6 +544,7 @@ class _Verification:
         current, own_cluster = self._file.current, self._own_cluster
         rest, examine, judge = rest_of_signed_bytes(), self._examine, self._judge
         known_in, stamp_of, max_age_ms = self._known, decode_stamp, self._options.max_age_ms
+        batches, end_of = self._batches, statement_end
         unsettled = self._unsettled if self.settles else None
         passes = self._options.uncovered == "pass"
         to_layout, new_verified = decode_text, Verified
@@ -457,26 +558,27 @@ class _Verification:
             newest = current(now)
             if newest is not keyring or (own is None and own_cluster() is not None):
                 known_in.clear()
+                batches.clear()
                 keyring, own = newest, own_cluster()
             try:
                 value = to_layout(text, SIGNATURE_HEADER)
             except WireFormatError as error:
                 raise SignatureError(f"its hw.sig cannot be read: {error}") from error
-            topic = record.topic
-            try:
-                known: _Known | None = known_in[topic][value[:-_HMAC_BYTES]]
-            except KeyError:
-                known = known_in[topic].get(value[:-_ED25519_BYTES])
+            known = known_in[record.topic].get(value[: end_of(value)])
             found = known or examine(record, value, own, now)
             verify, end, conditional_key, statement = found
-            stamp = value[end : end + STAMP_BYTES]
-            if not verify(rest(stamp, record.key, record.value, covered), value[end + STAMP_BYTES :]):
+            stamp, proof = value[end : end + STAMP_BYTES], value[end + STAMP_BYTES :]
+            try:
+                fits = verify(rest(stamp, record.key, record.value, covered), proof)
+            except WireFormatError as error:
+                raise SignatureError(f"its hw.sig cannot be read: {error}") from error
+            if not fits:
                 raise SignatureError(_mismatch(statement))
             signed_at_ms, producer, sequence = stamp_of(stamp)
             if conditional_key is not None or max_age_ms is not None:
                 judge(conditional_key, statement, record, signed_at_ms, now)
             if not known:
-                known_in[topic][value[:end]] = found
+                known_in[record.topic][value[:end]] = found
             verified = new_verified(
                 statement.key_id,
                 statement.key_version,
@@ -521,7 +623,11 @@ class _Verification:
                 raise KeyringError(f"{error}, as it was last read: {self._file.failure}") from error
             raise SignatureError(f"signed with a key that is not trusted here: {error}") from error
         self._check_origin(statement, record.topic, own)
-        ready = verifier(key, beginning(key.algorithm, value[:end]))
+        stated = value[:end]
+        if value[0] == BATCH:
+            ready = self._batches.verifier(key, stated)
+        else:
+            ready = verifier(key, beginning(key.algorithm, stated))
         is_bound = key.not_before is not None or key.not_after is not None
         if not is_bound:
             _require_permitted(key, statement, decode_stamp(value[end : end + STAMP_BYTES])[0], now_ms)

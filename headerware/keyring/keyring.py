@@ -17,11 +17,12 @@ import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.keyring.asymmetric import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Algorithm = Literal["hmac-sha256", "ed25519"]
+Algorithm = Literal["hmac-sha256", "ed25519", "ecdsa-p256", "rsa-pss-sha256"]
 Status = Literal["active", "retired", "revoked"]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -31,7 +32,6 @@ HMAC_SECRET_MIN_BYTES: Final = 32
 _HMAC_SECRET_MAX_BYTES: Final = 1024
 _SECRET_MIN_DISTINCT: Final = 8
 """At least so many of 32 random bytes differ; a secret with fewer is a placeholder."""
-_ED25519_BYTES: Final = 32
 _KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
@@ -69,8 +69,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         rotated: when the next version took over, or None.
         revoked: when it was revoked, or None.
         secret: HMAC's key, 32 to 1024 bytes.
-        private: Ed25519's private half, 32 bytes.
-        public: Ed25519's public half, 32 bytes.
+        private: the private half, for an algorithm that has two.
+        public: the public half; it is enough for those who verify.
         revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still verify
             although the key is revoked.
         reason: why it was revoked, for people.
@@ -107,7 +107,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             raise ValueError(problem)
         if not 1 <= self.version <= KEY_VERSION_MAX:
             raise ValueError(f"a key's version is 1 to {KEY_VERSION_MAX}, not {self.version}")
-        wrong = _wrong_hmac(self) if self.algorithm == "hmac-sha256" else _wrong_ed25519(self)
+        wrong = _wrong_hmac(self) if self.algorithm == "hmac-sha256" else _wrong_halves(self)
         if wrong:
             raise ValueError(f"{_name(self)} is {self.algorithm}: {wrong}")
         wrong = _wrong_limits(self)
@@ -118,6 +118,13 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     def is_secret(self) -> bool:
         """Whether it holds material that only its owner may read."""
         return self.secret is not None or self.private is not None
+
+    @property
+    def public_half(self) -> bytes | None:
+        """The public half, of the private one if that is here; None if the algorithm has none."""
+        if self.private is None:
+            return self.public
+        return SCHEMES[self.algorithm].public_half(self.private)
 
     def verifies_at(self, topic: str, partition: int | None, offset: int | None) -> bool:
         """Return whether the key, even if revoked, may verify a record at a position."""
@@ -347,29 +354,9 @@ def _wrong_hmac(key: Key) -> str | None:
     return None
 
 
-def _wrong_ed25519(key: Key) -> str | None:
+def _wrong_halves(key: Key) -> str | None:
     if key.secret is not None:
         return "it has a private and a public half, no secret"
     if key.private is None and key.public is None:
         return "its private and public half are both missing"
-    for name, half in (("private", key.private), ("public", key.public)):
-        if half is not None and len(half) != _ED25519_BYTES:
-            return f"its {name} half has {_ED25519_BYTES} bytes, not {len(half)}"
-    if key.private is not None and len(set(key.private)) < _SECRET_MIN_DISTINCT:
-        return "its private half is a few bytes over and over, which can be guessed: generate one"
-    if key.public is not None and _is_of_small_order(key.public):
-        return "its public half is of small order, so that anyone could sign for it"
-    return None
-
-
-_P: Final = 2**255 - 19
-_ORDER_8: Final = int.from_bytes(
-    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little"
-)
-_SMALL_ORDER: Final = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
-"""The y coordinates of the eight points of edwards25519 whose order divides 8 (RFC 8032, section 5.1)."""
-
-
-def _is_of_small_order(public: bytes) -> bool:
-    # The sign of x is left out and y is taken modulo p, so that no other encoding of such a point passes.
-    return (int.from_bytes(public, "little") & (2**255 - 1)) % _P in _SMALL_ORDER
+    return SCHEMES[key.algorithm].problem(key.private, key.public)

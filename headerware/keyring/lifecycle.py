@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headerware.core.errors import KeyringError
+from headerware.keyring.asymmetric import SCHEMES
 from headerware.keyring.keyring import (
     HMAC_SECRET_MIN_BYTES,
     KEY_VERSION_MAX,
@@ -20,7 +21,6 @@ from headerware.keyring.keyring import (
     Key,
     Keyring,
 )
-from headerware.keyring.signature import public_half
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ def with_new_key(
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
-        algorithm: ``hmac-sha256`` or ``ed25519``.
+        algorithm: ``hmac-sha256``, ``ed25519``, ``ecdsa-p256`` or ``rsa-pss-sha256``.
         topics: globs of the topics that it may sign for; empty is every topic.
         use: its purposes.
         not_before: the first moment at which it may sign, with a time zone, or None.
@@ -163,11 +163,15 @@ def with_revocation(
 def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
     """Return a keyring of public halves that everyone may read, and the keys that it leaves out.
 
-    It has the public halves of Ed25519 keys, with their status. HMAC keys have no public half: whoever can
-    verify with one can sign with it.
+    It has the keys that have a public half, with their status. HMAC keys have none: whoever can verify with
+    one can sign with it.
     """
-    public = tuple(_public_key(key) for key in keyring.keys if key.algorithm == "ed25519")
-    left_out = tuple(key for key in keyring.keys if key.algorithm != "ed25519")
+    public = tuple(
+        _changed(key, private=None, public=key.public_half)
+        for key in keyring.keys
+        if key.algorithm in SCHEMES
+    )
+    left_out = tuple(key for key in keyring.keys if key.algorithm not in SCHEMES)
     return Keyring(keys=public), left_out
 
 
@@ -181,13 +185,9 @@ def _key(*, algorithm: Algorithm, **fields: Any) -> Key:
 def _material(algorithm: Algorithm) -> dict[str, Any]:
     if algorithm == "hmac-sha256":
         return {"secret": secrets.token_bytes(HMAC_SECRET_MIN_BYTES)}
-    private = secrets.token_bytes(32)
-    return {"private": private, "public": public_half(private)}
-
-
-def _public_key(key: Key) -> Key:
-    public = key.public if key.private is None else public_half(key.private)
-    return _changed(key, private=None, public=public)
+    scheme = SCHEMES[algorithm]
+    private = scheme.generate()
+    return {"private": private, "public": scheme.public_half(private)}
 
 
 def _changed(key: Key, **changes: Any) -> Key:
