@@ -1,6 +1,7 @@
 """Keyrings: keys that sign and verify, their files, their rotation and their revocation."""
 
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
+from headerware.keyring.jwks import encode_jwks
 from headerware.keyring.keyring import (
     Algorithm,
     Key,
@@ -20,6 +21,7 @@ __all__ = [
     "Permissions",
     "Status",
     "decode_keyring",
+    "encode_jwks",
     "encode_keyring",
     "key_id_problem",
     "public_part",

@@ -33,7 +33,9 @@ _ADVICE_PUBLIC: Final = "644"
 _Stamp = tuple[int, int, int, int, int, int]
 
 
-def read_keyring(path: str | os.PathLike[str], *, permissions: Permissions = "owner") -> Keyring:
+def read_keyring(
+    path: str | os.PathLike[str], *, permissions: Permissions = "owner", jwks: bool = True
+) -> Keyring:
     """Read a keyring file once, to administer it.
 
     Args:
@@ -41,11 +43,12 @@ def read_keyring(path: str | os.PathLike[str], *, permissions: Permissions = "ow
         permissions: ``owner`` takes a file with secrets only if it is a plain file that nobody but its owner
             can read; ``kubernetes`` also takes symbolic links and files that the group can read, as mounted
             secrets are. A file with nothing but public halves may be readable by everyone.
+        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
 
     Raises:
         KeyringError: the file is missing, open to others, another user's, or not a keyring.
     """
-    return _read(os.fspath(path), permissions, any_owner=os.geteuid() == 0)[0]
+    return _read(os.fspath(path), permissions, any_owner=os.geteuid() == 0, jwks=jwks)[0]
 
 
 class KeyringFile:
@@ -200,7 +203,9 @@ class KeyringFile:
         )
 
 
-def _read(path: str, permissions: Permissions, *, any_owner: bool = False) -> tuple[Keyring, _Stamp]:
+def _read(
+    path: str, permissions: Permissions, *, any_owner: bool = False, jwks: bool = True
+) -> tuple[Keyring, _Stamp]:
     try:
         text, status, linked = _contents(path)
     except (OSError, ValueError) as error:
@@ -211,7 +216,7 @@ def _read(path: str, permissions: Permissions, *, any_owner: bool = False) -> tu
             f"keyring {path} belongs to user {status.st_uid}, who could change which keys are trusted here; "
             f"expected this process's user {user} or root: run chown {user} {path}"
         )
-    keyring = decode_keyring(text, source=f"keyring {path}")
+    keyring = decode_keyring(text, source=f"keyring {path}", jwks=jwks)
     _check_permissions(path, keyring, status.st_mode, permissions, linked=linked)
     return keyring, _stamp(status)
 

@@ -249,18 +249,24 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return f"it has {', '.join(map(repr, names))}" if names else "it is empty"
 
 
-def decode_keyring(text: bytes, *, source: str = "keyring") -> Keyring:
+def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -> Keyring:
     """Read a keyring from JSON, as spec/keyring.md lays it out.
 
     Args:
         text: the JSON.
         source: its name in errors, such as its path.
+        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
 
     Raises:
         KeyringError: it is not JSON, or not a keyring.
     """
     try:
-        _require_version(msgspec.json.decode(text, type=_Head))
+        head = msgspec.json.decode(text, type=_Head)
+        if jwks and head.is_jwks:
+            from headerware.keyring.jwks import decode_jwks  # noqa: PLC0415 - it builds on this module
+
+            return decode_jwks(text)
+        _require_version(head)
         return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
@@ -277,8 +283,14 @@ def encode_keyring(keyring: Keyring) -> bytes:
 class _Head(msgspec.Struct):
     """The fields of every version's layout, so that another version is refused for what it is."""
 
-    format: Any
-    version: Any
+    format: Any = msgspec.UNSET
+    version: Any = msgspec.UNSET
+    keys: Any = msgspec.UNSET
+
+    @property
+    def is_jwks(self) -> bool:
+        """Whether it has what a JWKS has, and nothing of ours."""
+        return self.format is self.version is msgspec.UNSET and self.keys is not msgspec.UNSET
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -290,6 +302,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def _require_version(head: _Head) -> None:
     if head.format != FORMAT:
         raise ValueError(f'its format is not "{FORMAT}"')
+    if head.version is msgspec.UNSET:
+        raise ValueError(f"it has no version, expected {VERSION}")
     if type(head.version) is not int:
         raise ValueError(f"its version is of type {type(head.version).__name__}, expected {VERSION}")
     if head.version < VERSION:

@@ -26,9 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from hmac import compare_digest
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import WireFormatError
@@ -72,7 +71,7 @@ def leaf_hasher(key: Key, statement: bytes) -> Callable[[bytes], bytes]:
 
 def batch_signer(key: Key, statement: bytes) -> Callable[[Sequence[bytes]], list[bytes]]:
     """Return a function that signs a batch; it returns what follows the stamp in each ``hw.sig``."""
-    sign = signer(key, _root_beginning(key, statement))
+    sign = signer(key, beginning(key.algorithm, statement, stamped=False))
 
     def sign_batch(leaves: Sequence[bytes]) -> list[bytes]:
         count = len(leaves)
@@ -105,13 +104,24 @@ def tree(leaves: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
     return levels[-1][0], paths
 
 
-class VerifiedBatches(BoundedCache[tuple[bytes, bytes], dict[int, bytes]]):
-    """Verify records of batches; remember verified roots, and nodes that were proven below them.
+class _Batch(NamedTuple):
+    """A batch whose root was verified, and what else is proven below it.
 
-    By statement, count and signature it has a dict from a node's place to the node and its path, as they must
-    be in other records of the batch: a record proves the siblings on its way to the root. So a batch costs
-    one verification of a signature and, if it is read in order, some two hashes a record; the result is
-    the same in any order. What does not verify leaves nothing behind. For one caller at a time.
+    ``nodes`` has the bytes of a node and of its path by the node's place, as they must be in other records
+    of the batch: a record proves the siblings on its way to the root.
+    """
+
+    root_beginning: bytes
+    size: bytes
+    nodes: dict[int, bytes]
+
+
+class VerifiedBatches(BoundedCache[bytes, _Batch]):
+    """Verify records of batches; remember verified roots and proven nodes, by signature.
+
+    So a batch costs one verification of a signature and, if it is read in order, some two hashes a record.
+    The result is the same in any order, and what does not verify leaves nothing behind. For one caller at a
+    time.
     """
 
     def __init__(self) -> None:
@@ -122,9 +132,9 @@ class VerifiedBatches(BoundedCache[tuple[bytes, bytes], dict[int, bytes]]):
 
         The function raises WireFormatError for a place or a path that cannot be.
         """
-        root_beginning = _root_beginning(key, statement)
+        root_beginning = beginning(key.algorithm, statement, stamped=False)
         check_root, leaf = verifier(key, root_beginning), leaf_hasher(key, statement)
-        size, same, find_place = signature_bytes(key), compare_digest, place_of
+        size, find_place, unknown = signature_bytes(key), place_of, _Batch(b"", b"", {})
 
         def verify(rest: bytes, proof: bytes) -> bool:
             place, end = find_place(proof[:PLACE_BYTES])
@@ -133,12 +143,14 @@ class VerifiedBatches(BoundedCache[tuple[bytes, bytes], dict[int, bytes]]):
                     f"its path and signature have {len(proof) - PLACE_BYTES} bytes; its place in the batch "
                     f"asks for {end - PLACE_BYTES} and {size}"
                 )
-            batch = root_beginning, proof[2:PLACE_BYTES] + proof[end:]
+            count, signature = proof[2:PLACE_BYTES], proof[end:]
             try:
-                nodes = self[batch]
+                batch = self[signature]
             except KeyError:
-                nodes = {}
-            node, at, passed = leaf(rest), PLACE_BYTES, []
+                batch = unknown
+            if batch.root_beginning is not root_beginning or batch.size != count:
+                batch = unknown
+            nodes, node, at, passed = batch.nodes, leaf(rest), PLACE_BYTES, []
             while (proven := nodes.get(place)) is None and place > _ROOT:
                 sibling = proof[at : at + HASH_BYTES]
                 at += HASH_BYTES
@@ -146,10 +158,11 @@ class VerifiedBatches(BoundedCache[tuple[bytes, bytes], dict[int, bytes]]):
                 node = sha256(_NODE + (sibling + node if place & 1 else node + sibling)).digest()
                 place >>= 1
             if proven is None:
-                if not check_root(proof[2:PLACE_BYTES] + node, proof[end:]):
+                if not check_root(count + node, signature):
                     return False
-                self[batch] = nodes = {_ROOT: node}
-            elif not same(proven, node + proof[at:end]):
+                nodes = {_ROOT: node}
+                self[signature] = _Batch(root_beginning, count, nodes)
+            elif proven != node + proof[at:end]:  # nothing of it is secret, so the time may tell
                 return False
             elif place > _ROOT:
                 del nodes[place]  # it has served: a record is rarely read twice
@@ -181,7 +194,3 @@ def place_of(index_and_count: bytes) -> tuple[int, int]:
     joins = (index >> apart).bit_count()
     place = (((2 << joins) - 1) << apart) | (index & ((1 << apart) - 1))
     return place, PLACE_BYTES + HASH_BYTES * (apart + joins)
-
-
-def _root_beginning(key: Key, statement: bytes) -> bytes:
-    return beginning(key.algorithm, statement, stamped=False)
