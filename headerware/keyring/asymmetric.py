@@ -230,7 +230,7 @@ class _RsaPss:
         return self.load_public(public).key_size // 8
 
     def signer(self, private: bytes) -> SignBytes:
-        sign, (padding, algorithm) = self._load_private(private).sign, _pss()
+        sign, (padding, algorithm) = self._load_private(private, checked=True).sign, _pss()
         return lambda text: sign(text, padding, algorithm)
 
     def verifier(self, public: bytes) -> VerifyBytes:
@@ -271,13 +271,14 @@ class _RsaPss:
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
 
-    def _load_private(self, private: bytes) -> rsa.RSAPrivateKey:
+    def _load_private(self, private: bytes, *, checked: bool = False) -> rsa.RSAPrivateKey:
+        # That the numbers fit together is checked by those who sign with them; it takes some 50 ms.
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.serialization import load_der_private_key  # noqa: PLC0415 - as above
 
         try:
-            loaded = load_der_private_key(private, password=None)
+            loaded = load_der_private_key(private, password=None, unsafe_skip_rsa_key_validation=not checked)
         except UnsupportedAlgorithm as error:
             raise ValueError("expected an RSA key") from error
         if not isinstance(loaded, rsa.RSAPrivateKey):
