@@ -89,10 +89,13 @@ demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
 java: .venv/.ready
 	@$(REQUIRE_ALL); if [ -n "$$HEADERWARE_REQUIRE_ALL" ]; then $(BIN)/python -m headerware.testing.java; fi
 
+# Files of tests that a client has a part in; with another client the rest would only run twice.
+NAME_A_CLIENT := grep -rlE --include='test_*.py' 'confluent|[Cc]luster|Producer|Consumer' $(QUICK_TESTS)
+
 # pytest itself, not `python -m pytest`, which would put the root on the import path.
 define test_with_oldest
 @.venv-oldest/bin/python -c 'import confluent_kafka as ck; print("== with confluent-kafka", ck.__version__)'
-.venv-oldest/bin/pytest -n $(WORKERS) --dist loadgroup -m 'not broker' $(QUICK_TESTS)
+.venv-oldest/bin/pytest -n $(WORKERS) --dist loadgroup -m 'not broker' $$($(NAME_A_CLIENT))
 endef
 
 define test_with_frameworks
@@ -100,7 +103,7 @@ $(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/te
 endef
 
 .PHONY: test
-test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then the quick ones with the oldest confluent-kafka; needs Java 17
+test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then those of clients with the oldest confluent-kafka; needs Java 17
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(QUICK_TESTS) $(ARGS)
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) --dist loadfile $(SLOW_TESTS) $(ARGS)
 	$(test_with_oldest)
@@ -115,7 +118,7 @@ test-exhaustive: java ## run the property tests and the comparison with Kafka Co
 	$(REQUIRE_ALL) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n $(WORKERS) --dist loadgroup -m hypothesis $(QUICK_TESTS) $(ARGS)
 
 .PHONY: test-oldest
-test-oldest: .venv-oldest/.ready ## run the quick tests with the oldest confluent-kafka
+test-oldest: .venv-oldest/.ready ## run the quick tests of clients with the oldest confluent-kafka
 	$(test_with_oldest)
 
 .PHONY: test-frameworks

@@ -13,13 +13,16 @@ from typing import Any
 
 import confluent_kafka
 import zstandard
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from pairing import Chunk, Paired, compare
 from report import Row
 from vega_datasets import local_data
 
 import headerware
 from headerware import Chain, Record, load_chain
-from headerware.interceptors import Compress, Sign, Trail
+from headerware.interceptors import Audit, Compress, Metrics, Sign, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.testing import KafkaBroker
@@ -76,7 +79,24 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
         ours = _instrumented("Consumer", chain_keys)
         yield _consumed(f"consume, instrumented, {what}", broker, small, pairs, ours, "")
     yield from _first_chain(broker, _airports(10), pairs)
+    yield from _observed(broker, small, pairs)
     yield _in_lanes(broker, pairs=max(3, pairs // 4))
+
+
+def _observed(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
+    """Measure what it costs to count and to measure what a chain does."""
+    set_meter_provider(MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False))
+    broker.create_topic(audit_topic := "bench-audit")
+    trail = Trail(service="bench")
+    alone = Chain([trail])
+    for what, interceptor in (
+        ("metrics (with an SDK)", Metrics()),
+        ("audit", Audit(audit_topic=audit_topic)),
+    ):
+        chain = Chain([interceptor, trail])
+        name = f"{what} and a trail against a trail"
+        yield _produced(f"produce, {name}", broker, values, pairs * 3, _with(chain), "", _with(alone))
+        yield _consumed(f"consume, {name}", broker, values, pairs, _reading(chain), "", _reading(alone))
 
 
 def _instrumented(name: str, chain_keys: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
@@ -176,13 +196,14 @@ def _consumed(
     pairs: int,
     make: Callable[[dict[str, Any]], Any],
     bar: str,
+    make_reference: Callable[[dict[str, Any]], Any] = confluent_kafka.Consumer,
 ) -> Row:
     broker.create_topic(topic := f"consume-{abs(hash(name))}")
     chunk = _producing(confluent_kafka.Producer(_producer_conf(broker)), topic, values)
     for _ in range((pairs + 5) * (READ_CHUNK // CHUNK)):
         chunk()
     ours = make(_consumer_conf(broker, "ours"))
-    reference = confluent_kafka.Consumer(_consumer_conf(broker, "reference"))
+    reference = make_reference(_consumer_conf(broker, "reference"))
     for consumer in (ours, reference):
         _prefetched(consumer, topic)
     found = compare(_consuming(ours, size=READ_CHUNK), _consuming(reference, size=READ_CHUNK), pairs=pairs)

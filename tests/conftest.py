@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # The links at the root must not be importable as top-level modules, however pytest was started.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 
+# A shell's `make test &` ignores SIGINT, and what a test starts, to interrupt it, would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Java's second compiler takes half of the time of brokers and of Spark, and pays off only in longer runs.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # How many examples Hypothesis makes: `make test-exhaustive` asks for full; fast is for a quick look.
 # Two cores shared with brokers and other tests say nothing about an example's time.

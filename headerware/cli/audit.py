@@ -14,23 +14,48 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.core.printable import counted
 from headerware.interceptors.trail_timeline import time_text
 
 if TYPE_CHECKING:
     from headerware.ops.audit import Comparison, Reconciled
 
-_FAILURES = ("lost", "unknown", "duplicated", "unreported", "late", "failed", "stopped", "pending")
-_BAD = {"lost": "bold red", "unknown": "yellow", "duplicated": "yellow", "unreported": "yellow"}
+_FAILURES = (
+    "lost",
+    "unknown",
+    "undecided",
+    "duplicated",
+    "unreported",
+    "uncommitted",
+    "late",
+    "failed",
+    "aborted",
+    "stopped",
+    "given_up",
+    "pending",
+)
+_BAD = {
+    "lost": "bold red",
+    "unknown": "yellow",
+    "undecided": "yellow",
+    "duplicated": "yellow",
+    "unreported": "yellow",
+    "uncommitted": "yellow",
+}
 _COLUMNS = (
     "produced",
+    "aborted",
+    "undecided",
     "failed",
     "consumed",
     "stopped",
+    "given_up",
     "lost",
     "unknown",
     "pending",
     "duplicated",
     "unreported",
+    "uncommitted",
     "late",
 )
 _ALWAYS = {"produced", "consumed", "lost"}
@@ -95,13 +120,17 @@ def compare_command(
     """Compare what was sent to TOPICS (or all) with what each consumer group read.
 
     \b
-    lost        delivered, and passed by the group without a trace
-    unknown     not counted, but a session that crashed may have read them
-    pending     not reached by the group yet
-    duplicated  deliveries to the application beyond the first
-    unreported  consumed, but no producer reported them
-    late        consumed later than 'late_after_s' allows
-    failed      not delivered by the producer; stopped: by the consumer's chain
+    lost         delivered, and passed by the group without a trace
+    unknown      not counted, but a session that crashed may have read them
+    pending      not reached by the group yet
+    duplicated   deliveries to the application beyond the first
+    unreported   consumed, but no producer reported them
+    uncommitted  consumed, but their transaction was aborted
+    late         consumed later than 'late_after_s' allows
+    aborted      delivered in a transaction that was aborted
+    undecided    delivered in a transaction of which nobody said how it ended
+    failed       not delivered by the producer; stopped: by the consumer's chain
+    given_up     consumed, but skipped or dead-lettered, for processing failed
     """  # noqa: D301 - click's mark for text as it is
     from headerware.ops.audit import compare, read_reports  # noqa: PLC0415 - only this needs a client
 
@@ -144,9 +173,11 @@ def _print(result: Comparison, malformed: int) -> None:
         )
     if result.rows:
         console.print(table)
-    console.print(f"{result.reports} reports of {result.sessions} sessions")
+    console.print(f"{counted(result.reports, 'report')} of {counted(result.sessions, 'session')}")
     if malformed:
-        console.print(f"{malformed} records of the audit topic are no reports", style="yellow")
+        console.print(
+            f"{counted(malformed, 'record')} of the audit topic cannot be read as reports", style="yellow"
+        )
     for session, reason in result.incomplete.items():
         console.print(f"session {session} is incomplete: {reason}", style="yellow")
 

@@ -14,6 +14,8 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.core.chain import Chain, load_chain
+from headerware.core.client_chain import followed_file
+from headerware.core.config import FILE
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
 from headerware.core.explanation import ExplainedInterceptor
@@ -44,8 +46,14 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
     if side and not opens:
         raise click.UsageError("--side says what to open the chain as; it needs --open")
     config = _config_file(config)
+    # Together with what says when clients read the file again (HEADERWARE_RELOAD).
+    followed_file({FILE: config})
     chain = load_chain(config)
     sides = ([side] if side else list(_SIDES)) if opens else []
+    if opens:
+        from headerware.clients.live_chain import reload_of  # noqa: PLC0415 - it imports a Kafka client
+
+        reload_of(config, {})
     for each in sides:
         _open(chain, each, alone=bool(side))
     if as_json:

@@ -54,12 +54,11 @@ def doctor(
     from headerware.ops.doctor import examine  # noqa: PLC0415
 
     settings = client_settings(bootstrap_servers, properties, client_config)
-    has_cluster = bool(topics or group or bootstrap_servers or properties or client_config)
-    if has_cluster:
+    given = settings.keys() - client_settings(None, (), None).keys()
+    # Keys of ours among the properties, such as headerware.reload, say nothing of a cluster.
+    if topics or group or any(not key.startswith("headerware.") for key in given):
         require_servers(settings, "a look at a cluster")
-    found = examine(
-        config, settings if has_cluster else None, topics, group=group, side=side, timeout_s=timeout
-    )
+    found = examine(config, settings, topics, group=group, side=side, timeout_s=timeout)
     ok = all(finding.status != "fail" for finding in found)
     if as_json:
         show_json(found, ok=ok)

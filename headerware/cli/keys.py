@@ -16,6 +16,7 @@ import msgspec
 
 from headerware.cli.json_output import show_json
 from headerware.core.errors import KeyringError
+from headerware.core.printable import counted
 from headerware.keyring import (
     Algorithm,
     Key,
@@ -258,7 +259,7 @@ def export_public(path: Path, permissions: Permissions, out: Path, *, jwks: bool
         found = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
         raise KeyringError(f"{path} has no key to export: {found}")
     write_public_keyring(out, public, encode=encode_jwks if jwks else encode_keyring)
-    lines = [f"wrote {len(public.keys)} public {'key' if len(public.keys) == 1 else 'keys'} to {out}"]
+    lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
     lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]
     _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key, _ in left_out])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -14,23 +14,22 @@ from headerware.cli.kafka import (
     client_options,
     client_settings,
     kafka_errors,
-    last_records,
-    open_consumer,
     require_servers,
 )
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
-from headerware.core.printable import printable
-from headerware.interceptors.lineage.jobs import JobRun, TrailRuns, kafka_namespace
+from headerware.core.printable import counted, printable
+from headerware.interceptors.lineage.jobs import Dataset, JobRun, TrailRuns, kafka_namespace
 from headerware.interceptors.trail import read_trail
 from headerware.interceptors.trail_timeline import time_text
+from headerware.ops.topic_reader import Start, TopicReader
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Message
 
 
 def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -90,36 +89,32 @@ def lineage(
     """
     settings = client_settings(bootstrap_servers, properties, client_config)
     servers = require_servers(settings, "TOPIC")
-    consumer = open_consumer(settings, group_id="headerware-lineage")
-    deadline = time.monotonic() + timeout
-    try:
-        named = {**_own_cluster(consumer, servers, timeout), **clusters}
+    own = kafka_namespace(servers)
+    with (
+        kafka_errors(topic),
+        TopicReader(settings, topic, group_id="headerware-lineage", timeout_s=timeout) as reader,
+    ):
+        named = {**({reader.cluster_id: own} if reader.cluster_id else {}), **clusters}
+        reader.start(Start("last", limit))
         runs, corrupt = _runs_of(
-            last_records(consumer, topic, None, None, limit, deadline), TrailRuns(job_namespace, named)
+            chain.from_iterable(reader.to_end()),
+            TrailRuns(job_namespace, named),
+            Dataset(named.get(reader.cluster_id or "", own), topic),
         )
-    finally:
-        consumer.close()
     if emits or as_json:
         _emit(runs, emits=emits, as_json=as_json)
     if not as_json:
         _show(runs, corrupt, emitted=emits)
 
 
-def _own_cluster(consumer: Consumer, bootstrap_servers: str, timeout: float) -> dict[str, str]:
-    """Return the namespace of the cluster that is read from, by its id."""
-    with kafka_errors():
-        cluster_id = consumer.list_topics(timeout=timeout).cluster_id
-    return {cluster_id: kafka_namespace(bootstrap_servers)} if cluster_id else {}
-
-
-def _runs_of(messages: Iterable[Message], found: TrailRuns) -> tuple[list[JobRun], int]:
+def _runs_of(messages: Iterable[Message], found: TrailRuns, found_in: Dataset) -> tuple[list[JobRun], int]:
     from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     decode = HeaderIdCodec(lambda _name: None, default_name_of).decode
     corrupt = 0
     for message in messages:
         try:
-            found.add(read_trail(decode(Headers(record_of(message).headers))))
+            found.add(read_trail(decode(Headers(record_of(message).headers))), found_in)
         except (WireFormatError, HeaderError):
             corrupt += 1
     return found.runs(), corrupt
@@ -153,10 +148,10 @@ def _show(runs: list[JobRun], corrupt: int, *, emitted: bool) -> None:
         for verb, datasets in (("reads", run.inputs), ("writes", run.outputs)):
             for dataset, count in sorted(datasets.items(), key=lambda item: item[0]):
                 place = printable(f"{dataset.namespace}/{dataset.name}")
-                console.print(Text(f"  {verb:6} {place}").append(f"  {count} records", "dim"))
+                console.print(Text(f"  {verb:6} {place}").append(f"  {counted(count or 0, 'record')}", "dim"))
     if not runs:
         console.print(Text("no trail in these records", "dim"))
     if corrupt:
-        console.print(Text(f"{corrupt} records with a corrupt trail are left out", "red"))
+        console.print(Text(f"left out: {counted(corrupt, 'record')} with a corrupt trail", "red"))
     if emitted:
-        console.print(Text(f"sent {2 * len(runs)} events", "dim"))
+        console.print(Text(f"sent {counted(2 * len(runs), 'event')}", "dim"))

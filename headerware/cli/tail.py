@@ -13,12 +13,13 @@ import click
 from rich.console import Console
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, open_consumer, require_servers
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
 from headerware.cli.tail_lines import Values, as_json, brief_line, record_lines
 from headerware.core.chain import Chain, load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.extras import install_command
-from headerware.ops.tail import ChainView, Condition, Start, Tail, tailed
+from headerware.ops.tail import ChainView, Condition, tailed
+from headerware.ops.topic_reader import Start, TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,11 +99,12 @@ def tail(
     chain = Chain() if config is None else load_chain(config)
     # Each record says what the chain did; a log line would stand in the middle of the view.
     logging.getLogger("headerware").addHandler(logging.NullHandler())
-    consumer = open_consumer(settings, group_id="headerware-tail")
     view = None
     try:
-        with kafka_errors(topic):
-            source = Tail(consumer, topic, partition=partition)
+        with (
+            kafka_errors(topic),
+            TopicReader(settings, topic, group_id="headerware-tail", partition=partition) as source,
+        ):
             view = ChainView(chain, cluster_id=source.cluster_id, where=conditions, key=key)
             source.start(begin)
             records = _until(tailed(source, view), source, count=count, until_end=until_end)
@@ -115,7 +117,6 @@ def tail(
     finally:
         if view is not None:
             view.close()
-        consumer.close()
 
 
 @contextmanager
@@ -127,7 +128,7 @@ def _wrong_use(option: str) -> Iterator[None]:
 
 
 def _until(
-    batches: Iterator[list[TailedRecord]], source: Tail, *, count: int | None, until_end: bool
+    batches: Iterator[list[TailedRecord]], source: TopicReader, *, count: int | None, until_end: bool
 ) -> Iterator[list[TailedRecord]]:
     """Yield batches until there are enough records, or the end is reached."""
     left = count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
-from headerware.cli.kafka import client_options, client_settings, last_records, open_consumer, require_servers
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
+from headerware.ops.topic_reader import Start, TopicReader
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
@@ -57,7 +57,8 @@ def trail(
 ) -> None:
     """Show where records have been.
 
-    These are the last records of TOPIC, or one header value from --value or --file.
+    These are the last records of TOPIC, or one header value from --value or --file. A topic stays as it was
+    written, so who has read a record from TOPIC is told by the topic that the reader sent it on to.
 
     Nothing is committed, and no consumer group is joined. The exit code is 1 if a header value that was given
     is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
@@ -69,13 +70,16 @@ def trail(
         _show(None, decode_trail(value.strip()), as_json=as_json)
         return
     require_servers(settings, "TOPIC")
-    consumer = open_consumer(settings, group_id="headerware-trail")
     show = _RecordPrinter(as_json=as_json)
-    try:
-        for message in last_records(consumer, topic, partition, offset, limit, time.monotonic() + timeout):
-            show(message)
-    finally:
-        consumer.close()
+    group_id = "headerware-trail"
+    with (
+        kafka_errors(topic),
+        TopicReader(settings, topic, group_id=group_id, partition=partition, timeout_s=timeout) as reader,
+    ):
+        reader.start(Start("last", limit) if offset is None else Start("offset", offset), limit=limit)
+        for batch in reader.to_end():
+            for message in batch:
+                show(message)
 
 
 def _check_usage(

@@ -1,4 +1,4 @@
-"""The cluster's id, learned in the background: asking for it never blocks."""
+"""The cluster's id: asking for it never blocks; who must state it in the first record waits for it, once."""
 
 from __future__ import annotations
 
@@ -6,23 +6,59 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from threading import Thread
+from threading import Event, RLock, Thread
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
 from headerware.clients.settings import connection_settings
 
+_WAIT_S: Final = 2.0
+"""How long the first record may wait; a client that reaches its brokers knows the id within milliseconds."""
 _TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 5.0
 _CALLBACK_RETRY_S: Final = 1.0
 _log: Final = logging.getLogger("headerware")
 
+_Ask = Callable[[float], str | None]
+"""Returns the cluster's id, or None if it is still unknown after that many seconds; with 0 it only looks."""
+
+
+class ClusterIdPort:
+    """Return the cluster's id, or None as long as it is unknown; safe for several threads."""
+
+    def __init__(self, ask: _Ask) -> None:
+        self._ask = ask
+        self._known: str | None = None
+        self._waiting = RLock()  # a signal's handler may send, too
+        self.may_wait: bool = True
+        """Whether :meth:`wait` has not been called yet, or not come back."""
+
+    def __call__(self) -> str | None:
+        """Look, without waiting."""
+        if self._known is None:
+            self._known = self._ask(0)
+        return self._known
+
+    def wait(self) -> None:
+        """Return as soon as the id is known, at the latest after two seconds; only the first call waits.
+
+        Calls of other threads meanwhile return together with it.
+        """
+        if self.may_wait:
+            with self._waiting:
+                self._wait_if_first()
+
+    def _wait_if_first(self) -> None:
+        if self.may_wait:
+            self._known = self._known or self._ask(_WAIT_S)
+            self.may_wait = False
+
 
 def cluster_id_port(
     client: Any, conf: Mapping[str, Any], is_in_callback: Callable[[Any], bool]
-) -> Callable[[], str | None]:
-    """Return a function that returns the cluster's id, or None as long as it is unknown.
+) -> ClusterIdPort:
+    """Return what knows the id of a client's cluster.
 
     The client is held weakly. From confluent-kafka 2.16 on it knows the id itself: a timeout of 0 only looks
     at what librdkafka's own threads have learned (16 us the first time, 3 us while it is unknown, then
@@ -32,43 +68,33 @@ def cluster_id_port(
     its failure there would be the client's.
     """
     if hasattr(client, "cluster_id"):
-        ask = _asker(client, is_in_callback)
-    elif conf.get("oauth_cb") is not None:
-        return _unknown
-    else:
-        ask = _background_asker(conf)
-    known: str | None = None
-
-    def cluster_id() -> str | None:
-        nonlocal known
-        if known is None:
-            known = ask()
-        return known
-
-    return cluster_id
+        return ClusterIdPort(_asker(client, is_in_callback))
+    return ClusterIdPort(_unknown if conf.get("oauth_cb") is not None else _background_asker(conf))
 
 
-def _unknown() -> None:
+def _unknown(_timeout_s: float) -> None:
     return None
 
 
-def _asker(client: Any, is_in_callback: Callable[[Any], bool]) -> Callable[[], str | None]:
+def _asker(client: Any, is_in_callback: Callable[[Any], bool]) -> _Ask:
     reference = weakref.ref(client)
     again_at = 0.0
 
-    def ask() -> str | None:
+    def ask(timeout_s: float) -> str | None:
         nonlocal again_at
         live = reference()
         if live is None:
             return None
         if not is_in_callback(live):
-            return _asked(live)
+            return _asked(live, timeout_s)
         # On the thread of a callback, confluent-kafka would abort the process.
-        if time.monotonic() < again_at:
+        if not timeout_s and time.monotonic() < again_at:
             return None
         again_at = time.monotonic() + _CALLBACK_RETRY_S
         found: list[str | None] = []
-        thread = Thread(target=lambda: found.append(_asked(live)), name="headerware-cluster-id", daemon=True)
+        thread = Thread(
+            target=lambda: found.append(_asked(live, timeout_s)), name="headerware-cluster-id", daemon=True
+        )
         thread.start()
         thread.join()
         return found[0]
@@ -76,20 +102,21 @@ def _asker(client: Any, is_in_callback: Callable[[Any], bool]) -> Callable[[], s
     return ask
 
 
-def _asked(client: Any) -> str | None:
+def _asked(client: Any, timeout_s: float) -> str | None:
     try:
-        found: str | None = client.cluster_id(0)
+        found: str | None = client.cluster_id(timeout_s)
     except (KafkaException, RuntimeError):  # unknown as yet; not initialised, or closed
         return None
     return found
 
 
-def _background_asker(conf: Mapping[str, Any]) -> Callable[[], str | None]:
+def _background_asker(conf: Mapping[str, Any]) -> _Ask:
     """Ask through a client of its own, so that closing the application's never meets a call under way."""
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import, and new versions need none
 
     settings = connection_settings(conf)
     found: list[str] = []
+    is_answered = Event()
     again_at = 0.0
 
     def look() -> None:
@@ -100,12 +127,14 @@ def _background_asker(conf: Mapping[str, Any]) -> Callable[[], str | None]:
             return
         if cluster_id:
             found.append(cluster_id)
+            is_answered.set()
 
-    def ask() -> str | None:
+    def ask(timeout_s: float) -> str | None:
         nonlocal again_at
         if not found and time.monotonic() >= again_at:
             again_at = time.monotonic() + _TIMEOUT_S + _RETRY_S
             Thread(target=look, name="headerware-cluster-id", daemon=True).start()
+        is_answered.wait(timeout_s)
         return found[0] if found else None
 
     return ask

@@ -91,6 +91,7 @@ from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Operation, Record
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session, exit_arguments
+from headerware.core.step import LoggedReasons
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
@@ -214,7 +215,7 @@ class Consumer(Processes, cimpl.Consumer):
         self._next_offsets: dict[TopicPartitionKey, int] = {}
         self._starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._repeated = self._refused = 0
-        self._logged: set[tuple[str | None, str]] = set()
+        self._logged = LoggedReasons()
         self._run_counts: Counter[str] = Counter()
         self._refused_offsets = RefusedOffsets()
         self._pauses = RetryPauses()
@@ -626,11 +627,9 @@ class Consumer(Processes, cimpl.Consumer):
             self._pass_refused(entry)
         if self._raises_errors:
             raise raisable(error)
-        cause = getattr(error, "step", None), type(error.__cause__ or error).__name__
-        if cause not in self._logged and not self._raises_events and self._lanes is None:
-            self._logged.add(cause)
+        if not self._raises_events and self._lanes is None and self._logged.is_new_error(error):
             # Log its text only: a handler may keep the arguments, and the error refers to the record.
-            _log.warning("%s (refused; further ones of this kind are only counted)", str(error))
+            _log.warning("%s (refused; further ones for this reason are only counted)", str(error))
         return as_message(error, entry.topic_partition, entry.offset)
 
     def _pass_refused(self, entry: Entry) -> None:
@@ -1339,13 +1338,15 @@ def consumer_context(
     client: Any, conf: Mapping[str, Any], dead_letters: DeadLetters, reports: DeadLetters
 ) -> Context:
     """Return the surroundings of a consumer's session, also of a share consumer's."""
+    cluster_id = cluster_id_port(client, conf, _is_in_callback)
     return Context(
         side="consumer",
         client_id=conf.get("client.id"),
         group_id=conf.get("group.id"),
         bootstrap_servers=bootstrap_servers(conf),
         instrumented_by=instrumented_by(client),
-        cluster_id=cluster_id_port(client, conf, _is_in_callback),
+        cluster_id=cluster_id,
+        wait_for_cluster_id=cluster_id.wait,
         publish=dead_letters.publish,
         post=reports.post,
         pick_partition=dead_letters.pick_partition,

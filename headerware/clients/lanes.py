@@ -44,6 +44,7 @@ from headerware.core.errors import (
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
+from headerware.core.step import LoggedReasons
 
 if TYPE_CHECKING:
     from headerware.clients.consumer import Consumer
@@ -96,6 +97,7 @@ class Lanes:
         self._paused: set[TopicPartitionKey] = set()
         self._next_store = self._next_commit = 0.0
         self._logged: set[object] = set()
+        self._reasons: Final = LoggedReasons()
         self.counts: Final[dict[str, int]] = dict.fromkeys(
             ("processed", "retried", "skipped", "dead_lettered"), 0
         )
@@ -412,10 +414,8 @@ class Lanes:
         return partial(self._end, job, outcome)
 
     def _log_passed(self, reason: HeaderwareError, outcome: str) -> None:
-        kind = type(reason.__cause__ or reason)
-        if kind not in self._logged:
-            self._logged.add(kind)
-            _log.warning("%s (%s; further ones of this kind are only counted)", str(reason), outcome)
+        if self._reasons.is_new_error(reason):
+            _log.warning("%s (%s; further ones for this reason are only counted)", str(reason), outcome)
 
     # Under the lock
 

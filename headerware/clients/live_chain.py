@@ -26,7 +26,7 @@ import msgspec
 
 from headerware.core.chain import Chain
 from headerware.core.client_chain import Reload, client_chain, followed_file
-from headerware.core.config import RELOAD
+from headerware.core.config import FILE, RELOAD
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, raised_at
 from headerware.core.extras import install_command
@@ -255,6 +255,21 @@ def live_chain(conf: Mapping[str, Any], chain: Chain | None) -> LiveChain | None
     """Return the chain that a client's file declares; None if it comes from elsewhere."""
     found = followed_file(conf, chain)
     return None if found is None else LiveChain(conf, *found)
+
+
+def reload_of(path: str | os.PathLike[str], conf: Mapping[str, Any]) -> Reload:
+    """Return when a client with this file and configuration reads the file again.
+
+    Raises:
+        ConfigError: what says so is not known.
+        MissingPartError: the file is to be watched, and nothing is installed that does.
+    """
+    stated = {RELOAD: conf[RELOAD]} if RELOAD in conf else {}
+    found = followed_file({FILE: str(path), **stated})
+    reload: Reload = "off" if found is None else found[1]
+    if reload == "watch":
+        _watch_function()
+    return reload
 
 
 def reloadable(client: Any) -> LiveChain:

@@ -14,11 +14,12 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from math import inf
 from threading import get_ident
 from types import CodeType, TracebackType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
@@ -56,10 +57,11 @@ from headerware.core.errors import HeaderError, HeaderwareError, InterceptorErro
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Record
+from headerware.core.record import Operation, Record
 from headerware.core.runner import Outcome, flat
 from headerware.core.session import Session
 
+_TransactionCall = Literal["begin_transaction", "commit_transaction", "abort_transaction"]
 Sendable = Record | Mapping[str, Any]
 """A Record, or a mapping with any of value, key, headers, partition, timestamp and on_delivery."""
 
@@ -156,6 +158,7 @@ class Producer(cimpl.Producer):
 
     def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
+        cluster_id = cluster_id_port(self, conf, Producer._is_serving)
 
         def publish(record: Record) -> None:
             live = reference()
@@ -171,11 +174,13 @@ class Producer(cimpl.Producer):
             client_id=conf.get("client.id"),
             bootstrap_servers=bootstrap_servers(conf),
             instrumented_by=instrumented_by(self),
-            cluster_id=cluster_id_port(self, conf, Producer._is_serving),
+            cluster_id=cluster_id,
+            wait_for_cluster_id=cluster_id.wait,
             publish=publish,
             post=beside.post,
             pick_partition=PartitionPicker(self, str(conf.get("partitioner", "consistent_random"))),
             max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
+            transactional=bool(conf.get("transactional.id")),
         )
 
     # Another chain
@@ -250,7 +255,7 @@ class Producer(cimpl.Producer):
             try:
                 _c_produce(self, topic, value, key, partition, callback, None, timestamp, headers)
             except TypeError:
-                record = _of_our_types(topic, value, key, headers)
+                record = of_our_types(topic, value, key, headers)
                 if record is None:
                     raise
                 wire, value, key = wire_headers(record.headers), record.value, record.key
@@ -544,13 +549,21 @@ class Producer(cimpl.Producer):
     @unless_chained(_c_flush)
     def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
+        try:
+            self._release()
+        finally:
+            left = self._await_reports(timeout)
+        return left
+
+    def _release(self) -> None:
+        """Send what interceptors hold back, and report what they have dropped."""
         for outcome in self._deliveries.session.flush():
             self._send_released(outcome)
-        try:
-            self._reports.serve()
-        finally:
-            left = self._serve_c(_c_flush, timeout) or 0
-            self._tick()
+        self._reports.serve()
+
+    def _await_reports(self, timeout: float) -> int:
+        left = self._serve_c(_c_flush, timeout) or 0
+        self._tick()
         return left + len(self._reports)
 
     @unless_chained(_c_len)
@@ -595,17 +608,50 @@ class Producer(cimpl.Producer):
 
     # Transactions
 
+    @unless_chained(_C.begin_transaction)
+    def begin_transaction(self) -> None:
+        """Begin a transaction, as confluent-kafka does."""
+        self._transact("begin_transaction", partial(_C.begin_transaction, self))
+
     @unless_chained(_C.commit_transaction)
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Commit the transaction, as confluent-kafka does, and serve all reports."""
-        self._reports.serve()
-        self._serve_c(_C.commit_transaction, timeout)
+        """Commit the transaction, as confluent-kafka does, and serve all reports.
+
+        Raises:
+            KafkaException: it is not committed, or this is called within a callback, which cannot wait.
+        """
+        self._end_transaction("commit_transaction", _C.commit_transaction, timeout)
 
     @unless_chained(_C.abort_transaction)
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort the transaction, as confluent-kafka does; its records are reported as purged."""
+        """Abort the transaction, as confluent-kafka does; its records are reported as purged.
+
+        Raises:
+            KafkaException: it is not aborted, or this is called within a callback, which cannot wait.
+        """
+        self._end_transaction("abort_transaction", _C.abort_transaction, timeout)
+
+    def _end_transaction(self, name: _TransactionCall, end: Any, timeout: float) -> None:
+        if self._is_serving():
+            raise KafkaException(KafkaError(STATE, "cannot end a transaction inside a callback"))
         self._reports.serve()
-        self._serve_c(_C.abort_transaction, timeout)
+        self._transact(name, partial(self._run_callbacks, end, timeout))
+        self._tick()
+
+    def _transact(self, name: _TransactionCall, call: Callable[[], object]) -> None:
+        """Make a call, and tell the interceptors of it once everything before it is acknowledged."""
+        began_ns, error = time.time_ns(), None
+        try:
+            call()
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            session = self._deliveries.session
+            if session.hears_operations:
+                session.operation(
+                    Operation(name=name, began_ns=began_ns, ended_ns=time.time_ns(), error=error)
+                )
 
     @unless_chained(_C.send_offsets_to_transaction)
     def send_offsets_to_transaction(
@@ -700,7 +746,7 @@ def _plain_headers(headers: Any) -> Any:
         return headers
 
 
-def _of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
+def of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
     """Return a record of arguments that confluent-kafka refused; None if a chain would refuse them, too."""
     try:
         return to_wire(normalised(Record(topic, value, key, headers)))

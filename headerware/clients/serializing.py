@@ -255,7 +255,7 @@ def _named(prefix: str, own: dict[str, Any]) -> Any:
         found = nested(plain)["serde"]
     except ConfigError as error:
         path = prefix + error.path.removeprefix("serde")
-        raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=path) from None
+        raise error.with_path(path) from None
     serde = from_option(found, serde_type, path=prefix)
     require_serde(serde, path=prefix)
     return serde

@@ -204,7 +204,13 @@ def _opener(
             )
         context = msgspec.structs.replace(context, signed=signed)
         opens = getattr(interceptor, "open", None)
-        step = opens(context) if callable(opens) else interceptor
+        try:
+            step = opens(context) if callable(opens) else interceptor
+        except ConfigError as error:
+            own = f"interceptors.{name}"
+            if error.path.startswith(own):
+                raise
+            raise error.with_path(f"{own}.{error.path}" if error.path else own) from error
         step = interceptor if step is None else step
         if not has_hook(step):
             raise PluginError(

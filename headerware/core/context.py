@@ -21,6 +21,10 @@ def _no_cluster() -> str | None:
     return None
 
 
+def _no_wait() -> None:
+    """Return at once: what is not known now is not known later."""
+
+
 def _no_partition(record: Record) -> int | None:  # noqa: ARG001 - a port's signature
     return None
 
@@ -41,6 +45,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             there is no client, as in Spark's tasks.
         instrumented_by: the package of another instrumentation that the client's calls go through, or None.
         cluster_id: returns the cluster's id, or None as long as it is unknown; never blocks.
+        wait_for_cluster_id: returns once the cluster's id is known, or cannot be found out soon. It blocks
+            for two seconds at most, and only once; see :meth:`awaited_cluster_id`.
         publish: sends a finished record past the chain and returns once it is stored; raises
             otherwise, a :class:`~headerware.DeadLetterError` with ``unfit`` if this record is refused, for
             its size for instance. None if there is nothing to send with.
@@ -51,9 +57,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             room. None if there is nothing to send with.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.
         max_message_bytes: the largest message that the client takes, or None if it is unknown.
+        transactional: whether the client sends in transactions only; ``on_operation`` tells of their ends.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
             session for each step.
-        stats: returns the session's counters by interceptor, set by the session.
+        stats: returns the counters by interceptor, set by the session. They are those of the client: sessions
+            that took each other's place have one such function, and what they counted is added up.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
         dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
@@ -67,12 +75,24 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_servers: str | None = None
     instrumented_by: str | None = None
     cluster_id: Callable[[], str | None] = _no_cluster
+    wait_for_cluster_id: Callable[[], None] = _no_wait
     publish: Callable[[Record], None] | None = None
     is_duplicate: Callable[[bytes, Record], bool] | None = None
     post: Callable[[Record, Callable[[BaseException | None], None]], None] | None = None
     pick_partition: Callable[[Record], int | None] = _no_partition
     max_message_bytes: int | None = None
+    transactional: bool = False
     overhead_bytes: Callable[[Record], int] = _no_overhead
     stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False
     dry_run: bool = False
+
+    def awaited_cluster_id(self) -> str | None:
+        """Return the cluster's id, and wait for it the first time; None if it cannot be found out soon.
+
+        For hooks that write the id into records, or compare it: the first record of a client comes before
+        its first answer from a broker. An interceptor that calls this states ``names_cluster = True``, so
+        that it is not called on the thread of an event loop.
+        """
+        self.wait_for_cluster_id()
+        return self.cluster_id()

@@ -26,7 +26,7 @@ A message never holds a payload, a header's value or key material.
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
     from headerware.core.record import Record
@@ -47,6 +47,10 @@ class ConfigError(HeaderwareError):
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(f"{path}: {message}" if path else message)
         self.path = path
+
+    def with_path(self, path: str) -> Self:
+        """Return the same error about another path, such as one that says where the option stands."""
+        return type(self)(str(self).removeprefix(f"{self.path}: "), path=path)
 
 
 class PluginError(ConfigError):

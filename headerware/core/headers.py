@@ -229,7 +229,10 @@ def _normalised(headers: Any) -> list[Pair]:
 
 def _loose_pair(item: Any, index: int) -> Pair:
     if isinstance(item, str | bytes) or not isinstance(item, Sequence) or len(item) != 2:
-        raise HeaderError(f"header {index} is a (name, value) pair, not {type_of(item).__name__}")
+        found = type_of(item).__name__
+        if isinstance(item, Sequence) and not isinstance(item, str | bytes):
+            found += f" of {len(item)}"
+        raise HeaderError(f"header {index}: expected a (name, value) pair, found {found}")
     name, value = item
     return _pair(name, value, index)
 

@@ -171,7 +171,7 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
         raise refused(error, declared.path, kind) from None  # the cause may quote the value
     except ConfigError as error:
         place = _below(declared.path, error.path) if error.path else declared.path
-        raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
+        raise error.with_path(place) from error
 
 
 def with_files(options: _AnyStruct, found: Callable[[str], str]) -> _AnyStruct:
@@ -238,7 +238,7 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
         except ConfigError as error:
             above = path.rpartition(".")[0] if error.path else path
             place = _below(above, error.path) if above else error.path
-            raise type(error)(str(error).removeprefix(f"{error.path}: "), path=place) from error
+            raise error.with_path(place) from error
     inner = _values_of(hint)
     if isinstance(value, Mapping) and (lookup := _lookup(inner)) is not None:
         return {name: _nested(own, given, lookup, f"{path}.{name}") for name, own in value.items()}

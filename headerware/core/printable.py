@@ -1,4 +1,4 @@
-"""Text of strangers, such as header names and payloads, made harmless for a terminal."""
+"""Text for people: that of strangers, made harmless for a terminal, and counts of things."""
 
 from __future__ import annotations
 
@@ -8,3 +8,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a count with its noun, such as ``1 record`` and ``2 records``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

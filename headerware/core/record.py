@@ -169,10 +169,12 @@ class RecordMetadata(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a client to its cluster that concerns several records: a receive, or a commit.
+    """One call of a client to its cluster that concerns several records.
 
     Args:
-        name: ``receive``, for a poll or a consume that returned records, or ``commit``.
+        name: of a consumer: ``receive``, for a poll or a consume that returned records, or ``commit``. Of a
+            producer: ``begin_transaction``, ``commit_transaction`` or ``abort_transaction``; what was sent in
+            a transaction is acknowledged before its end is told.
         began_ns: when it began, in nanoseconds since the epoch.
         ended_ns: when it ended; equal to ``began_ns`` for a commit that librdkafka made by itself.
         records: the records that the application receives, as it sees them.
@@ -180,7 +182,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         error: why it failed, or None.
     """
 
-    name: Literal["receive", "commit"]
+    name: Literal["receive", "commit", "begin_transaction", "commit_transaction", "abort_transaction"]
     began_ns: int
     ended_ns: int
     records: Sequence[Record] = ()

@@ -54,10 +54,13 @@ class SurroundsProcessing(Protocol):
 
 
 class HearsOperations(Protocol):
-    """Is told of the calls by which a client receives records and commits offsets."""
+    """Is told of the calls by which a client receives records, commits offsets and ends transactions."""
 
     def on_operation(self, operation: Operation) -> object:
-        """Called once for each, on the thread that consumes, before the application gets the records."""
+        """Called once for each, on the thread that makes the call; before the application gets the records.
+
+        Others may be added: an interceptor passes over names that it does not know.
+        """
 
 
 class Idles(Protocol):

@@ -65,13 +65,14 @@ class Session:
         self._successor: Session | None = None
         self._going_on: frozenset[str] = frozenset()
         self._carried: dict[str, tuple[int, int]] = {}
+        self._counters: Counters = Counters() if previous is None else previous._counters  # noqa: SLF001 - a session
         try:
             for opened in steps:
-                overhead, counters = Overhead(), Counters()
-                step = opened(msgspec.structs.replace(context, overhead_bytes=overhead, stats=counters))
+                overhead = Overhead()
+                step = opened(msgspec.structs.replace(context, overhead_bytes=overhead, stats=self._counters))
                 self._steps.append(step)
                 if step.earlier is None:
-                    step.overhead, step.counters = overhead, counters
+                    step.overhead = overhead
                     self._owned.append(step)
         except BaseException:
             self.close()
@@ -150,9 +151,7 @@ class Session:
         """The interceptors that keep a record back until others of its partition have come."""
         for step, right in zip(self._steps, self._rights, strict=True):
             step.overhead.rights = (*step.overhead.rights, right)
-            step.counters.session = self
-        if previous is not None:
-            self._take_over(previous)
+        self._counters.add(self, (lambda: None) if previous is None else partial(self._take_over, previous))
 
     def _take_over(self, previous: Session) -> None:
         """Become the owner of the steps that go on here; the previous session closes only the others."""
@@ -414,6 +413,13 @@ class Session:
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, by name."""
+        return self._stats_of(self._steps)
+
+    def own_stats(self) -> dict[str, dict[str, int]]:
+        """Return the counters of each interceptor that does not go on in a later session, by name."""
+        return self._stats_of(self._owned)
+
+    def _stats_of(self, steps: Sequence[Step]) -> dict[str, dict[str, int]]:
         records = self._records_by_step()
         return {
             step.name: {
@@ -423,7 +429,7 @@ class Session:
                 **({"patterns_unmatched": len(step.topics.unmatched)} if step.topics.unmatched else {}),
                 **({} if (own := offered(step.opened, services.Counts)) is None else own.stats()),
             }
-            for step in self._steps
+            for step in steps
         }
 
     def _records_by_step(self) -> dict[str, tuple[int, int]]:
@@ -460,6 +466,8 @@ class Session:
             closing = offered(step.opened, services.Closes)
             if closing is not None:
                 _guarded(step, "close", closing.close)
+        if successor is not None:
+            self._counters.close(self)
 
     def __enter__(self) -> Self:
         """Return the session itself."""
@@ -540,8 +548,7 @@ class Session:
 def _note_stub(step: Step, original: Record, refusal: InterceptorError) -> None:
     """Count a dead letter that is only a stub, and log the first one of a step."""
     step.counts["stubs"] = step.counts.get("stubs", 0) + 1
-    if "stub" not in step.warned:
-        step.warned.add("stub")
+    if step.logged.is_new("stub"):
         _log.warning(
             "%s: the dead letter of %s holds a stub in place of the payload, for %s (further ones are only "
             "counted)",
@@ -594,8 +601,7 @@ def _note_failure(step: Step, name: str, error: Exception) -> None:
     """Count a failure of a hook that only observes, and log the first one."""
     pass_on_interrupt(error)
     step.counts["failed"] += 1
-    if name not in step.warned:
-        step.warned.add(name)
+    if step.logged.is_new(name):
         # The error's own text may quote a payload, so only its type and place are told.
         _log.warning(
             "%s failed in %s: %s%s (further failures are only counted)",

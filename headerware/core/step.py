@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from threading import RLock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -47,6 +48,8 @@ _Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
 _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
 EDGE: Final = "chain"
 """The name of the session's own checks."""
+_MAX_REASONS: Final = 8
+"""How many reasons of one kind of failure are logged; a text may name a key or a size that a sender chose."""
 _log: Final = logging.getLogger("headerware")
 
 
@@ -71,15 +74,47 @@ class Overhead:
 
 
 class Counters:
-    """Return the counters of the latest session in which a step is, by interceptor."""
+    """Return the counters of a client by interceptor, whichever sessions have taken each other's place.
 
-    __slots__ = ("session",)
+    What a closed session counted stays, so that a counter never falls; what was pending there does not.
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_lock", "_open")
 
     def __init__(self) -> None:
-        self.session: Session | None = None
+        self._lock = RLock()
+        self._open: list[Session] = []
+        self._closed: dict[str, dict[str, int]] = {}
 
     def __call__(self) -> Mapping[str, Mapping[str, int]]:
-        return {} if self.session is None else self.session.stats()
+        with self._lock:
+            found = {name: dict(counts) for name, counts in self._closed.items()}
+            for session in self._open:
+                _add_counts(found, session.own_stats())
+        return found
+
+    def add(self, session: Session, take_over: Callable[[], None]) -> None:
+        """Count a session, too, once it has taken over what goes on in it; nobody sees what is between."""
+        with self._lock:
+            take_over()
+            self._open.append(session)
+
+    def close(self, session: Session) -> None:
+        """Keep what a session has counted, and let go of it."""
+        with self._lock:
+            lasting = {
+                name: {what: count for what, count in counts.items() if not what.startswith("pending")}
+                for name, counts in session.own_stats().items()
+            }
+            _add_counts(self._closed, lasting)
+            self._open.remove(session)
+
+
+def _add_counts(found: dict[str, dict[str, int]], more: Mapping[str, Mapping[str, int]]) -> None:
+    for name, counts in more.items():
+        own = found.setdefault(name, {})
+        for what, count in counts.items():
+            own[what] = own.get(what, 0) + count
 
 
 def _added_bytes(steps: Sequence[Step], record: Record) -> int:
@@ -90,6 +125,28 @@ def _added_bytes(steps: Sequence[Step], record: Record) -> int:
     )
 
 
+class LoggedReasons:
+    """What has been logged: each kind of failure with its first few reasons, so that no flood fills a log."""
+
+    __slots__ = ("_reasons",)
+
+    def __init__(self) -> None:
+        self._reasons: dict[object, set[str]] = {}
+
+    def is_new(self, kind: object, reason: str = "") -> bool:
+        """Return whether to log this, and remember it."""
+        reasons = self._reasons.setdefault(kind, set())
+        if reason in reasons or len(reasons) >= _MAX_REASONS:
+            return False
+        reasons.add(reason)
+        return True
+
+    def is_new_error(self, error: BaseException) -> bool:
+        """Return whether to log an error, which belongs to one kind with all of its step and its cause."""
+        kind = getattr(error, "step", None), type(error.__cause__ or error)
+        return self.is_new(kind, getattr(error, "message", "") or str(error))
+
+
 class Step:
     """Hold one interceptor of one session: its configuration, and the object with its hooks.
 
@@ -98,10 +155,10 @@ class Step:
     """
 
     __slots__ = (
-        "counters",
         "counts",
         "earlier",
         "interceptor",
+        "logged",
         "name",
         "on_error",
         "opened",
@@ -109,7 +166,6 @@ class Step:
         "position",
         "settles",
         "topics",
-        "warned",
     )
 
     def __init__(
@@ -134,9 +190,8 @@ class Step:
         self.earlier: Step | None = earlier
         shared = settles or earlier
         self.counts: Final[dict[str, int]] = shared.counts if shared else dict.fromkeys(_COUNTS, 0)
-        self.warned: Final[set[str]] = earlier.warned if earlier else set()
+        self.logged: Final[LoggedReasons] = earlier.logged if earlier else LoggedReasons()
         self.overhead: Overhead = earlier.overhead if earlier else Overhead()
-        self.counters: Counters = earlier.counters if earlier else Counters()
 
     def hook(self, name: str) -> Callable[..., Any] | None:
         """Return a hook of the opened object, or None."""
@@ -241,13 +296,11 @@ class Failures:
         return error
 
     def _note(self, step: Step, count: str, error: InterceptorError, original: Record | None) -> None:
-        """Count what is passed over, and log it once per cause."""
+        """Count what is passed over, and log each reason once."""
         step.counts[count] += 1
         self._tell_stopped(original or _record_at(error), step.name, count, error)
-        cause = type(error.__cause__ or error).__name__
-        if cause not in step.warned:
-            step.warned.add(cause)
-            _log.warning("%s (%s; further ones of this kind are only counted)", error, count)
+        if step.logged.is_new_error(error):
+            _log.warning("%s (%s; further ones for this reason are only counted)", error, count)
 
 
 def _record_at(error: InterceptorError) -> Record:

@@ -23,20 +23,45 @@ from opentelemetry.metrics import get_meter
 from headerware.core.errors import WireFormatError, cause_of
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Record, bytes_of
+from headerware.core.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headerware.core.context import Context
     from headerware.core.record import Operation, RecordMetadata
     from headerware.core.services import Direction
 
-VERSION: Final = 1
+Outcome = Literal[
+    "delivered",
+    "aborted",
+    "undecided",
+    "failed",
+    "consumed",
+    "dropped",
+    "dead_lettered",
+    "refused",
+    "skipped",
+]
+"""A producer's: delivered, aborted, undecided, failed, dropped. A consumer's: all others, and dropped."""
+VERSION: Final = 2
+"""The version of reports; in those of version 1 the bytes of headers count."""
+VERSIONS: Final = frozenset({1, VERSION})
+"""The versions that are read."""
 _PRODUCER_DROPS: Final = "POLICY_VIOLATION"
 """The code with which a producer acknowledges what an interceptor dropped."""
 _STOPPED: Final = frozenset({"dropped", "dead_lettered", "refused"})
 """The outcomes after which a record does not come again."""
+_PROCESSING: Final = "processing"
+"""Stands for an interceptor's name where the application, by ``run``, stops a record."""
+_GIVEN_UP: Final = frozenset({"skipped", "dead_lettered"})
+"""What ``run`` does with a record that cannot be processed."""
+_ENDS: Final[Mapping[str, Outcome]] = {
+    "begin_transaction": "undecided",  # nobody has said how the one before it ended
+    "commit_transaction": "delivered",
+    "abort_transaction": "aborted",
+}
+"""The outcome of the records of a transaction, by the call that tells it."""
 _MAX_RANGES: Final = 10_000
 """The most ranges of one count."""
 _MAX_ALL_RANGES: Final = 100_000
@@ -49,9 +74,6 @@ _MAX_TOPICS: Final = 1_000
 _OTHER: Final = "_OTHER"
 _log: Final = logging.getLogger("headerware")
 
-Outcome = Literal["delivered", "failed", "consumed", "dropped", "dead_lettered", "refused"]
-"""A producer's: delivered, failed, dropped. A consumer's: consumed, dropped, dead_lettered, refused."""
-
 
 class AuditCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records of one topic, partition, time bucket and outcome.
@@ -61,9 +83,10 @@ class AuditCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         partition: the partition; None if the record never got one.
         bucket: when the bucket begins, in milliseconds since the epoch.
         outcome: the outcome.
-        cause: the name of the error, for ``failed``, ``dead_lettered`` and ``refused``.
+        cause: the name of the error, for ``failed``, ``dead_lettered``, ``refused`` and ``skipped``.
+        given: whether the application had got them before; then they are among its ``consumed`` ones, too.
         records: how many records.
-        bytes: their keys, values and headers as this interceptor saw them.
+        bytes: their keys and values as this interceptor saw them.
         late: how many were consumed later than allowed.
         offsets: their offsets as ascending, disjoint ranges, both ends included; None if they are not known.
             A record that was read twice is in there once.
@@ -74,6 +97,7 @@ class AuditCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bucket: int
     outcome: Outcome
     cause: str | None = None
+    given: bool = False
     records: Annotated[int, msgspec.Meta(ge=0)]
     bytes: Annotated[int, msgspec.Meta(ge=0)]
     late: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -126,8 +150,10 @@ def decode_report(value: bytes | None) -> AuditReport:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         # The text of the error names places and types, never values.
         raise WireFormatError(f"expected a report of an audit, found something else: {error}") from None
-    if report.v != VERSION:
-        raise WireFormatError(f"expected a report of an audit of version {VERSION}, found version {report.v}")
+    if report.v not in VERSIONS:
+        raise WireFormatError(
+            f"expected a report of an audit of version {VERSION} or before, found version {report.v}"
+        )
     for count in report.counts:
         ranges = count.offsets or ()
         ordered = all(0 <= first <= last for first, last in ranges)
@@ -139,10 +165,13 @@ def decode_report(value: bytes | None) -> AuditReport:
 class Audit(Interceptor, frozen=True, kw_only=True):
     """Count what is sent and read, by topic, partition, time bucket and outcome.
 
-    On both ends it counts the application's records: a message in slices is one, and bytes are those before
-    compression. Reports are published beside the application's own records and never waited for. If they
-    cannot be published they are kept, tried again, and over a limit given up; ``headerware audit compare``
-    tells what it does not know from what was lost. A crash loses the counts since the last report.
+    On both ends it counts the application's records: a message in slices is one, and bytes are those of key
+    and value before compression. Reports are published beside the application's own records and never waited
+    for. If they cannot be published they are kept, tried again, and over a limit given up; ``headerware audit
+    compare`` tells what it does not know from what was lost. A crash loses the counts since the last report.
+
+    What a transaction has delivered counts as ``delivered`` once it is committed, or as ``aborted``. Until
+    then, and if nobody ever says, it is ``undecided``.
 
     On send a record without a timestamp gets the current time, so that all slices of a message have the same.
 
@@ -174,15 +203,15 @@ class Audit(Interceptor, frozen=True, kw_only=True):
         return _AuditStep(self, context)
 
 
-class _Passing:
+class _Passing(msgspec.Struct, gc=False):
     """What is known of a consumed record until the application gets it; it counts once."""
 
-    __slots__ = ("counted", "record", "size")
-
-    def __init__(self, record: Record, size: int) -> None:
-        self.record = record.replace(value=None, key=None, local=None)
-        self.size = size
-        self.counted = False
+    topic: str
+    partition: int | None
+    offset: int | None
+    timestamp_ms: int | None
+    size: int
+    counted: bool = False
 
 
 class _Count:
@@ -196,7 +225,7 @@ class _Count:
         """Ranges of offsets, in the order of coming; None if they are not known."""
 
 
-_Key = tuple[str, int | None, int, Outcome, str | None]
+_Key = tuple[str, int | None, int, Outcome, str | None, bool]
 
 
 class _Counts:
@@ -208,7 +237,9 @@ class _Counts:
         self.left_out = 0
         self._by_key: dict[_Key, _Count] = {}
 
-    def add(self, key: _Key, size: int, offset: int | None, *, late: bool) -> None:
+    def add(self, key: _Key, size: int, offset: int | None, *, late: bool = False) -> None:
+        if offset is not None and offset < 0:
+            offset = None
         count = self._by_key.get(key)
         if count is None:
             if len(self._by_key) >= self._most:
@@ -228,23 +259,51 @@ class _Counts:
         else:
             ranges.append([offset, offset])
             self._ranges += 1
-            if len(ranges) > _MAX_RANGES or self._ranges > _MAX_ALL_RANGES:
-                merged = [[first, last] for first, last in united(ranges)]
-                self._ranges -= len(ranges) - len(merged)
-                # Half, or the next ones would be merged again and again.
-                fits = len(merged) <= _MAX_RANGES // 2 and self._ranges <= _MAX_ALL_RANGES // 2
-                count.ranges = merged if fits else None
-                self._ranges -= 0 if fits else len(merged)
+            self._bound(count, ranges)
 
-    def rows(self) -> Iterator[AuditCount]:
-        for (topic, partition, bucket, outcome, cause), count in self._by_key.items():
+    def take(self, others: _Counts, outcome: Outcome) -> None:
+        """Add counts that were held, which have now come to an outcome."""
+        self.left_out += others.left_out
+        for (topic, partition, bucket, _, cause, given), held in others._by_key.items():
+            key = topic, partition, bucket, outcome, cause, given
+            count = self._by_key.get(key)
+            if count is None:
+                if len(self._by_key) >= self._most:
+                    self.left_out += held.records
+                    continue
+                count = self._by_key[key] = _Count()
+            count.records += held.records
+            count.size += held.size
+            if count.ranges is None or held.ranges is None:
+                self._ranges -= len(count.ranges or ())
+                count.ranges = None
+            else:
+                count.ranges += held.ranges
+                self._ranges += len(held.ranges)
+                self._bound(count, count.ranges)
+
+    def _bound(self, count: _Count, ranges: list[list[int]]) -> None:
+        """Merge the ranges of a count if there are too many, and give them up if that is of no help."""
+        if len(ranges) <= _MAX_RANGES and self._ranges <= _MAX_ALL_RANGES:
+            return
+        merged = [[first, last] for first, last in united(ranges)]
+        self._ranges -= len(ranges) - len(merged)
+        # Half, or the next ones would be merged again and again.
+        fits = len(merged) <= _MAX_RANGES // 2 and self._ranges <= _MAX_ALL_RANGES // 2
+        count.ranges = merged if fits else None
+        self._ranges -= 0 if fits else len(merged)
+
+    def rows(self, held: Outcome | None = None) -> Iterator[AuditCount]:
+        """Yield the counts; ``held`` is the outcome of those that have come to none yet."""
+        for (topic, partition, bucket, outcome, cause, given), count in self._by_key.items():
             known = count.ranges is not None and partition is not None
             yield AuditCount(
                 topic=topic,
                 partition=partition,
                 bucket=bucket,
-                outcome=outcome,
+                outcome=held or outcome,
                 cause=cause,
+                given=given,
                 records=count.records,
                 bytes=count.size,
                 late=count.late,
@@ -265,6 +324,9 @@ class _AuditStep:
         self._post = context.post if options.audit_topic is not None else None
         self._lock = Lock()
         self._counts = _Counts(options.max_counts)
+        self._held = _Counts(options.max_counts)
+        """What a transaction has delivered that has not ended; used by transactional clients only."""
+        self._holds = context.transactional
         self._next_report_ms = 0
         self._sequence = self._published = self._failures = self._given_up = self._left_out = 0
         self._waiting: deque[Record] = deque()
@@ -279,7 +341,7 @@ class _AuditStep:
         """Remember the record's size as it is here, and give it a timestamp."""
         if record.topic == self._options.audit_topic:
             return record
-        state = {self._local_name: bytes_of(record)}
+        state = {self._local_name: _size_of(record)}
         return Record(  # not by replace, which costs as much as all the rest
             record.topic,
             record.value,
@@ -297,79 +359,98 @@ class _AuditStep:
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
         """Count a record by its outcome."""
+        if record.topic == self._options.audit_topic:
+            return
         size = None if record.local is None else record.local.get(self._local_name)
-        cause = None if error is None else cause_of(error)
-        dropped = cause == _PRODUCER_DROPS
-        outcome: Outcome = "delivered" if error is None else "dropped" if dropped else "failed"
+        if size is None:
+            size = _size_of(record)
         partition, offset, timestamp = record.partition, record.offset, record.timestamp_ms
         if metadata is not None:
             partition, offset = metadata.partition, metadata.offset if error is None else None
             if metadata.timestamp_ms is not None:
                 timestamp = metadata.timestamp_ms
-        size = bytes_of(record) if size is None else size
-        cause = None if dropped else cause
-        self._count_at(record.topic, partition, offset, timestamp, outcome, cause, size)
+        outcome: Outcome = "delivered"
+        cause = None
+        if error is not None:
+            cause = cause_of(error)
+            if partition is not None and partition < 0:
+                partition = None
+            outcome = "dropped" if cause == _PRODUCER_DROPS else "failed"
+            cause = None if outcome == "dropped" else cause
+        if timestamp is None:
+            timestamp = self._context.now_ms()
+        with self._lock:
+            counts = self._held if self._holds and error is None else self._counts
+            bucket = timestamp - timestamp % self._bucket_ms
+            counts.add((record.topic, partition, bucket, outcome, cause, False), size, offset)
 
     def on_consume(self, record: Record) -> Record:
         """Remember topic, time and size as they are here, until the application gets the record."""
         if record.topic == self._options.audit_topic:
             return record
-        return record.with_local(self._local_name, _Passing(record, bytes_of(record)))
+        passing = _Passing(
+            record.topic, record.partition, record.offset, record.timestamp_ms, _size_of(record)
+        )
+        return record.with_local(self._local_name, passing)
 
     def on_operation(self, operation: Operation) -> None:
-        """Count the records that the application gets."""
+        """Count the records that the application gets, or those of a transaction that ends."""
         if operation.name != "receive":
+            outcome = _ENDS.get(operation.name)
+            if outcome is not None and operation.error is None:  # else it is tried again, or given up
+                with self._lock:
+                    self._settle(outcome)
             return
-        for record in operation.records:
-            passing = None if record.local is None else record.local.get(self._local_name)
-            if not isinstance(passing, _Passing):
-                self._count(record, "consumed", None, bytes_of(record))
-            elif not passing.counted:  # a transform may have made several of it
-                passing.counted = True
-                self._count(passing.record, "consumed", None, passing.size)
+        now = self._context.now_ms()
+        with self._lock:
+            for record in operation.records:
+                passing = self._passing_of(record)
+                if passing is not None and not passing.counted:  # a transform may have made several of it
+                    passing.counted = True
+                    self._count(passing, "consumed", None, now)
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Count what was held; the caller has the lock."""
+        held, self._held = self._held, _Counts(self._options.max_counts)
+        self._counts.take(held, outcome)
 
     def on_stopped(
         self,
         direction: Direction,
         record: Record,
-        step: str,  # noqa: ARG002 - a service's signature
+        step: str,
         outcome: str,
         error: BaseException | None,
     ) -> None:
-        """Count a consumed record that another step stopped; sent ones are acknowledged."""
-        if direction == "consume" and outcome in _STOPPED:
-            stopped: Any = outcome
-            self._count(record, stopped, None if error is None else cause_of(error), bytes_of(record))
-
-    def _count(self, record: Record, outcome: Outcome, cause: str | None, size: int) -> None:
-        self._count_at(
-            record.topic, record.partition, record.offset, record.timestamp_ms, outcome, cause, size
-        )
-
-    def _count_at(
-        self,
-        topic: str,
-        partition: int | None,
-        offset: int | None,
-        timestamp: int | None,
-        outcome: Outcome,
-        cause: str | None,
-        size: int,
-    ) -> None:
-        """Count a record at the place that it has now, without making a record of it."""
-        if topic == self._options.audit_topic:
+        """Count a consumed record that another step, or ``run``, stopped; sent ones are acknowledged."""
+        given = step == _PROCESSING and outcome in _GIVEN_UP
+        if direction != "consume" or not (given or outcome in _STOPPED):
             return
-        now = self._context.now_ms() if timestamp is None or outcome == "consumed" else timestamp
-        if timestamp is None:
-            timestamp = now
-        if partition is not None and partition < 0:
-            partition = None
-        if offset is not None and offset < 0:
-            offset = None
-        late = outcome == "consumed" and now - timestamp > self._late_ms
-        key = (topic, partition, timestamp - timestamp % self._bucket_ms, outcome, cause)
-        with self._lock:
-            self._counts.add(key, size, offset, late=late)
+        passing = self._passing_of(record)
+        if passing is not None:
+            stopped: Any = outcome
+            cause = None if error is None else cause_of(error)
+            with self._lock:
+                self._count(passing, stopped, cause, self._context.now_ms(), given=given)
+
+    def _passing_of(self, record: Record) -> _Passing | None:
+        """Return what a consumed record was here; None if it is not counted."""
+        passing = None if record.local is None else record.local.get(self._local_name)
+        if passing is not None:
+            return passing  # type: ignore[no-any-return]  # nobody else has this name
+        if record.topic == self._options.audit_topic:
+            return None
+        return _Passing(record.topic, record.partition, record.offset, record.timestamp_ms, _size_of(record))
+
+    def _count(
+        self, passing: _Passing, outcome: Outcome, cause: str | None, now_ms: int, *, given: bool = False
+    ) -> None:
+        """Count a consumed record; the caller has the lock."""
+        timestamp = now_ms if passing.timestamp_ms is None else passing.timestamp_ms
+        late = outcome == "consumed" and now_ms - timestamp > self._late_ms
+        bucket = timestamp - timestamp % self._bucket_ms
+        key = (passing.topic, passing.partition, bucket, outcome, cause, given)
+        self._counts.add(key, passing.size, passing.offset, late=late)
 
     # Reporting
 
@@ -395,11 +476,15 @@ class _AuditStep:
     def _report(self, now_ms: int, *, last: bool = False) -> None:
         with self._lock:
             self._next_report_ms = now_ms + self._options.interval_s * 1000
+            if last:
+                self._settle("undecided")
             counts, self._counts = self._counts, _Counts(self._options.max_counts)
             self._left_out += counts.left_out
             rows = tuple(counts.rows())
+            # Each report has all of them, and what becomes of them in a later one counts instead.
+            undecided = tuple(self._held.rows("undecided"))
             if self._post is not None:
-                parts = list(_parts(rows))
+                parts = list(_parts((*rows, *undecided)))
                 for index, part in enumerate(parts):
                     is_end = index == len(parts) - 1
                     left_out = counts.left_out if is_end else 0
@@ -499,3 +584,13 @@ def _parts(rows: Sequence[AuditCount]) -> Iterator[tuple[AuditCount, ...]]:
         part.append(row)
         weight += own
     yield tuple(part)
+
+
+def _size_of(record: Record) -> int:
+    """Return the length of a record's key and value; objects have none.
+
+    Headers do not count: further interceptors add some on send that the application gets on consume.
+    """
+    key, value = record.key, record.value
+    size = len(value) if value.__class__ is bytes or value.__class__ is str else 0
+    return size + len(key) if key.__class__ is bytes or key.__class__ is str else size

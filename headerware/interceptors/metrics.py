@@ -1,15 +1,18 @@
 """Metrics: what a client, its chain and librdkafka do, through OpenTelemetry's metrics API (docs/metrics.md).
 
-The durations, and the messages consumed, of OpenTelemetry's conventions for messaging are recorded as they
-happen. All others are sums that are kept here, by the session or by librdkafka, and are read when an exporter
-asks for them; the SDK would take six microseconds to count a record.
+The durations of OpenTelemetry's conventions for messaging are recorded as they happen, in a flood a sample of
+them. All others are sums that are kept here, by the session or by librdkafka, and are read when an exporter
+asks for them: the SDK takes ten microseconds for each value, which is more than the rest of a chain.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from functools import partial
+from math import inf
+from random import random
 from threading import Lock
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
@@ -25,7 +28,7 @@ from headerware.core.hooks import FanOut, Interceptor, Place, Role
 from headerware.core.record import Record, bytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 _LOCAL_NAME: Final = "metrics"
 """The key of the time of sending in ``record.local``."""
 _SENT: Final = "messaging.client.sent.messages"
+_CONSUMED: Final = "messaging.client.consumed.messages"
 _API_STATE: Final = getattr(metrics, "_internal", None)
 _UNKNOWN: Final = object()
 _NO_VARIABLE: Final = object()
@@ -43,14 +47,17 @@ _OTHER: Final = "_OTHER"
 """Stands for topics over the limit, as OpenTelemetry's conventions have it for other attributes."""
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _NS: Final = 1e-9
+_SECOND_NS: Final = 1_000_000_000
 _US: Final = 1e-6
 _API: Final = "opentelemetry.metrics"
+_SETTLING: Final = frozenset({"commit", "commit_transaction", "abort_transaction"})
 _INTERCEPTOR: Final = "headerware.interceptor.name"
 _DIRECTION: Final = "headerware.direction"
 _STEP_OUTCOMES: Final = frozenset({"sent", "consumed", "dropped", "failed", "skipped", "dead_lettered"})
 """The counters that every interceptor has; the others are events of its own."""
 
 Attributes = tuple[tuple[str, str], ...]
+Stats = Callable[[], Mapping[str, Mapping[str, int]]]
 Series = dict[Attributes, float]
 """The values of one instrument, by attributes."""
 
@@ -66,6 +73,8 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
         librdkafka_interval_s: how often librdkafka reports its statistics, in seconds, if the client's
             configuration does not set ``statistics.interval.ms``; None leaves them off.
         max_topics: how many topics have metrics of their own; the rest share ``_OTHER``.
+        max_durations_per_s: how many durations go into each histogram a second, about; of more it has a
+            random sample. None records all. Counters always count all.
 
     Safe for use by several threads at once.
     """
@@ -77,6 +86,7 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
 
     librdkafka_interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] | None = 15
     max_topics: Annotated[int, msgspec.Meta(ge=1)] = 1_000
+    max_durations_per_s: Annotated[int, msgspec.Meta(ge=1)] | None = 1_000
 
     def open(self, context: Context) -> _MetricsStep:
         """Return the hooks for one session."""
@@ -197,6 +207,7 @@ _counts: Final = partial(_Observed, "counter")
 _gauges: Final = partial(_Observed, "gauge")
 OBSERVED: Final[Mapping[str, _Observed]] = {
     _SENT: _counts("{message}", "Messages that a producer tried to send."),
+    _CONSUMED: _counts("{message}", "Messages given to the application."),
     "headerware.interceptor.records": _counts("{record}", "Records that an interceptor took in."),
     "headerware.interceptor.outcomes": _counts("{record}", "Records that ended or failed at an interceptor."),
     "headerware.interceptor.time": _counts("s", "Time spent in an interceptor's hooks."),
@@ -262,6 +273,49 @@ OBSERVED: Final[Mapping[str, _Observed]] = {
 """All metrics that are read when an exporter asks, by name."""
 
 
+class _Client:
+    """What belongs to a client, whichever chains it has had: its steps' counters, and its statistics."""
+
+    def __init__(self, stats: Stats, labels: Mapping[str, str]) -> None:
+        self._stats = stats
+        self._labels = labels
+        self.own: set[str] = set()
+        """The names of the steps that measure it, of which nothing is told but failures."""
+        self.statistics: _Statistics | None = None
+        self.told: dict[str, Series] = {}
+        """What is counted for it already, since a chain without metrics took the place of one with them."""
+
+    def series(self, name: str) -> Series:
+        """Return the values of a metric, beyond what is counted already."""
+        read, prefix = OBSERVED[name].read, "headerware.interceptor."
+        found = (
+            self._of_interceptors(name.removeprefix(prefix))
+            if read is None
+            else (() if self.statistics is None else read(self.statistics))
+        )
+        told = self.told.get(name, {})
+        values: Series = {}
+        for attributes, value in found:
+            key = tuple(sorted({**self._labels, **attributes}.items()))
+            values[key] = value - told.get(key, 0)
+        return values
+
+    def _of_interceptors(self, what: str) -> Iterator[Found]:
+        for step, counts in self._stats().items():
+            for count, value in counts.items():
+                if step in self.own and count != "failed":
+                    continue
+                if what == "records" and count in {"sent", "consumed"}:
+                    direction = "send" if count == "sent" else "consume"
+                    yield {_INTERCEPTOR: step, _DIRECTION: direction}, value
+                elif what == "outcomes" and count in _STEP_OUTCOMES - {"sent", "consumed"}:
+                    yield {_INTERCEPTOR: step, "headerware.outcome": count}, value
+                elif count not in _STEP_OUTCOMES and what == (
+                    "pending" if count.startswith("pending") else "events"
+                ):
+                    yield {_INTERCEPTOR: step, "headerware.event": count}, value
+
+
 class _Instruments:
     """The instruments of one meter provider, and the sessions that are read when it asks."""
 
@@ -272,14 +326,12 @@ class _Instruments:
         self.process: Final = _histogram(
             meter, "messaging.process.duration", "Duration of the application's processing."
         )
-        self.consumed: Final = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Messages given to the application."
-        )
         self.stopped: Final = meter.create_counter(
             "headerware.records.stopped", "{record}", "Records that an interceptor stopped, by cause."
         )
         self._lock = Lock()
         self._open: WeakSet[_MetricsStep] = WeakSet()
+        self._clients: WeakKeyDictionary[Stats, _Client] = WeakKeyDictionary()
         self._of_closed: defaultdict[str, Series] = defaultdict(dict)
         for name, observed in OBSERVED.items():
             create = (
@@ -289,32 +341,49 @@ class _Instruments:
             )
             create(name, [partial(self._observe, name)], observed.unit, observed.description)
 
-    def add(self, step: _MetricsStep) -> None:
-        """Read a session from now on."""
+    def add(self, step: _MetricsStep) -> _Client:
+        """Read a session from now on, and return its client."""
         with self._lock:
             self._open.add(step)
+            client = self._clients.get(step.client_stats)
+            if client is None:
+                client = self._clients[step.client_stats] = _Client(step.client_stats, step.labels)
+            client.own.add(step.name)
+            return client
 
     def remove(self, step: _MetricsStep) -> None:
         """Read a session no longer; what it counted stays, for counters never fall."""
         with self._lock:
-            if step in self._open:
-                self._open.discard(step)
-                for name, observed in OBSERVED.items():
-                    if observed.kind == "counter":
-                        _add(self._of_closed[name], step.series(name), observed.together)
+            if step not in self._open:
+                return
+            self._open.discard(step)
+            client = self._clients[step.client_stats]
+            ends = all(other.client_stats is not step.client_stats for other in self._open)
+            for name, observed in OBSERVED.items():
+                if observed.kind != "counter":
+                    continue
+                if name in _OF_STEPS:
+                    _add(self._of_closed[name], step.series(name), observed.together)
+                elif ends:
+                    values = client.series(name)
+                    _add(self._of_closed[name], values, observed.together)
+                    _add(client.told.setdefault(name, {}), values, observed.together)
 
     def _observe(self, name: str, _: CallbackOptions) -> list[Observation]:
         with self._lock:
             series = dict(self._of_closed.get(name, {}))
-            for step in self._open:
-                _add(series, step.series(name), OBSERVED[name].together)
+            if name in _OF_STEPS:
+                found = [step.series(name) for step in self._open]
+            else:
+                clients = {self._clients[step.client_stats] for step in self._open}
+                found = [client.series(name) for client in clients]
+            for each in found:
+                _add(series, each, OBSERVED[name].together)
         return [Observation(value, dict(attributes)) for attributes, value in series.items()]
 
 
-def _add(
-    series: Series, more: Iterable[tuple[Attributes, float]], together: Callable[[float, float], float]
-) -> None:
-    for attributes, value in more:
+def _add(series: Series, more: Series, together: Callable[[float, float], float]) -> None:
+    for attributes, value in more.items():
         before = series.get(attributes)
         series[attributes] = value if before is None else together(float(before), float(value))
 
@@ -349,6 +418,42 @@ class _Sums:
         self.time_ns = self.bytes_in = self.bytes_out = 0
 
 
+_SUMS: Final[Mapping[str, Callable[[_Sums], float]]] = {
+    "headerware.interceptor.time": lambda sums: sums.time_ns * _NS,
+    "headerware.interceptor.input": lambda sums: sums.bytes_in,
+    "headerware.interceptor.output": lambda sums: sums.bytes_out,
+}
+_OF_STEPS: Final = frozenset({_SENT, _CONSUMED, *_SUMS})
+"""The metrics that each session measures itself; the others are of its client."""
+
+
+class _Sample:
+    """Choose which durations are recorded: all of them up to a rate, and a random sample of more.
+
+    A share is set for each second by what the one before it had, and halved within it as often as needed.
+    """
+
+    __slots__ = ("_ends_ns", "_limit", "_seen", "_share", "_taken")
+
+    def __init__(self, most_per_s: int | None) -> None:
+        self._limit = inf if most_per_s is None else most_per_s
+        self._ends_ns = self._seen = self._taken = 0
+        self._share = 1.0
+
+    def takes(self, now_ns: int) -> bool:
+        """Return whether to record the next duration; the caller has the lock."""
+        if now_ns >= self._ends_ns:
+            self._share = min(1.0, self._limit / self._seen) if now_ns - self._ends_ns < _SECOND_NS else 1.0
+            self._ends_ns, self._seen, self._taken = now_ns + _SECOND_NS, 0, 0
+        self._seen += 1
+        if self._share < 1.0 and random() >= self._share:  # noqa: S311 - no secret hangs on it
+            return False
+        self._taken += 1
+        if self._taken > self._limit:
+            self._share, self._taken = self._share / 2, self._taken // 2
+        return True
+
+
 class _MetricsStep:
     """The hooks of one session."""
 
@@ -357,15 +462,20 @@ class _MetricsStep:
             None if options.librdkafka_interval_s is None else options.librdkafka_interval_s * 1000
         )
         self._max_topics = options.max_topics
-        self._stats = context.stats
+        self.name: Final = options.name or options.type
+        self.client_stats: Final[Stats] = context.stats
         self._group = context.group_id
         client = {"messaging.client.id": context.client_id} if context.client_id else {}
         group = {"messaging.consumer.group.name": context.group_id} if context.group_id else {}
-        self._client: Final = {**client, **group}
+        self.labels: Final = {**client, **group}
         self._sums: dict[tuple[str, Direction], _Sums] = {}
         self._sent: dict[tuple[str, str | None], int] = {}
-        self._sent_lock = Lock()
-        self._statistics: _Statistics | None = None
+        self._consumed: dict[tuple[str, str | None], int] = {}
+        self._sending, self._receiving, self._working = (
+            _Sample(options.max_durations_per_s) for _ in range(3)
+        )
+        self._lock = Lock()
+        self._client: _Client | None = None
         self._topics: dict[str, str] = {}
         self._attributes: BoundedCache[tuple[str, str | None, str | None], dict[str, str]] = BoundedCache(
             4 * options.max_topics, self._make_attributes
@@ -385,7 +495,7 @@ class _MetricsStep:
                 self._seen = _UNKNOWN if seen is _NO_VARIABLE else seen
                 self._known = _instruments_of(get_meter_provider())
                 if self._known is not None:
-                    self._known.add(self)
+                    self._client = self._known.add(self)
         return self._known
 
     # The four metrics of the conventions
@@ -406,11 +516,13 @@ class _MetricsStep:
         began = None if record.local is None else record.local.get(_LOCAL_NAME)
         if began is None or self._known is None:
             return
-        taken_s = (perf_counter_ns() - began) * _NS
+        now = perf_counter_ns()
         key = self._bounded(record.topic), None if error is None else cause_of(error)
-        with self._sent_lock:
+        with self._lock:
             self._sent[key] = self._sent.get(key, 0) + 1
-        self._known.operation.record(taken_s, self._attributes["send", *key])
+            takes = self._sending.takes(now)
+        if takes:
+            self._known.operation.record((now - began) * _NS, self._attributes["send", *key])
 
     def on_operation(self, operation: Operation) -> None:
         """Record a receive, with its messages by topic, or a commit."""
@@ -419,17 +531,21 @@ class _MetricsStep:
             return
         cause = None if operation.error is None else cause_of(operation.error)
         taken_s = (operation.ended_ns - operation.began_ns) * _NS
-        if operation.name == "commit":
-            if taken_s > 0:  # librdkafka made the others by itself
-                instruments.operation.record(taken_s, self._attributes["commit", None, cause])
+        if operation.name != "receive":
+            if operation.name in _SETTLING and taken_s > 0:  # librdkafka made the other commits by itself
+                instruments.operation.record(taken_s, self._attributes[operation.name, None, cause])
             return
         counts: dict[str, int] = {}
         for record in operation.records:
             counts[record.topic] = counts.get(record.topic, 0) + 1
-        only = next(iter(counts)) if len(counts) == 1 else None
-        instruments.operation.record(taken_s, self._attributes["poll", only, cause])
-        for topic, count in counts.items():
-            instruments.consumed.add(count, self._attributes["poll", topic, cause])
+        with self._lock:
+            for topic, count in counts.items():
+                key = self._bounded(topic), cause
+                self._consumed[key] = self._consumed.get(key, 0) + count
+            takes = self._receiving.takes(perf_counter_ns())
+        if takes:
+            only = next(iter(counts)) if len(counts) == 1 else None
+            instruments.operation.record(taken_s, self._attributes["poll", only, cause])
 
     @contextmanager
     def processing(self, records: Sequence[Record]) -> Iterator[None]:
@@ -441,16 +557,17 @@ class _MetricsStep:
             cause = cause_of(error)
             raise
         finally:
-            instruments = self._instruments()
-            if instruments is not None:
+            instruments, now = self._instruments(), perf_counter_ns()
+            with self._lock:  # several threads may process
+                takes = instruments is not None and self._working.takes(now)
+            if takes and instruments is not None:
                 topics = {record.topic for record in records}
                 topic = topics.pop() if len(topics) == 1 else None
-                attributes = self._attributes["process", topic, cause]
-                instruments.process.record((perf_counter_ns() - began) * _NS, attributes)
+                instruments.process.record((now - began) * _NS, self._attributes["process", topic, cause])
 
     def _make_attributes(self, key: tuple[str, str | None, str | None]) -> dict[str, str]:
         operation, topic, cause = key
-        kind = {"poll": "receive", "commit": "settle"}.get(operation, operation)
+        kind = "receive" if operation == "poll" else "settle" if operation in _SETTLING else operation
         found = {
             "messaging.system": "kafka",
             "messaging.operation.name": operation,
@@ -479,7 +596,7 @@ class _MetricsStep:
         instruments = self._instruments()
         if instruments is not None:
             found = {
-                **self._client,
+                **self.labels,
                 _INTERCEPTOR: step,
                 _DIRECTION: direction,
                 "messaging.destination.name": self._bounded(record.topic),
@@ -508,43 +625,25 @@ class _MetricsStep:
 
     def on_statistics(self, text: str) -> None:
         """Keep librdkafka's statistics until an exporter asks."""
-        if self._instruments() is not None:
-            self._statistics = _decode_statistics(text)
+        if self._instruments() is not None and self._client is not None:
+            self._client.statistics = _decode_statistics(text)
 
     # What an exporter asks for
 
-    def series(self, name: str) -> Iterator[tuple[Attributes, float]]:
-        """Yield the values of a metric that is read when an exporter asks."""
-        if name == _SENT:
-            for (topic, cause), count in tuple(self._sent.items()):
-                yield tuple(sorted(self._attributes["send", topic, cause].items())), count
-            return
-        read, prefix = OBSERVED[name].read, "headerware.interceptor."
-        found = (
-            self._of_interceptors(name.removeprefix(prefix))
-            if read is None
-            else (() if self._statistics is None else read(self._statistics))
-        )
-        for attributes, value in found:
-            yield tuple(sorted({**self._client, **attributes}.items())), value
-
-    def _of_interceptors(self, what: str) -> Iterator[Found]:
-        if what in {"time", "input", "output"}:
-            for (step, direction), sums in tuple(self._sums.items()):
-                value = {"time": sums.time_ns * _NS, "input": sums.bytes_in, "output": sums.bytes_out}[what]
-                yield {_INTERCEPTOR: step, _DIRECTION: direction}, value
-            return
-        for step, counts in self._stats().items():
-            for count, value in counts.items():
-                if what == "records" and count in {"sent", "consumed"}:
-                    direction = "send" if count == "sent" else "consume"
-                    yield {_INTERCEPTOR: step, _DIRECTION: direction}, value
-                elif what == "outcomes" and count in _STEP_OUTCOMES - {"sent", "consumed"}:
-                    yield {_INTERCEPTOR: step, "headerware.outcome": count}, value
-                elif count not in _STEP_OUTCOMES and what == (
-                    "pending" if count.startswith("pending") else "events"
-                ):
-                    yield {_INTERCEPTOR: step, "headerware.event": count}, value
+    def series(self, name: str) -> Series:
+        """Return the values of a metric that this session has measured itself."""
+        counts = {_SENT: ("send", self._sent), _CONSUMED: ("poll", self._consumed)}.get(name)
+        if counts is not None:
+            operation, found = counts
+            return {
+                tuple(sorted(self._attributes[operation, topic, cause].items())): count
+                for (topic, cause), count in tuple(found.items())
+            }
+        value_of = _SUMS[name]
+        return {
+            tuple(sorted({**self.labels, _INTERCEPTOR: step, _DIRECTION: direction}.items())): value_of(sums)
+            for (step, direction), sums in tuple(self._sums.items())
+        }
 
     def close(self) -> None:
         """Leave what was counted with the instruments."""

@@ -28,7 +28,7 @@ from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.record import VERIFIED, Record, Verified
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
-from headerware.keyring.file import MAX_STALE_MS
+from headerware.keyring.file import MAX_STALE_MS, naming_file
 from headerware.keyring.merkle import (
     MAX_RECORDS,
     PLACE_BYTES,
@@ -120,7 +120,9 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         max_age_ms: how old a signature may be, in milliseconds by the clock here; None is no limit.
         clock_skew_ms: with ``max_age_ms``, how far a signer's clock may run ahead of the one here, in
             milliseconds.
-        cluster: this cluster's id; None asks the client.
+        cluster: this cluster's id; None asks the client, and the first record waits for the answer, two
+            seconds at most. What is signed before the id is known is valid in any cluster; that is counted
+            (``unbound``) and logged once.
         accept_origins: other topics whose records may stand here too, copied byte for byte by a mirror:
             ``cluster/topic``, in which ``*`` and ``?`` are wildcards. ``{topic}`` is the topic that is read.
         keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
@@ -139,6 +141,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     place: ClassVar[Place | None] = Place.SIGN
     decodes: ClassVar[tuple[str, ...]] = (SIGNATURE_HEADER,)
     verifies: ClassVar[bool] = True
+    names_cluster: ClassVar[bool] = True
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     key_id: str | None = None
@@ -190,7 +193,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if context.side == "producer":
             if self.key_id is None:
                 raise ConfigError("sending takes the id of a key to sign with", path="key_id")
-            file.current(now_ms).signing_key(self.key_id)
+            with naming_file(self.keyring):
+                file.current(now_ms).signing_key(self.key_id)
         return SignStep(self, context, file)
 
 
@@ -208,6 +212,8 @@ class _Prepared(NamedTuple):
     statement: bytes
     sign: SignBytes
     until_ms: float
+    bound: bool
+    """Whether they are valid in one cluster only."""
     batches: _Batches | None
 
 
@@ -226,10 +232,12 @@ class SignStep:
         "__weakref__",
         "_cluster",
         "_file",
+        "_has_client",
         "_now_ms",
         "_options",
         "_producer",
         "_sequences",
+        "_unbound",
         "_verification",
         "on_consume",
         "on_send",
@@ -249,13 +257,16 @@ class SignStep:
         self._options = options
         self._file = file
         self._now_ms = context.now_ms
-        self._cluster = _cluster_port(options, context)
+        self._cluster = _fixed_or(options.cluster, context.cluster_id)
+        self._has_client = context.bootstrap_servers is not None
+        self._unbound = 0
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
-        self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=self._cluster)
+        awaited = _fixed_or(options.cluster, context.awaited_cluster_id)
+        self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=awaited)
         self.on_send: Callable[[Record], Record]
         self.on_send_batch: Callable[[Sequence[Record]], list[Record | SignatureError]] | None
-        self.on_send, self.on_send_batch = self._sending_hooks()
+        self.on_send, self.on_send_batch = self._sending_hooks(awaited)
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
         self.settle: Callable[[Record], Record] | None = (
             self._verification.settle if self._verification.settles else None
@@ -284,8 +295,9 @@ class SignStep:
         return signature_bytes(key)
 
     def stats(self) -> dict[str, int]:
-        """Count records without a signature or with uncovered headers, and the keyring's reloads."""
+        """Count unsigned and unbound records, those with uncovered headers, and the keyring's reloads."""
         return {
+            "unbound": self._unbound,
             "unsigned": self._verification.unsigned,
             "uncovered": self._verification.uncovered,
             "keyring_reloads": self._file.reloads,
@@ -297,13 +309,13 @@ class SignStep:
         self._producer = os.urandom(8)
 
     def _sending_hooks(
-        self,
+        self, cluster_of: Callable[[], str | None]
     ) -> tuple[
         Callable[[Record], Record],
         Callable[[Sequence[Record]], list[Record | SignatureError]] | None,
     ]:
         # Functions with everything bound, because they run once a record.
-        now_ms, current, cluster_of = self._now_ms, self._file.current, self._cluster
+        now_ms, current = self._now_ms, self._file.current
         rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
         new, to_text, most = tuple.__new__, encode_text, self._options.batch_records
         # The three change together, so that a thread with old ones cannot put a retired key among the new.
@@ -321,7 +333,9 @@ class SignStep:
 
         def on_send(record: Record) -> Record:
             now = now_ms()
-            statement, sign, _, _ = prepared_for(record.topic, now)
+            statement, sign, _, bound, _ = prepared_for(record.topic, now)
+            if not bound:
+                self._count_unbound(1)
             headers = record.headers
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
@@ -336,16 +350,17 @@ class SignStep:
 
         def on_send_batch(records: Sequence[Record]) -> list[Record | SignatureError]:
             now = now_ms()
-            batches = prepared_for(records[0].topic, now).batches  # they are of one topic
-            if batches is None:
+            prepared = prepared_for(records[0].topic, now)  # they are of one topic
+            if prepared.batches is None:
                 return list(map(alone, records))
             outcomes: list[Record | SignatureError] = []
             for first in range(0, len(records), most):
-                outcomes.extend(signed_together(records[first : first + most], batches, now))
+                chunk = records[first : first + most]
+                outcomes += signed_together(chunk, prepared.batches, now, bound=prepared.bound)
             return outcomes
 
         def signed_together(
-            records: Sequence[Record], batches: _Batches, now: int
+            records: Sequence[Record], batches: _Batches, now: int, *, bound: bool
         ) -> list[Record | SignatureError]:
             statement, leaf, sign = batches
             outcomes: list[Record | SignatureError] = list(records)
@@ -360,6 +375,8 @@ class SignStep:
                     places.append(at)
                     begun.append(statement + stamp)
             if len(leaves) > 1:
+                if not bound:
+                    self._count_unbound(len(leaves))
                 for at, head, proof in zip(places, begun, sign(leaves), strict=True):
                     record = records[at]
                     text = to_text(head + proof)
@@ -371,6 +388,14 @@ class SignStep:
             return outcomes
 
         return on_send, on_send_batch if most > 1 else None
+
+    def _count_unbound(self, records: int) -> None:
+        if not self._unbound and self._has_client:
+            _log.warning(
+                "the cluster's id is not known yet, so signatures are valid in any cluster until it is; set "
+                "the option cluster of sign if none may be"
+            )
+        self._unbound += records
 
     def _signing(self, now_ms: int) -> _Signing:
         keyring, cluster = self._file.current(now_ms), self._cluster()
@@ -397,12 +422,11 @@ class SignStep:
         if self._options.batch_records > 1 and key.secret is None:
             shared = stated.encode(BATCH)
             batches = _Batches(shared, leaf_hasher(key, shared), batch_signer(key, shared))
-        return _Prepared(statement, sign, until_ms, batches)
+        return _Prepared(statement, sign, until_ms, cluster is not None, batches)
 
 
-def _cluster_port(options: Sign, context: Context) -> Callable[[], str | None]:
-    cluster = options.cluster
-    return context.cluster_id if cluster is None else lambda: cluster
+def _fixed_or(cluster: str | None, port: Callable[[], str | None]) -> Callable[[], str | None]:
+    return port if cluster is None else lambda: cluster
 
 
 _open_steps: WeakSet[SignStep] = WeakSet()
@@ -548,7 +572,8 @@ class _Verification:
         unsettled = self._unsettled if self.settles else None
         passes = self._options.uncovered == "pass"
         to_layout, new_verified = decode_text, Verified
-        keyring, own = current(now_ms()), own_cluster()
+        keyring = current(now_ms())
+        own: str | None = None  # asked with the first record, which may wait for it
 
         def check(
             record: Record, text: HeaderValue, covered: tuple[Pair, ...], later: tuple[Pair, ...]

@@ -362,6 +362,10 @@ _NAMES: Final[Mapping[str, tuple[str, str, SpanKind]]] = {
 """For each type of operation its name in Kafka, its type until version 1.25 of the conventions, its kind."""
 
 
+_OPERATIONS: Final[Mapping[str, _SpanType]] = {"receive": "receive", "commit": "settle"}
+"""For each operation of a client that has a span, the span's type."""
+
+
 class _SpanStep(_TraceStep):
     """The hooks of one session that makes spans, but none of sending."""
 
@@ -411,7 +415,7 @@ class _SpanStep(_TraceStep):
     def _on_operation(self, operation: Operation) -> None:
         """Make the span of a receive or a commit."""
         tracer = self._tracer()
-        type_ = "receive" if operation.name == "receive" else "settle"
+        type_ = _OPERATIONS.get(operation.name)
         if tracer is None or type_ not in self._options.spans or _is_called_by_others():
             return
         concerned = operation.records or operation.offsets

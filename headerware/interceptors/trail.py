@@ -91,6 +91,7 @@ class Trail(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "trail"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.TRAIL
+    names_cluster: ClassVar[bool] = True
 
     service: str | None = None
     cluster: str | None = None
@@ -128,7 +129,7 @@ class _TrailStep:
 
     def __init__(self, options: Trail, context: Context) -> None:
         self._now_ms = context.now_ms
-        self._find_cluster = context.cluster_id
+        self._find_cluster = context.awaited_cluster_id
         self._cluster = options.cluster
         self._by_whom = options.service or context.client_id or socket.gethostname() or None
         self._service = self._by_whom

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from headerware.core.printable import printable
+from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
     from headerware.interceptors.trail import TrailEntry, TrailReading
@@ -129,8 +129,9 @@ def _missing(what: str) -> TimelineStep:
 
 
 def _left_out(count: int) -> TimelineStep:
-    entries = "1 entry" if count == 1 else f"{count} entries"
-    return TimelineStep(kind="left_out", text=f"{entries} left out to keep the trail short")
+    return TimelineStep(
+        kind="left_out", text=f"{counted(count, 'entry', 'entries')} left out to keep the trail short"
+    )
 
 
 _NOWHERE: ClusterAndTopic = (None, None)

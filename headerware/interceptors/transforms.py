@@ -110,7 +110,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             if self.file is None or error.path == self.file:
                 raise
             path = f"{self.file}: {error.path}" if error.path else self.file
-            raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=path) from error
+            raise error.with_path(path) from error
 
     def shown(self, option: str, written: Any) -> Any:
         """Return an option as it may be printed, with passwords in the lines hidden."""

@@ -6,12 +6,16 @@ import errno
 import logging
 import os
 import stat
+from contextlib import contextmanager
 from threading import Lock
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from headerware.core.errors import KeyringError
 from headerware.core.plain_files import read_plain
 from headerware.keyring.keyring import Key, Keyring, decode_keyring
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Permissions = Literal["owner", "kubernetes"]
 
@@ -201,6 +205,16 @@ class KeyringFile:
             f"{failure}; the last good keyring is older than {self._max_stale_ms / 1000:g} s and no longer "
             "used: mend the file, and it is taken up without a restart"
         )
+
+
+@contextmanager
+def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Begin an error about a key with the keyring's path, unless it names it already."""
+    try:
+        yield
+    except KeyringError as error:
+        text, name = str(error), os.fspath(path)
+        raise KeyringError(text if name in text else f"keyring {name}: {text}") from error
 
 
 def _read(

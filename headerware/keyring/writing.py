@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.atomic_files import replace_file
 from headerware.core.errors import KeyringError
-from headerware.keyring.file import FORBIDDEN, Permissions, read_keyring
+from headerware.keyring.file import FORBIDDEN, Permissions, naming_file, read_keyring
 from headerware.keyring.keyring import Keyring, encode_keyring
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def edit_keyring(
         with _locked(target):
             fresh = create and not target.exists() and not target.is_symlink()
             before = Keyring() if fresh else read_keyring(target, permissions=permissions, jwks=False)
-            after = change(before)
+            with naming_file(target):
+                after = change(before)
             _replace(target, after, permissions, encode_keyring)
     return after
 

@@ -17,12 +17,14 @@ import msgspec
 
 from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context, wall_clock_ms
-from headerware.core.errors import HeaderwareError, UnknownSchemaError
+from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, UnknownSchemaError
 from headerware.core.hooks import Interceptor
+from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
+from headerware.keyring.file import naming_file
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
 
@@ -79,7 +81,7 @@ def examine(
 
     Args:
         config: the path of the chain's TOML file, or None to look at no chain.
-        settings: a client's settings, with ``bootstrap.servers``; None to look at no cluster.
+        settings: a client's settings; without ``bootstrap.servers`` among them, no cluster is looked at.
         topics: the topics that the application writes or reads.
         group: its consumer group, or None.
         side: whether it is a producer or a consumer; None is both.
@@ -91,6 +93,7 @@ def examine(
     found = list(_versions())
     loaded: Chain | None = None
     if config is not None:
+        found += _reload(config, settings or {})
         try:
             loaded = load_chain(config)
         except HeaderwareError as error:
@@ -100,7 +103,7 @@ def examine(
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _keys(loaded, topics, side)
-    if settings is not None:
+    if settings is not None and (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
         found += _Cluster(settings, loaded or Chain(), topics, group, side, timeout_s).findings()
     return found
 
@@ -144,6 +147,21 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 # The chain and its keys
+
+
+def _reload(config: str | os.PathLike[str], settings: Mapping[str, Any]) -> Iterator[Finding]:
+    """Look at whether a client could read its file again when it is told to."""
+    from headerware.clients.live_chain import reload_of  # noqa: PLC0415 - it imports a client
+
+    try:
+        reload = reload_of(config, settings)
+    except ConfigError as error:
+        yield _fail("reload", str(error), "without a mode that is known no client with this chain starts")
+    except MissingPartError as error:
+        yield _fail("reload", str(error), "install it, or no client with this chain starts")
+    else:
+        if reload != "off":
+            yield _ok("reload", reload)
 
 
 def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -220,14 +238,16 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
         except HeaderwareError as error:
             yield _fail(check, str(error), "without its keyring no client with this chain starts")
             continue
-        yield _ok(check, f"{len(keyring.keys)} versions of {len({key.id for key in keyring.keys})} keys")
+        ids = {key.id for key in keyring.keys}
+        yield _ok(check, f"{counted(len(keyring.keys), 'version')} of {counted(len(ids), 'key')}")
         for key in keyring.keys:
             if key.status != "revoked" and (finding := _expiry(check, key, signs=key.id == step.key_id)):
                 yield finding
         if step.key_id is None or side == "consumer":
             continue
         try:
-            signing = keyring.signing_key(step.key_id)
+            with naming_file(step.keyring):
+                signing = keyring.signing_key(step.key_id)
         except HeaderwareError as error:
             yield _fail(check, str(error), "rotate the key, or name another one in key_id")
             continue
@@ -310,7 +330,7 @@ class _Cluster:
             yield _fail("cluster", error.args[0].str(), advice)
             return
         self._known = frozenset(metadata.topics)
-        yield _ok("cluster", f"{metadata.cluster_id}, {len(metadata.brokers)} brokers")
+        yield _ok("cluster", f"{metadata.cluster_id}, {counted(len(metadata.brokers), 'broker')}")
         if len(metadata.brokers) == 1:
             yield Finding(
                 check="cluster",
@@ -542,7 +562,7 @@ class _Cluster:
 
 def _replication(check: str, replicas: int, in_sync: int) -> Iterator[Finding]:
     check = f"{check}: replicas"
-    found = f"{replicas} replicas, min.insync.replicas {in_sync}"
+    found = f"{counted(replicas, 'replica')}, min.insync.replicas {in_sync}"
     if in_sync > replicas:
         advice = "lower min.insync.replicas or add replicas: with acks=all no record is taken"
         yield _fail(check, found, advice)

@@ -1,16 +1,15 @@
 """A topic as its records are on the wire, and as an application sees them through a chain.
 
-A :class:`Tail` reads partitions by assignment: it joins no group and commits nothing. A :class:`ChainView`
-runs the consuming side of a chain as a dry run. Interceptors that only observe are left out, for their marks
-(trail entries, spans, reports) are about real consumers; a dead letter is made, and not published.
+A :class:`ChainView` runs the consuming side of a chain as a dry run, over what a
+:class:`~headerware.ops.topic_reader.TopicReader` reads. Interceptors that only observe are left out, for
+their marks (trail entries, spans, reports) are about real consumers. A dead letter is made, but not
+published.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -47,9 +46,8 @@ from headerware.registry.wire.codec import HeaderIdCodec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from confluent_kafka import Consumer, Message
-
     from headerware.core.services import Direction
+    from headerware.ops.topic_reader import TopicReader
 
 Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused"]
 """What the chain makes of a record: one or several records for the application, none yet, or none at all."""
@@ -625,131 +623,13 @@ def _signature(headers: Headers, verified: Verified | None) -> SignatureView | N
     return None
 
 
-# Reading a topic
+# The two together
 
 
-class Start(msgspec.Struct, frozen=True):
-    """Where to begin in each partition: at an offset, at a time, or that many records before the end."""
-
-    kind: Literal["offset", "time", "last"]
-    number: int
-
-    @classmethod
-    def parse(cls, text: str, *, now_ms: Callable[[], int] = wall_clock_ms) -> Start:
-        """Read ``beginning``, ``end``, an offset, ``-N``, a time in ISO 8601, or an age such as ``15m``.
-
-        Raises:
-            ConfigError: it is none of these.
-        """
-        word = {"beginning": cls("offset", 0), "end": cls("last", 0)}.get(text)
-        if word is not None:
-            return word
-        if re.fullmatch(r"-?[0-9]{1,18}", text):
-            return cls("last", -int(text)) if text.startswith("-") else cls("offset", int(text))
-        age = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-        if age:
-            return cls("time", now_ms() - int(age[1]) * _UNITS_MS[age[2]])
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise ConfigError(
-                "expected beginning, end, an offset, -N (that many records before the end), a time such as "
-                f"2026-01-31T17:30 (UTC unless it says otherwise), or an age such as 15m; found {text!r}"
-            ) from None
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return cls("time", int(moment.timestamp() * 1000))
-
-
-_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-class Tail:
-    """Read a topic from somewhere on, without a group and without commits; for one caller at a time.
-
-    Args:
-        consumer: a raw consumer with ``enable.partition.eof``; it is the caller's to close.
-        topic: the topic.
-        partition: this partition only, or None for all.
-        timeout_s: how long the cluster may take to answer about the topic.
-
-    Raises:
-        ConfigError: there is no such topic, or no such partition.
-        confluent_kafka.KafkaException: the cluster does not answer.
-    """
-
-    def __init__(
-        self, consumer: Consumer, topic: str, *, partition: int | None = None, timeout_s: float = 30.0
-    ) -> None:
-        self._consumer = consumer
-        self._topic = topic
-        self._deadline = time.monotonic() + timeout_s
-        metadata = consumer.list_topics(topic, timeout=timeout_s)
-        self.cluster_id: Final[str | None] = metadata.cluster_id
-        """The cluster's id."""
-        found = metadata.topics[topic]
-        if found.error is not None:
-            raise ConfigError(f"{topic}: {found.error.str()}")
-        if partition is not None and partition not in found.partitions:
-            raise ConfigError(f"{topic} has {len(found.partitions)} partitions, none of number {partition}")
-        self.partitions: Final = sorted(found.partitions) if partition is None else [partition]
-        """The partitions that are read."""
-        self._ends: dict[int, int] = {}
-
-    def start(self, start: Start) -> None:
-        """Begin to read."""
-        from confluent_kafka import TopicPartition  # noqa: PLC0415 - only this needs a client
-
-        begin = {}
-        for number in self.partitions:
-            low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, number), timeout=self._left()
-            )
-            self._ends[number] = high
-            begin[number] = min(high, max(low, high - start.number if start.kind == "last" else start.number))
-        if start.kind == "time":
-            asked = [TopicPartition(self._topic, number, start.number) for number in self.partitions]
-            for answer in self._consumer.offsets_for_times(asked, timeout=self._left()):
-                # A negative offset: nothing is as new as that.
-                begin[answer.partition] = (
-                    answer.offset if answer.offset >= 0 else self._ends[answer.partition]
-                )
-        self._ends = {number: end for number, end in self._ends.items() if begin[number] < end}
-        self._consumer.assign([TopicPartition(self._topic, number, at) for number, at in begin.items()])
-
-    def read(self, *, max_records: int = 100, timeout_s: float = 0.2) -> list[Message]:
-        """Return the next records, perhaps none; wait for the first up to a time.
-
-        Raises:
-            confluent_kafka.KafkaException: a partition cannot be read.
-        """
-        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - only this needs a client
-
-        records = []
-        for message in self._consumer.consume(max_records, timeout=timeout_s):
-            error, number, offset = message.error(), message.partition(), message.offset()
-            if error is None:
-                records.append(message)
-                if number in self._ends and offset is not None and offset >= self._ends[number] - 1:
-                    del self._ends[number]
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-                self._ends.pop(number or 0, None)
-            elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-                raise KafkaException(error)
-        return records
-
-    @property
-    def has_reached_the_end(self) -> bool:
-        """Whether all records have been read that were there at the start."""
-        return not self._ends
-
-    def _left(self) -> float:
-        return max(0.1, self._deadline - time.monotonic())
-
-
-def tailed(tail: Tail, view: ChainView, *, max_records: int = 100) -> Iterator[list[TailedRecord]]:
+def tailed(reader: TopicReader, view: ChainView, *, max_records: int = 100) -> Iterator[list[TailedRecord]]:
     """Yield what each read brings, perhaps nothing; it goes on until the caller has enough."""
     from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     while True:
-        found = [view.look(record_of(message)) for message in tail.read(max_records=max_records)]
+        found = [view.look(record_of(message)) for message in reader.read(max_records=max_records)]
         yield [record for record in found if record is not None] + view.poll()

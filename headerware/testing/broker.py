@@ -27,6 +27,7 @@ from confluent_kafka.cimpl import NewTopic  # its stub shows it here only
 
 from headerware.core.errors import MissingPartError
 from headerware.core.java import find_java
+from headerware.core.printable import counted
 from headerware.testing.errors import BrokerError
 from headerware.testing.jars import BROKER_JARS, find_jars
 from headerware.testing.java import write_logging_file
@@ -174,7 +175,7 @@ class KafkaBroker:
         try:
             admin.create_topics([topic])[name].result(_START_SECONDS)
         except (KafkaException, TimeoutError) as error:
-            message = f"cannot create topic {name!r} with {partitions} partitions: {error}"
+            message = f"cannot create topic {name!r} with {counted(partitions, 'partition')}: {error}"
             raise BrokerError(message) from error
         deadline = time.monotonic() + _START_SECONDS
         while not _has_leaders(admin, name, partitions):

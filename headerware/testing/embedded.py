@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 from confluent_kafka import cimpl
 
 from headerware.core.errors import MissingPartError
+from headerware.core.printable import counted
 from headerware.testing.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class EmbeddedCluster:
         code = self._lib.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, replicas)
         if code:
             reason = self._lib.rd_kafka_err2str(code).decode()
-            message = f"cannot create topic {name!r} with {partitions} partitions: {reason}"
+            message = f"cannot create topic {name!r} with {counted(partitions, 'partition')}: {reason}"
             raise BrokerError(message)
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import psutil
@@ -12,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 
 from headerware.testing import BrokerError, JavaTools, KafkaBroker
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,13 +47,6 @@ def consume_one(broker: KafkaBroker, topic: str) -> Message:
     assert message is not None, f"nothing from {topic} within {DEADLINE_SECONDS} s"
     assert message.error() is None
     return message
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
-        time.sleep(0.05)
 
 
 def has_ended(pid: int) -> bool:
@@ -158,8 +151,8 @@ class TestKafkaBroker:
             folder = next(tmp_path.glob("headerware-kafka-*"))
             assert not has_ended(java)
             parent.send_signal(signal.SIGKILL)
-        wait_until(lambda: has_ended(java), "the broker has ended")
-        wait_until(lambda: not folder.exists(), "the broker's folder is gone")
+        until(lambda: has_ended(java), "the broker has ended")
+        until(lambda: not folder.exists(), "the broker's folder is gone")
 
 
 class TestCommand:

@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition
 
 from headerware import Chain, Consumer, Headers, Producer
 from headerware.interceptors import Compress, Dedup, Identity, Sign, Slice, Trail
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -216,13 +217,13 @@ class TestTwoProcessesOneStore:
         self.fill(side, topic)
         running = [start(topic, partition) for partition in (0, 1)]
         for number, enough in enumerate((30, 90, 150)):
-            self.wait_until(lambda enough=enough: len(self.delivered(tmp_path)) >= enough)  # type: ignore[misc]
+            until(lambda enough=enough: len(self.delivered(tmp_path)) >= enough)  # type: ignore[misc]
             victim = number % 2
             os.kill(running[victim].pid, signal.SIGKILL)
             running[victim].wait()
             running[victim] = start(topic, victim)
         expected = {str(n) for n in range(COUNT)} | {"end of 0", "end of 1"}
-        self.wait_until(lambda: {value for value, _, _ in self.delivered(tmp_path)} >= expected)
+        until(lambda: {value for value, _, _ in self.delivered(tmp_path)} >= expected)
 
         places: dict[str, set[tuple[int, int]]] = {}
         for value, partition, offset in self.delivered(tmp_path):
@@ -247,12 +248,6 @@ class TestTwoProcessesOneStore:
                 with contextlib.suppress(json.JSONDecodeError):  # empty, or cut off by a kill
                     found.append(tuple(json.loads(line)))
         return found
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
 
 
 @pytest.mark.broker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -21,6 +20,7 @@ from headerware import (
     SerializingProducer,
 )
 from headerware.core.plugins import interceptor_type
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,12 +78,6 @@ class Appends:
 
 def observer(letter: bytes, *fails: str) -> Appends:
     return Appends(letter, fails=fails, role=Role.OBSERVE)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from base64 import b64decode
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +13,9 @@ from headerware.interceptors import Sign
 from headerware.keyring import with_revocation, with_rotation
 from headerware.keyring.signature import decode_statement
 from headerware.keyring.writing import edit_keyring
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from confluent_kafka import Message
 
     from tests.integration.conftest import Cluster
@@ -30,13 +28,6 @@ ROTATIONS: Final = 2
 
 def key_version(message: Message) -> int:
     return decode_statement(b64decode(dict(message.headers() or [])["hw.sig"] or b""))[0].key_version
-
-
-def wait_until(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 def test_running_clients_take_up_new_keys_and_refuse_revoked_ones(cluster: Cluster, keyring: str) -> None:
@@ -57,9 +48,9 @@ def test_running_clients_take_up_new_keys_and_refuse_revoked_ones(cluster: Clust
     received: list[bytes | None] = []
     try:
         for version in range(1, ROTATIONS + 2):
-            wait_until(
-                f"version {version} signs",
+            until(
                 lambda version=version: [*map(key_version, cluster.on_the_wire(topic)[-1:])] == [version],  # type: ignore[misc]
+                f"version {version} signs",
             )
             received += [m.value() for m in cluster.rest_of(consumer, topic)]
             if version <= ROTATIONS:
@@ -89,4 +80,4 @@ def test_running_clients_take_up_new_keys_and_refuse_revoked_ones(cluster: Clust
             return "revoked" in str(error)
         return False
 
-    wait_until("the revoked key is refused", is_refused)
+    until(is_refused, "the revoked key is refused")

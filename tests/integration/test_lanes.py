@@ -17,10 +17,9 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from headerware.interceptors import Trail
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from confluent_kafka import Message
 
     from headerware import Consumer
@@ -32,13 +31,6 @@ PROGRAM: Final = Path(__file__).parent / "programs" / "lanes.py"
 DEADLINE_S: Final = 60.0
 PARTITIONS: Final = 4
 KEYS: Final = 24
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.02)
 
 
 def fill(cluster: Cluster, topic: str, count: int) -> None:
@@ -76,13 +68,13 @@ def test_a_kill_loses_nothing_and_repeats_only_what_was_not_committed(
 
     command = [sys.executable, str(PROGRAM), cluster.servers, topic, str(log)]
     with subprocess.Popen(command) as first:
-        wait_for("a third is processed", lambda: bool(runs()) and len(runs()[0]) > count // 3)
+        until(lambda: bool(runs()) and len(runs()[0]) > count // 3, "a third is processed")
         os.kill(first.pid, signal.SIGKILL)
     committed = committed_of(cluster, topic)
 
     with subprocess.Popen(command) as second:
         try:
-            wait_for("all is processed", lambda: len({line for run in runs() for line in run}) == count)
+            until(lambda: len({line for run in runs() for line in run}) == count, "all is processed")
             second.send_signal(signal.SIGTERM)
             assert second.wait(DEADLINE_S) == 0
         finally:
@@ -144,12 +136,12 @@ def test_a_rebalance_neither_loses_nor_repeats_nor_reorders(cluster: Cluster, st
             return sum(by == member for by, _, _ in processed)
 
     first, first_thread = join(1)
-    wait_for("the first works", lambda: share_of(1) > 50)
+    until(lambda: share_of(1) > 50, "the first works")
     second, second_thread = join(2)
-    wait_for("the second works, too", lambda: share_of(2) > 50 or bool(errors))
+    until(lambda: share_of(2) > 50 or bool(errors), "the second works, too")
     second.stop()
     second_thread.join(DEADLINE_S)
-    wait_for("all is processed", lambda: len(processed) >= count or bool(errors))
+    until(lambda: len(processed) >= count or bool(errors), "all is processed")
     first.stop()
     first_thread.join(DEADLINE_S)
 

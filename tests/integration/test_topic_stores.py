@@ -21,9 +21,9 @@ from headerware.serdes.avro.schema import Fingerprint, Schema
 from headerware.serdes.stores.topic import TopicSchemaStore
 from headerware.topic_table import TopicTable
 from headerware.topic_table.rows import Rows
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.integration.conftest import Cluster
@@ -55,13 +55,6 @@ def register(header_id: str, name: str) -> Register:
         ),
         "shop",
     )
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 def conf_of(cluster: Cluster) -> dict[str, Any]:

@@ -349,8 +349,9 @@ class TestReads:
         bucket = int(HALF_PAST.timestamp() * 1000)
         consumed = AuditCount(topic="orders", bucket=bucket, outcome="consumed", records=3, bytes=300)
         later = AuditCount(topic="orders", bucket=bucket + 60_000, outcome="dropped", records=1, bytes=100)
+        again = AuditCount(topic="orders", bucket=bucket, outcome="skipped", given=True, records=1, bytes=100)
         common: dict[str, Any] = {
-            "v": 1,
+            "v": 2,
             "session": "9f2c41d07ab35e66",
             "service": "b",
             "at": 1,
@@ -359,7 +360,7 @@ class TestReads:
         read = {**common, "side": "consumer", "group": "billing", "bucket_ms": 60_000}
         reports = [
             msgspec.json.encode(AuditReport(**read, sequence=sequence, counts=counts))
-            for sequence, counts in ((0, (consumed,)), (1, (later,)), (1, (later,)), (2, ()))
+            for sequence, counts in ((0, (consumed, again)), (1, (later,)), (1, (later,)), (2, ()))
         ]
         sent = AuditReport(**common, sequence=9, side="producer", bucket_ms=1, counts=(consumed,))
         others = [msgspec.json.encode(sent), b"nonsense", b"\xff", None]

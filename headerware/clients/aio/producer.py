@@ -2,7 +2,8 @@
 
 A record goes through ``await produce()`` in these steps:
 
-1. The chain runs on the loop's thread, and librdkafka queues the record, which takes microseconds.
+1. The chain runs on the loop's thread, and librdkafka queues the record, which takes microseconds. A record
+   without a chain to go through is queued at once.
 2. What would wait goes to a lane instead: slices, which need room; records while the queue is full; chains
    that may wait for the network; large payloads; and every record behind one of these, so that order stays.
 3. A poller thread waits for delivery reports. It takes the first and wakes the loop, which takes the others
@@ -27,17 +28,18 @@ from time import monotonic
 from typing import Any, ClassVar, Final, Self
 
 import confluent_kafka.aio
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from headerware.clients.aio.lane import Lane, LoopResults, settle
+from headerware.clients.cluster_id import ClusterIdPort
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.partition_picker import PartitionPicker
-from headerware.clients.producer import Producer
+from headerware.clients.producer import Producer, of_our_types
 from headerware.clients.settings import boolean, flattened
 from headerware.core.chain import Chain, resolved_on_error
 from headerware.core.context import Context
-from headerware.core.headers import HeadersLike
+from headerware.core.headers import Headers, HeadersLike
 from headerware.core.hooks import FanOut, states
 from headerware.core.record import Record
 
@@ -50,6 +52,7 @@ _IN_A_ROW: Final = 500
 """After how many records that did not wait a producing task lets others run."""
 _LARGE_BYTES: Final = 262_144
 """A payload from this size on does not go through the chain on the loop's thread."""
+_c_produce: Final[Any] = cimpl.Producer.produce
 _EVENTS: Final = ("error_cb", "stats_cb", "throttle_cb")
 
 
@@ -61,6 +64,7 @@ class QueueingProducer(Producer):
 
     chain: Chain
     picker: PartitionPicker
+    _cluster_id: ClusterIdPort
 
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None, results: LoopResults) -> None:
         self.results: Final = results
@@ -74,23 +78,31 @@ class QueueingProducer(Producer):
         """Whether callbacks hear of records that were delivered; futures always do."""
         rest["delivery.report.only.error"] = False
         self._open(rest)  # with an empty chain, too: reports carry the application's headers
-        if self._live is not None:
-            self._live.follow(self)
         self.default: Final = self._default
         """The callback of records that have none of their own."""
         self.dropped: Final = self._reports.dropped
-        self._looked_at: Chain | None = None
-        self._splits = self._blocks = False
+        self._look_at(self.chain)
+        if self._live is not None:
+            self._live.follow(self)
+
+    def _use_chain(self, chain: Chain) -> None:
+        super()._use_chain(chain)
+        self._look_at(chain)
+
+    def _look_at(self, chain: Chain) -> None:
+        self.is_plain: bool = not chain
+        """Whether there is nothing in the chain."""
+        self._splits = any(states(step, "splits") for step in chain)
+        self._names_cluster = any(states(step, "names_cluster") for step in chain)
+        self._blocks = any(
+            states(step, "blocks") or resolved_on_error(step) == "dead_letter" for step in chain
+        )
 
     def is_slow(self, topic: str, value: Any) -> bool:
         """Return whether the chain may need long for a record, or wait for the network."""
-        if self.chain is not self._looked_at:
-            self._looked_at = self.chain  # it may be replaced at any time
-            self._splits = any(states(step, "splits") for step in self.chain)
-            self._blocks = any(
-                states(step, "blocks") or resolved_on_error(step) == "dead_letter" for step in self.chain
-            )
         if self._blocks or (isinstance(value, bytes | str) and len(value) >= _LARGE_BYTES):
+            return True
+        if self._names_cluster and self._cluster_id.may_wait:
             return True
         return self._splits and not self.picker.knows(topic)
 
@@ -98,7 +110,17 @@ class QueueingProducer(Producer):
         context = super()._context(conf, beside)
         assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
         self.picker = context.pick_partition
+        assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - as above
+        self._cluster_id = context.cluster_id
         return context
+
+    def release(self) -> None:
+        """Send what interceptors hold back, and report what they have dropped."""
+        self._release()
+
+    def await_reports(self, timeout: float) -> int:
+        """Wait up to ``timeout`` seconds for all reports, and count those that are left."""
+        return self._await_reports(timeout)
 
     def serve_dropped(self) -> None:
         """Report the records that hooks have dropped."""
@@ -109,6 +131,8 @@ class QueueingProducer(Producer):
         """Do on the lane's thread what sends a record, or what is left of that."""
         if self._splits and isinstance(topic, str):
             self.picker.learn(topic)
+        if self._names_cluster:
+            self._cluster_id.wait()  # also if no step of this record's does: once is enough
         queue()
         self.serve_dropped()
 
@@ -182,8 +206,7 @@ class _Reports:
         self._thread: Thread | None = None
         self.count: int = 0
         """How many reports the loop has had."""
-        self.waiting: Final[list[asyncio.Future[None]]] = []
-        """Futures to be done at the next report."""
+        self._next: asyncio.Future[None] | None = None
 
     # On the thread on which librdkafka calls
 
@@ -191,18 +214,25 @@ class _Reports:
         self,
         future: asyncio.Future[Message],
         callback: DeliveryCallback | None,
+        headers: list[Any] | None,
         error: KafkaError | None,
         message: Message,
     ) -> None:
-        """Give a report to the loop; the callback of each record."""
-        if self._left:
+        """Give a report to the loop; the callback of each record.
+
+        ``headers`` are those of a record that did not go through the chain.
+        """
+        if headers is not None:
+            message.set_headers(headers)
+        ident = get_ident()
+        if self._left and ident == self._results.loop_thread:
             self._settle(future, callback, error, message)
             self._left -= 1
             if not self._left:
                 raise _EnoughError
             return
         self._results.add(self._settle, future, callback, error, message)
-        if get_ident() in self._watchers:
+        if ident in self._watchers:
             raise _EnoughError
 
     def watch(self, call: Callable[[float], int | None], timeout: float) -> int:
@@ -211,20 +241,25 @@ class _Reports:
         ident = get_ident()
         while True:
             left = deadline - monotonic()
-            self._watchers.add(ident)
+            with self._round_ended:
+                if self._stopped:
+                    return 0
+                self._watchers.add(ident)
             try:
                 return call(-1 if left == inf else max(0.0, left)) or 0
             except _EnoughError:
                 pass
             finally:
-                self._watchers.discard(ident)
+                with self._round_ended:
+                    self._watchers.discard(ident)
+                    self._round_ended.notify_all()
             with self._round_ended:
                 seen = self._rounds
                 self._results.add(self._serve)
                 self._results.wake()
                 while self._rounds == seen and self._results.is_open and not self._stopped:
                     self._round_ended.wait(_POLL_S)
-            if self._stopped or not self._results.is_open:
+            if not self._results.is_open:
                 return 0
 
     # On the loop's thread
@@ -264,8 +299,15 @@ class _Reports:
                 future.set_exception(KafkaException(error))
                 if callback is not None:
                     future.exception()  # the callback was told, so asyncio need not warn
-        while self.waiting:
-            settle(self.waiting.pop(), None, None)
+        if self._next is not None:
+            settle(self._next, None, None)
+            self._next = None
+
+    def next(self) -> asyncio.Future[None]:
+        """Return a future that is done at the next report; all who ask for it share it."""
+        if self._next is None:
+            self._next = self._results.bind().create_future()
+        return self._next
 
     # The poller
 
@@ -287,8 +329,10 @@ class _Reports:
         self._stopped = True
 
     def join(self) -> None:
-        """Stop, and wait for the thread."""
+        """Stop, and wait for the poller and for every other thread that watches."""
         self.stop()
+        with self._round_ended:
+            self._round_ended.wait_for(lambda: not self._watchers)
         if self._thread is not None:
             self._thread.join()
 
@@ -344,7 +388,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         self._reports: Final = _Reports(self._core)
         self._take: Final = self._reports.take
         self._finish = weakref.finalize(self, self._reports.stop)
-        self._began = False
+        self._open_on: asyncio.AbstractEventLoop | None = None
+        """The loop of the client while it is open."""
         self._closing: asyncio.Task[None] | None = None
         self._asked = self._in_a_row = 0
 
@@ -393,13 +438,33 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         It waits only while there is no room in the queue. If the task is cancelled meanwhile, the record is
         not sent, or sent as a whole.
         """
-        loop = self._results.loop
-        if loop is None or self._closing is not None or get_running_loop() is not loop:
+        loop = get_running_loop()
+        if loop is not self._open_on:
             loop = self._running_loop()
         core, future = self._core, loop.create_future()
         user = callback if callback is not None else on_delivery
-        report = partial(self._take, future, core.default if user is None else user)
-        if self._lane.busy or (core.chain and core.is_slow(topic, value)):
+        if user is None:
+            user = core.default
+        if core.is_plain and not self._lane.busy:
+            wire = None if headers is None else _wire_headers(headers)
+            report = partial(self._take, future, user, wire)
+            try:
+                _c_produce(core, topic, value, key, partition, report, None, timestamp, wire)
+            except BufferError:
+                pass  # it has to wait for room
+            except TypeError:
+                converted = of_our_types(topic, value, key, headers)
+                if converted is None:
+                    raise
+                value, key = converted.value, converted.key
+            else:
+                self._in_a_row += 1
+                if self._in_a_row >= _IN_A_ROW:
+                    self._in_a_row = 0
+                    await asyncio.sleep(0)
+                return future
+        report = partial(self._take, future, user, None)
+        if self._lane.busy or core.is_slow(topic, value):
             produce = partial(
                 Producer.produce, core, topic, value, key, partition, report, None, timestamp, headers
             )
@@ -446,11 +511,9 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
         Nobody needs to call it: futures and callbacks are served without it. A negative timeout is none.
         """
-        loop = self._running_loop()
+        self._running_loop()
         if self._reports.count == self._asked:
-            waiting: asyncio.Future[None] = loop.create_future()
-            self._reports.waiting.append(waiting)
-            await asyncio.wait([waiting], timeout=None if timeout < 0 else timeout)
+            await asyncio.wait([self._reports.next()], timeout=None if timeout < 0 else timeout)
         found, self._asked = self._reports.count - self._asked, self._reports.count
         return found
 
@@ -474,9 +537,26 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     async def _flush_queue(self, timeout: float) -> int:
         """Flush what librdkafka has; a negative number other than -1 is a deadline that has passed."""
-        left = timeout if timeout == -1 else max(0.0, timeout)
-        found: int = await self._on_thread(self._reports.watch, self._core.flush, left)
+        core, left = self._core, timeout if timeout == -1 else max(0.0, timeout)
+        error: Exception | None = None
+        if not core.is_plain:
+            try:
+                await self._on_thread(core.release)
+            except Exception as raised:  # noqa: BLE001 - it is raised below, when the others are delivered
+                error = raised
+        flushed: asyncio.Future[int] = self._results.bind().run_in_executor(
+            self._threads(), self._reports.watch, core.await_reports, left
+        )
+        try:
+            # librdkafka may need 10 ms to see that somebody else has taken the last report.
+            while not flushed.done() and len(core):
+                await asyncio.wait((flushed, self._reports.next()), return_when=asyncio.FIRST_COMPLETED)
+            found = flushed.result() if flushed.done() else 0
+        finally:
+            flushed.cancel()
         await self._results.taken()
+        if error is not None:
+            raise error
         return found
 
     async def purge(
@@ -548,8 +628,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         loop = self._results.bind()
         if self._closing is not None:
             raise RuntimeError("Producer closed")
-        if not self._began:
-            self._began = True
+        if self._open_on is None:
+            self._open_on = loop
             self._reports.start()
         return loop
 
@@ -571,7 +651,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         """Deliver everything, close the client and the interceptors, once; it goes on if it is cancelled."""
         if self._closing is None:
             self._running_loop()
-            self._closing = asyncio.ensure_future(self._close())
+            self._closing, self._open_on = asyncio.ensure_future(self._close()), None
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -597,6 +677,20 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
+
+
+def _wire_headers(headers: Any) -> list[Any] | None:
+    """Return headers as confluent-kafka takes them and as a report has them, in a list of their own."""
+    if headers.__class__ is list:
+        try:  # without what suppress costs
+            for name, value in headers:
+                if name.__class__ is not str or (value.__class__ is not bytes and value is not None):
+                    return list(Headers(headers))
+        except (TypeError, ValueError):
+            pass  # no pairs, which Headers refuses
+        else:
+            return headers.copy() or None
+    return list(Headers(headers)) or None
 
 
 def _close_core(core: QueueingProducer, reports: _Reports) -> None:

@@ -35,7 +35,47 @@ class _Deserializing(InterruptibleConsumer, DeserializingConsumer[Any, Any]):
     """The deserializing consumer beneath."""
 
 
-class AsyncSerializingProducer(AsyncProducer, Generic[K, V]):
+class _MadeByAwait:
+    """A client that is made when it is awaited, because its serdes may have to be built on the event loop."""
+
+    _suffix: ClassVar[str]
+    """What the serdes are called in the configuration."""
+
+    def __init__(self, conf: dict[str, Any], *, chain: Chain | None = None, **options: Any) -> None:
+        self._serdes: Final = _AsyncSerdes(self._suffix, conf)
+        self._make: Final = lambda ready: super(_MadeByAwait, self).__init__(  # type: ignore[call-arg]  # the client's
+            ready,
+            chain=chain,
+            **options,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what to do about a client that was not awaited."""
+        raise AttributeError(f"no attribute {name!r}; it is made by await {type(self).__name__}(...)")
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Build what is asynchronous, and return the client."""
+        return self._ready().__await__()
+
+    async def _ready(self) -> Self:
+        await self._serdes.make(self._make, self._cluster_id_of_serdes)
+        return self
+
+    async def _cluster_id_of_serdes(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the id of the cluster to a serde that asks for it."""
+        return await self.cluster_id(*args, **kwargs)
+
+    async def __aenter__(self) -> Self:
+        await self
+        return await super().__aenter__()  # type: ignore[misc,no-any-return]  # the client's
+
+    async def close(self) -> None:
+        """Close the client as its base class does, and then what builders have built."""
+        await super().close()  # type: ignore[misc]  # the client's
+        await self._serdes.close()
+
+
+class AsyncSerializingProducer(_MadeByAwait, AsyncProducer, Generic[K, V]):
     """Serialize objects and produce them through a chain, in asyncio.
 
     A drop-in for ``confluent_kafka.aio.AsyncSerializingProducer``: made by
@@ -54,28 +94,7 @@ class AsyncSerializingProducer(AsyncProducer, Generic[K, V]):
     """
 
     _core_type: ClassVar[type[QueueingProducer]] = _Serializing
-
-    def __init__(self, conf: dict[str, Any], *, chain: Chain | None = None, **options: Any) -> None:
-        self._serdes: Final = _AsyncSerdes("serializer", conf)
-        self._make: Final = lambda ready: super(AsyncSerializingProducer, self).__init__(
-            ready, chain=chain, **options
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        """Say what to do about a client that was not awaited."""
-        raise AttributeError(f"no attribute {name!r}; it is made by await {type(self).__name__}(...)")
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        """Build what is asynchronous, and return the producer."""
-        return self._ready().__await__()
-
-    async def _ready(self) -> Self:
-        await self._serdes.make(self._make, self.cluster_id)
-        return self
-
-    async def __aenter__(self) -> Self:
-        await self
-        return await super().__aenter__()
+    _suffix: ClassVar[str] = "serializer"
 
     async def produce(  # type: ignore[override]  # confluent-kafka's has the key first
         self,
@@ -107,13 +126,8 @@ class AsyncSerializingProducer(AsyncProducer, Generic[K, V]):
             topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp, headers=headers
         )
 
-    async def close(self) -> None:
-        """Deliver everything, and close the client, the interceptors and what builders have built."""
-        await super().close()
-        await self._serdes.close()
 
-
-class AsyncDeserializingConsumer(AsyncConsumer, Generic[K, V]):
+class AsyncDeserializingConsumer(_MadeByAwait, AsyncConsumer, Generic[K, V]):
     """Consume through a chain and deserialize what comes, in asyncio.
 
     A drop-in for ``confluent_kafka.aio.AsyncDeserializingConsumer``: made by
@@ -133,37 +147,11 @@ class AsyncDeserializingConsumer(AsyncConsumer, Generic[K, V]):
     """
 
     _core_type: ClassVar[type[InterruptibleConsumer]] = _Deserializing
+    _suffix: ClassVar[str] = "deserializer"
 
-    def __init__(self, conf: dict[str, Any], *, chain: Chain | None = None, **options: Any) -> None:
-        self._serdes: Final = _AsyncSerdes("deserializer", conf)
-        self._make: Final = lambda ready: super(AsyncDeserializingConsumer, self).__init__(
-            ready, chain=chain, **options
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        """Say what to do about a client that was not awaited."""
-        raise AttributeError(f"no attribute {name!r}; it is made by await {type(self).__name__}(...)")
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        """Build what is asynchronous, and return the consumer."""
-        return self._ready().__await__()
-
-    async def _ready(self) -> Self:
-        await self._serdes.make(self._make, self._cluster_id_meanwhile)
-        return self
-
-    async def _cluster_id_meanwhile(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the id of the cluster, not in turn: the client's thread waits for the serde that asks."""
+    async def _cluster_id_of_serdes(self, *args: Any, **kwargs: Any) -> Any:
+        # Not in turn: the client's thread waits for the serde that asks.
         return await asyncio.to_thread(self._core.cluster_id, *args, **kwargs)
-
-    async def __aenter__(self) -> Self:
-        await self
-        return await super().__aenter__()
-
-    async def close(self) -> None:
-        """Leave the group, and close the client, the interceptors and what builders have built."""
-        await super().close()
-        await self._serdes.close()
 
 
 class _AsyncSerdes:

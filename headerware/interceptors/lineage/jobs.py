@@ -84,9 +84,13 @@ class TrailRuns:
         self._clusters = clusters
         self._runs: dict[Job, JobRun] = {}
 
-    def add(self, trail: TrailReading) -> None:
-        """Add what one record's trail says."""
-        for entry in trail:
+    def add(self, trail: TrailReading, found_in: Dataset | None = None) -> None:
+        """Add what one record's trail says.
+
+        ``found_in`` is where the record was found: the latest entry may name only the topic, if the producer
+        did not know its cluster.
+        """
+        for number, entry in enumerate(trail, 1):
             run = self._run(entry.by_whom, entry.when_ms)
             for datasets, cluster, topic in (
                 (run.inputs, entry.read_from_cluster, entry.read_from_topic),
@@ -94,6 +98,8 @@ class TrailRuns:
             ):
                 if topic is not None:
                     dataset = Dataset(self._namespace(cluster), topic)
+                    if cluster is None and number == len(trail) and found_in and found_in.name == topic:
+                        dataset = found_in
                     datasets[dataset] = (datasets.get(dataset) or 0) + 1
 
     def runs(self) -> list[JobRun]:

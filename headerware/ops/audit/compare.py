@@ -7,6 +7,9 @@ from the record. A record that was delivered and that no consumer of a group has
 - unknown, if a session of the group may have read it without saying so: it crashed, or lacks a report;
 - lost otherwise.
 
+A record of an aborted transaction is expected of no group: one that reads committed records never gets it,
+and one that reads all of them may. The same holds as long as nobody has said how a transaction ended.
+
 If one end does not know offsets (too many ranges, ``acks=0``), only the numbers of the bucket and partition
 are compared. Then a loss and a duplicate in one bucket hide each other, and the row is not ``exact``.
 """
@@ -39,10 +42,14 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
         bucket_ms: its length.
         produced: records that were delivered to the topic.
         produced_bytes: their bytes.
+        aborted: records that were delivered in a transaction that was aborted.
+        undecided: records that were delivered in a transaction of which nobody has said how it ended.
         failed: records that producers could not deliver, or dropped.
         consumed: records that applications of the group got, repeated ones included.
         consumed_bytes: their bytes.
         stopped: records that interceptors of the group refused, dropped or dead-lettered.
+        given_up: consumed records that could not be processed, so that ``run`` skipped or dead-lettered them.
+        uncommitted: consumed records whose transaction was aborted; the group reads uncommitted ones.
         lost: records that the group has passed without a trace.
         pending: records that the group has not reached.
         unknown: records that nobody has counted, but a session that crashed or whose report is missing may
@@ -61,10 +68,14 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     bucket_ms: int
     produced: int = 0
     produced_bytes: int = 0
+    aborted: int = 0
+    undecided: int = 0
     failed: int = 0
     consumed: int = 0
     consumed_bytes: int = 0
     stopped: int = 0
+    given_up: int = 0
+    uncommitted: int = 0
     lost: int = 0
     pending: int = 0
     unknown: int = 0
@@ -191,22 +202,37 @@ class _Session:
             yield from report.counts
 
 
+_Places = defaultdict[_Partition, list[AuditCount]]
+
+
 class _Side:
     """The counts of one side in one bucket."""
 
     def __init__(self) -> None:
-        self.records = self.bytes = self.other = self.late = 0
-        self.by_partition: defaultdict[_Partition, list[AuditCount]] = defaultdict(list)
+        self.records = self.bytes = self.other = self.late = self.given_up = self.aborted = 0
+        self.by_partition: _Places = defaultdict(list)
+        """What is at a place that the other side is compared with."""
+        self.aborted_by_partition: _Places = defaultdict(list)
+        self.undecided_by_partition: _Places = defaultdict(list)
 
     def add(self, count: AuditCount, *, main: str) -> None:
-        if count.outcome == main:
+        place = count.topic, count.partition
+        if count.given:  # it is among the consumed ones
+            self.given_up += count.records
+        elif count.outcome == main:
             self.records += count.records
             self.bytes += count.bytes
             self.late += count.late
+            self.by_partition[place].append(count)
+        elif count.outcome == "aborted":
+            self.aborted += count.records
+            self.aborted_by_partition[place].append(count)
+        elif count.outcome == "undecided":
+            self.undecided_by_partition[place].append(count)
         else:
             self.other += count.records
-        if main != "delivered" or count.outcome == main:  # what was not delivered is at no place
-            self.by_partition[count.topic, count.partition].append(count)
+            if main != "delivered":  # what was not delivered is at no place
+                self.by_partition[place].append(count)
 
 
 def _of_topic(topic: str, sessions: Sequence[_Session], now_ms: int) -> Iterator[Reconciled]:
@@ -235,7 +261,10 @@ def _of_group(
     now_ms: int,
 ) -> Iterator[Reconciled]:
     read = _by_bucket(topic, consumers, "consumed")
-    all_sent, all_got = _offsets_of_all(produced), _offsets_of_all(read)
+    all_got = _offsets_of_all(side.by_partition for side in read.values())
+    all_sent = _offsets_of_all(side.by_partition for side in produced.values())
+    all_aborted = _offsets_of_all(side.aborted_by_partition for side in produced.values())
+    all_undecided = _offsets_of_all(side.undecided_by_partition for side in produced.values())
     bucket_ms = max(session.bucket_ms for session in (*producers, *consumers))
     latest_ms = max((session.latest_ms for session in consumers), default=0)
     due_ms = max((session.interval_ms for session in producers if session.is_live), default=0)
@@ -244,14 +273,20 @@ def _of_group(
         end = bucket + bucket_ms
         sent, got = produced.get(bucket, _Side()), read.get(bucket, _Side())
         found = _Found()
+        undecided = 0
+        for partition, counts in sent.undecided_by_partition.items():
+            left = _without(_offsets(counts), all_sent.get(partition, ()))
+            undecided += _length(_without(left, all_aborted.get(partition, ())))
         for partition in {*sent.by_partition, *got.by_partition}:
             here, there = sent.by_partition[partition], got.by_partition[partition]
+            aborted, unsure = all_aborted.get(partition, ()), all_undecided.get(partition, ())
             in_doubt = [covered for each in doubts if (covered := each.covers(partition, bucket)) is not None]
-            if any(count.offsets is None for count in (*here, *there)):
+            elsewhere = sent.aborted_by_partition.get(partition, ())
+            if any(count.offsets is None for count in (*here, *there, *elsewhere)):
                 found.add_numbers(here, there, in_doubt=bool(in_doubt), is_read=latest_ms >= end)
             else:
                 # Of all buckets, for those of the two ends may differ in length.
-                found.add_repeated(there, all_sent.get(partition, ()))
+                found.add_repeated(there, all_sent.get(partition, ()), aborted, unsure)
                 found.add_missing(_offsets(here), all_got.get(partition, ()), in_doubt)
         yield Reconciled(
             topic=topic,
@@ -260,12 +295,16 @@ def _of_group(
             bucket_ms=bucket_ms,
             produced=sent.records,
             produced_bytes=sent.bytes,
+            aborted=sent.aborted,
+            undecided=undecided,
             failed=sent.other,
             consumed=got.records,
             consumed_bytes=got.bytes,
             stopped=got.other,
+            given_up=got.given_up,
+            uncommitted=found.uncommitted,
             late=got.late,
-            open=now_ms < end + due_ms,
+            open=now_ms < end + due_ms or (undecided > 0 and any(each.is_live for each in producers)),
             lost=found.lost,
             pending=found.pending,
             unknown=found.unknown,
@@ -280,6 +319,7 @@ class _Found:
 
     def __init__(self) -> None:
         self.lost = self.pending = self.unknown = self.duplicated = self.unreported = 0
+        self.uncommitted = 0
         self.exact = True
 
     def add_numbers(
@@ -294,11 +334,15 @@ class _Found:
             self.unknown += missing if is_read and in_doubt else 0
             self.lost += missing if is_read and not in_doubt else 0
 
-    def add_repeated(self, got: Sequence[AuditCount], all_sent: Ranges) -> None:
-        """Add what came more often than once, or without having been reported."""
+    def add_repeated(
+        self, got: Sequence[AuditCount], all_sent: Ranges, aborted: Ranges, undecided: Ranges
+    ) -> None:
+        """Add what came more often than once, of an aborted transaction, or without having been reported."""
         read = _offsets(got)
         self.duplicated += max(0, sum(count.records for count in got) - _length(read))
-        self.unreported += _length(_without(read, all_sent))
+        committed = _without(read, aborted)
+        self.uncommitted += _length(read) - _length(committed)
+        self.unreported += _length(_without(_without(committed, all_sent), undecided))
 
     def add_missing(self, sent: Ranges, all_got: Ranges, in_doubt: Sequence[tuple[float, float]]) -> None:
         """Add what was delivered and is not among what was read."""
@@ -327,11 +371,11 @@ def _by_bucket(topic: str, sessions: Iterable[_Session], main: str) -> dict[int,
     return found
 
 
-def _offsets_of_all(buckets: dict[int, _Side]) -> dict[_Partition, Ranges]:
+def _offsets_of_all(buckets: Iterable[_Places]) -> dict[_Partition, Ranges]:
     """Return the offsets of all buckets, by partition."""
-    found: defaultdict[_Partition, list[AuditCount]] = defaultdict(list)
-    for side in buckets.values():
-        for partition, counts in side.by_partition.items():
+    found: _Places = defaultdict(list)
+    for places in buckets:
+        for partition, counts in places.items():
             found[partition].extend(counts)
     return {partition: _offsets(counts) for partition, counts in found.items()}
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka import KafkaException
 
 from headerware.core.errors import HeaderwareError, WireFormatError
 from headerware.interceptors.audit import AuditReport, decode_report
 from headerware.ops.chargeback.usage import Usage
+from headerware.ops.topic_reader import BEGINNING, Start, TopicReader
 
 _HOUR_MS: Final = 3_600_000
-_WAIT_S: Final = 0.5
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,73 +43,29 @@ def read_reports(
         timeout_s: how long reading may take.
 
     Raises:
-        HeaderwareError: the topic cannot be read, or not in time.
+        HeaderwareError: the topic is not there, cannot be read, or not in time.
     """
     reports: list[AuditReport] = []
     malformed = 0
+    committed = {**conf, "isolation.level": "read_committed"}
     try:
-        for value in _values(conf, topic, from_ms, time.monotonic() + timeout_s):
-            try:
-                reports.append(decode_report(value))
-            except WireFormatError:
-                malformed += 1
+        with TopicReader(committed, topic, group_id="headerware-audit", timeout_s=timeout_s) as reader:
+            reader.start(BEGINNING if from_ms is None else Start("time", from_ms))
+            for message in chain.from_iterable(reader.to_end()):
+                try:
+                    reports.append(decode_report(message.value()))
+                except WireFormatError:
+                    malformed += 1
     except KafkaException as error:
         raise HeaderwareError(f"the audit topic {topic!r} cannot be read: {error.args[0].str()}") from error
     return Reports(reports=tuple(reports), malformed=malformed)
 
 
-def _values(
-    conf: Mapping[str, Any], topic: str, from_ms: int | None, deadline: float
-) -> Iterator[bytes | None]:
-    consumer = cimpl.Consumer(  # never one with a chain
-        {
-            "group.id": "headerware-audit",  # librdkafka asks for one; it is neither joined nor committed to
-            "log_level": 0,  # errors are raised
-            **conf,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    try:
-        found = consumer.list_topics(topic, timeout=_left(topic, deadline)).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        starts = [TopicPartition(topic, number, from_ms or 0) for number in found.partitions]
-        if from_ms is not None:
-            starts = consumer.offsets_for_times(starts, timeout=_left(topic, deadline))
-        open_partitions = set()
-        for start in starts:
-            low, high = consumer.get_watermark_offsets(start, timeout=_left(topic, deadline))
-            start.offset = high if start.offset == OFFSET_END else max(low, start.offset)
-            if start.offset < high:
-                open_partitions.add(start.partition)
-        consumer.assign([start for start in starts if start.partition in open_partitions])
-        while open_partitions:
-            for message in consumer.consume(500, timeout=min(_WAIT_S, _left(topic, deadline))):
-                error = message.error()
-                if error is None:
-                    yield message.value()
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-                    open_partitions.discard(message.partition())
-                elif error.fatal() or not error.retriable():
-                    raise KafkaException(error)
-    finally:
-        consumer.close()
-
-
-def _left(topic: str, deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise HeaderwareError(f"reading the audit topic {topic!r} took too long; allow more time")
-    return left
-
-
 def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
     """Return what consumer groups read, as rows of usage, for :func:`headerware.ops.chargeback.charge`.
 
-    Records and bytes are the application's: a message in slices is one record, and its bytes are those before
-    compression. A record that was read again counts again.
+    Records and bytes are the application's: a message in slices is one record, and its bytes are those of key
+    and value before compression. A record that was read again counts again.
 
     Args:
         reports: the reports; one that is there twice counts once.
@@ -121,6 +77,8 @@ def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
             continue
         seen.add((report.session, report.sequence))
         for count in report.counts:
+            if count.given:  # it has been counted as consumed
+                continue
             total = sums[count.topic, report.group, count.bucket // _HOUR_MS]
             total[0] += count.records
             total[1] += count.bytes

@@ -184,7 +184,7 @@ def load_prices(path: str | os.PathLike[str]) -> Prices:
     except msgspec.ValidationError as error:
         raise _wrong(error, str(path)) from None
     except ConfigError as error:
-        raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=f"{path}: {error.path}") from error
+        raise error.with_path(f"{path}: {error.path}") from error
 
 
 _MAX_BYTES: Final = 16 << 20

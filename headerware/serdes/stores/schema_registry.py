@@ -66,8 +66,7 @@ class RegistrySchemas(Store, frozen=True, kw_only=True):
         try:
             shared = shared_client(self.url, self.config)
         except ConfigError as error:
-            where = f"config{error.path.removeprefix('registry')}"
-            raise ConfigError(str(error).removeprefix(f"{error.path}: "), path=where) from error
+            raise error.with_path(f"config{error.path.removeprefix('registry')}") from error
         return RegistryStore(shared.client, subject=self.subject, on_close=shared.close)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headerware.interceptors.audit import VERSION
+from headerware.interceptors.audit import VERSIONS
 from headerware.spark_bridge.classic import require_classic
 
 if TYPE_CHECKING:
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 _REPORT: Final = (
     "v INT, session STRING, sequence BIGINT, side STRING, group STRING, "
-    "counts ARRAY<STRUCT<topic: STRING, bucket: BIGINT, records: BIGINT, bytes: BIGINT>>"
+    "counts ARRAY<STRUCT<topic: STRING, bucket: BIGINT, given: BOOLEAN, records: BIGINT, "
+    "bytes: BIGINT>>"
 )
 _HOUR_MS: Final = 3_600_000
 
@@ -20,9 +21,9 @@ _HOUR_MS: Final = 3_600_000
 def audit_counts(frame: DataFrame) -> DataFrame:
     """Return what consumer groups read, by the reports of the interceptor ``audit``.
 
-    Records and bytes are the application's: a message in slices is one record, and its bytes are those before
-    compression. A record that was read again counts again; a report that is there twice counts once; what is
-    no report is passed over.
+    Records and bytes are the application's: a message in slices is one record, and its bytes are those of key
+    and value before compression. A record that was read again counts again; a report that is there twice
+    counts once; what is no report is passed over.
 
     Args:
         frame: the audit topic, as the Kafka connector returns it; only ``value`` is read.
@@ -39,9 +40,10 @@ def audit_counts(frame: DataFrame) -> DataFrame:
     reports = frame.select(sql.from_json(sql.col("value").cast("string"), _REPORT).alias("report"))
     counts = (
         reports.select("report.*")
-        .where((sql.col("v") == VERSION) & (sql.col("side") == "consumer"))
+        .where(sql.col("v").isin(*VERSIONS) & (sql.col("side") == "consumer"))
         .dropDuplicates(["session", "sequence"])
         .select("group", sql.explode("counts").alias("count"))
+        .where(sql.col("count.given").isNull())  # else it has been counted as consumed
     )
     hour = sql.floor(sql.col("count.bucket") / _HOUR_MS) * _HOUR_MS
     columns = (

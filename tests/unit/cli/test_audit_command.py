@@ -52,7 +52,7 @@ class TestCompare:
         assert header.split() == ["topic", "group", "bucket", "produced", "consumed", "lost"]
         assert line.split()[-3:] == ["10", "9", "1"]
         assert "2 reports of 2 sessions" in result.stdout
-        assert "1 records of the audit topic are no reports" in result.stdout
+        assert "1 record of the audit topic cannot be read as reports" in result.stdout
 
     def test_fails_on_what_it_is_told_to(self, run: Callable[..., Result]) -> None:
         assert run("--fail-on", "duplicated", "--fail-on", "late").exit_code == 0

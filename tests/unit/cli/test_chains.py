@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,6 +107,22 @@ class TestCheck:
         assert run("check", missing_keys).exit_code == 0
         one_line(run("check", missing_keys, "--open", "--side", "consumer"), "absent.json")
 
+    def test_says_which_option_another_side_needs(self, signing: Path) -> None:
+        signing.write_text(signing.read_text().replace('key_id = "no-such-key"', ""))
+        error = "opened as a producer: interceptors.sign.key_id: sending takes the id of a key"
+        one_line(run("check", signing, "--open"), error)
+
+    def test_looks_at_when_clients_read_the_file_again(
+        self, config: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_RELOAD", "watch")
+        assert run("check", config, "--open").exit_code == 0
+        monkeypatch.setitem(sys.modules, "watchfiles", None)
+        assert run("check", config).exit_code == 0
+        one_line(run("check", config, "--open"), "needs the package watchfiles")
+        monkeypatch.setenv("HEADERWARE_RELOAD", "wach")
+        one_line(run("check", config), "HEADERWARE_RELOAD: expected off, watch, signal, found 'wach'")
+
     def test_opens_as_both_sides_unless_told_one(self, signing: Path) -> None:
         error = "opened as a producer: "
         one_line(run("check", signing, "--open"), error)
@@ -114,6 +131,7 @@ class TestCheck:
         one_line(run("check", signing, "--open", "--side", "producer"), error)
         result = run("check", signing, "--open", "--side", "consumer")
         assert result.stdout == f"{signing}: ok (sign; opens as consumer)\n"
+        one_line(run("check", signing, "--open", "--side", "producer"), "keys.json: there is no key 'no-such")
         signing.write_text(signing.read_text().replace("no-such-key", "orders"))
         assert (
             run("check", signing, "--open").stdout

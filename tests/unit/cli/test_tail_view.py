@@ -32,6 +32,7 @@ from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.tail import ChainView
 from tests.screens import SCREENS, assert_is_in_docs, words_of
+from tests.waiting import until_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,13 +102,6 @@ def driven(app: TailView, play: Callable[[Pilot[None]], Awaitable[None]]) -> Non
     asyncio.run(run())
 
 
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        await pilot.pause(0.01)
-
-
 def text_of(app: TailView, name: str) -> str:
     shown = app.screen.query_one(f"#{name}", Static).visual
     return str(shown)
@@ -124,7 +118,7 @@ class TestView:
         app = TailView([records], topic="orders", chain=["sign"], **options)
 
         async def begin(pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: len(app.shown) == len(records))
+            await until_async(lambda: len(app.shown) == len(records), pilot.pause)
             await play(app, pilot)
 
         driven(app, begin)
@@ -137,14 +131,14 @@ class TestView:
             outcomes = [table.get_row_at(at)[4].plain for at in range(5)]
             assert outcomes == ["✓ delivered", "→ dead letter", "→ dead letter", "✓ delivered", "… waits"]
             assert table.cursor_row == 4
-            await until(pilot, lambda: "5 read  |  2 refused" in text_of(app, "status"))
+            await until_async(lambda: "5 read  |  2 refused" in text_of(app, "status"), pilot.pause)
 
         self.played(records, play)
 
     def test_opens_a_record_and_goes_through_its_neighbours(self, records: list[TailedRecord]) -> None:
         async def play(app: TailView, pilot: Pilot[None]) -> None:
             await pilot.press("home", "ctrl+home", "down", "enter")
-            await until(pilot, lambda: isinstance(app.screen, RecordScreen))
+            await until_async(lambda: isinstance(app.screen, RecordScreen), pilot.pause)
             await pilot.pause()
             assert "orders[0]@43" in text_of(app, "title")
             assert "does not fit the record" in text_of(app, "title")
@@ -171,10 +165,10 @@ class TestView:
         app = TailView(batches(), topic="orders")
 
         async def play(pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: len(app.shown) == 5)
+            await until_async(lambda: len(app.shown) == 5, pilot.pause)
             await pilot.press("up")
             more.set()
-            await until(pilot, lambda: len(app.shown) == 10)
+            await until_async(lambda: len(app.shown) == 10, pilot.pause)
             assert app.query_one(DataTable).cursor_row == 3
             await pilot.press("f")
             assert app.query_one(DataTable).cursor_row == 9
@@ -192,7 +186,7 @@ class TestView:
         app = TailView(batches(), topic="orders")
 
         async def play(pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: len(app.shown) > 0)
+            await until_async(lambda: len(app.shown) > 0, pilot.pause)
             await pilot.press("space")
             shown, before = len(app.shown), -1
             while len(taken) != before:
@@ -201,21 +195,21 @@ class TestView:
             assert len(app.shown) == shown
             assert len(taken) < 100
             await pilot.press("space")
-            await until(pilot, lambda: len(app.shown) > shown)
+            await until_async(lambda: len(app.shown) > shown, pilot.pause)
 
         driven(app, play)
 
-    def test_ten_thousand_records_take_no_more_room_than_the_last_ones(self) -> None:
-        app = TailView(many(10_000), topic="orders", kept=200)
+    def test_many_records_take_no_more_room_than_the_last_ones(self) -> None:
+        app = TailView(many(2_000), topic="orders", kept=200)
 
         async def play(pilot: Pilot[None]) -> None:
             most = 0
-            while not (app.shown and app.shown[-1].offset == 9_999):
+            while not (app.shown and app.shown[-1].offset == 1_999):
                 most = max(most, len(app.shown))
                 await pilot.pause(0.01)
             assert most <= 400 + 400
             await pilot.press("v")
-            assert [record.offset for record in app.shown] == list(range(9_800, 10_000))
+            assert [record.offset for record in app.shown] == list(range(1_800, 2_000))
 
         driven(app, play)
 
@@ -229,7 +223,7 @@ class TestView:
         app = TailView(batches(), topic="orders")
 
         async def play(pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: len(app.shown) == 5)
+            await until_async(lambda: len(app.shown) == 5, pilot.pause)
             await pilot.press("v")
             assert app.values == "text"
             release.set()
@@ -244,8 +238,8 @@ class TestView:
         app = TailView(batches(), topic="orders")
 
         async def play(pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: "stopped: not for you" in text_of(app, "status"))
-            await until(pilot, lambda: len(app.shown) == 5)
+            await until_async(lambda: "stopped: not for you" in text_of(app, "status"), pilot.pause)
+            await until_async(lambda: len(app.shown) == 5, pilot.pause)
 
         driven(app, play)
 
@@ -318,7 +312,7 @@ class TestView:
             cells = [cell.plain for at in range(5) for cell in table.get_row_at(at)]
             assert all(cell.isprintable() for cell in cells)
             await pilot.press("up", "up", "enter")
-            await until(pilot, lambda: isinstance(app.screen, RecordScreen))
+            await until_async(lambda: isinstance(app.screen, RecordScreen), pilot.pause)
             await pilot.pause()
             assert "[bold]" in text_of(app, "wire")  # no markup either
             assert "\\x1b[2J" in text_of(app, "wire")
@@ -344,11 +338,13 @@ class TestScreens:
         found = {}
 
         async def play(app: TailView, pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: len(app.shown) == 5 and "at the end" in text_of(app, "status"))
+            await until_async(
+                lambda: len(app.shown) == 5 and "at the end" in text_of(app, "status"), pilot.pause
+            )
             await pilot.pause()
             found["tail.svg"] = app.export_screenshot(title="headerware tail orders")
             await pilot.press("up", "up", "up", "enter")
-            await until(pilot, lambda: isinstance(app.screen, RecordScreen))
+            await until_async(lambda: isinstance(app.screen, RecordScreen), pilot.pause)
             await pilot.pause()
             found["tail-record.svg"] = app.export_screenshot(title="headerware tail orders")
 

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import headerware
-from headerware import DROP, Chain, InterceptorError, SerdeError
+from headerware import DROP, Chain, HeaderId, Headers, InterceptorError, SerdeError
 from headerware.clients.aio import (
     AIOConsumer,
     AIOProducer,
@@ -25,6 +25,7 @@ from headerware.clients.aio import (
     AsyncSerializingProducer,
 )
 from headerware.interceptors import Slice, Trail
+from tests.waiting import until_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -40,13 +41,6 @@ Result = TypeVar("Result")
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run it as an application does, but not for ever."""
     return asyncio.run(asyncio.wait_for(coroutine, DEADLINE_S))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        await asyncio.sleep(0.005)
 
 
 def noise(name: str, size: int = 20_000) -> bytes:
@@ -118,6 +112,33 @@ class TestProduce:
         assert (message.offset(), message.key(), message.value()) == (0, b"key", b"value")
         assert message.headers() == [("a", b"b")]
 
+    @pytest.mark.parametrize("chain", [Chain(), Chain([Trail()])], ids=["no steps", "trail"])
+    def test_a_report_has_the_headers_as_they_were_when_it_was_sent(
+        self, connection: dict[str, Any], topic: str, chain: Chain
+    ) -> None:
+        async def main() -> list[Any]:
+            async with AsyncProducer(connection, chain=chain) as producer:
+                changed: list[tuple[str, bytes | None]] = [("a", b"1"), ("a", None)]
+                forms: list[Any] = [changed, {"a": "1"}, [("a", "1")], Headers({"a": "1"}), [], None]
+                deliveries = [await producer.produce(topic, b"x", headers=form) for form in forms]
+                changed.append(("b", b"2"))
+                return [(await delivery).headers() for delivery in deliveries]
+
+        assert run(main()) == [[("a", b"1"), ("a", None)], *[[("a", b"1")]] * 3, None, None]
+
+    def test_buffers_and_ids_need_no_chain(
+        self, connection: dict[str, Any], topic: str, make_consumer: Callable[..., Any]
+    ) -> None:
+        async def main() -> Any:
+            async with AsyncProducer(connection) as producer:
+                value: Any = bytearray(b"1")
+                headers: Any = [(HeaderId("0.0.0.5"), b"x")]
+                return (await (await producer.produce(topic, value, headers=headers))).headers()
+
+        reported = run(main())
+        message = make_consumer(topic=topic).poll(10)
+        assert (message.value(), message.headers()) == (b"1", reported)
+
     def test_what_was_sent_is_there(
         self, connection: dict[str, Any], topic: str, make_consumer: Callable[..., Any]
     ) -> None:
@@ -160,7 +181,7 @@ class TestProduce:
             variable.set("the task's")
             async with AsyncProducer(connection, chain=Chain([heard, Sees(), Slice(max_bytes=5_000)])) as it:
                 await it.produce(topic, b"first, for which partitions are looked up on a thread")
-                await until(lambda: not it._lane.busy)
+                await until_async(lambda: not it._lane.busy)
                 await it.produce(topic, b"second")
 
         run(main())
@@ -203,6 +224,31 @@ class TestProduce:
         run(main())
         assert heard == ([] if only_errors else [threading.get_ident()])
 
+    @pytest.mark.parametrize("chain", [Chain(), Chain([Trail()])], ids=["no steps", "trail"])
+    def test_reports_come_to_the_loop_while_tasks_flush(
+        self, connection: dict[str, Any], topic: str, chain: Chain
+    ) -> None:
+        heard: list[int] = []
+
+        async def main() -> None:
+            async with AsyncProducer(connection, chain=chain) as producer:
+
+                async def send() -> None:
+                    for _ in range(2_000):
+                        await producer.produce(
+                            topic, b"x", on_delivery=lambda _, __: heard.append(threading.get_ident())
+                        )
+
+                async def flush() -> None:
+                    while len(heard) < 4_000:
+                        await producer.flush()
+                        await asyncio.sleep(0)
+
+                await asyncio.gather(send(), send(), flush(), flush())
+
+        run(main())
+        assert heard == [threading.get_ident()] * 4_000
+
     def test_a_callback_that_raises_is_the_loops_to_report(
         self, connection: dict[str, Any], topic: str
     ) -> None:
@@ -230,7 +276,7 @@ class TestProduce:
             }
             async with AsyncProducer(conf) as producer:
                 await producer.flush()
-                await until(lambda: bool(heard))
+                await until_async(lambda: bool(heard))
             return heard[0]
 
         assert run(main()) == threading.get_ident()
@@ -248,13 +294,16 @@ class TestProduce:
 
 
 class TestBackPressure:
-    def test_a_full_queue_makes_tasks_wait(self, connection: dict[str, Any], topic: str) -> None:
+    @pytest.mark.parametrize("chain", [Chain(), Chain([Trail()])], ids=["no steps", "trail"])
+    def test_a_full_queue_makes_tasks_wait(
+        self, connection: dict[str, Any], topic: str, chain: Chain
+    ) -> None:
         conf = {**connection, "queue.buffering.max.messages": 10}
         count = 2_000
 
         async def main() -> tuple[list[int | None], int]:
             most = 0
-            async with AsyncProducer(conf, chain=Chain([Trail()])) as producer:
+            async with AsyncProducer(conf, chain=chain) as producer:
 
                 async def send(at: int) -> Message:
                     nonlocal most
@@ -301,7 +350,7 @@ class TestCancellation:
             async with AsyncProducer(conf, chain=Chain([heard])) as producer:
                 await producer.produce(topic, b"first")
                 tasks = [asyncio.create_task(producer.produce(topic, b"%d" % at)) for at in range(5)]
-                await until(lambda: producer.stats()["client"]["waits_for_room"] > 0)
+                await until_async(lambda: producer.stats()["client"]["waits_for_room"] > 0)
                 for task in tasks[1:]:
                     task.cancel()
                 await asyncio.wait(tasks[1:])
@@ -369,6 +418,16 @@ class TestTheProducersEnd:
                 return left, sum(task.done() for task in tasks)
 
         assert run(main()) == (0, 100)
+
+    def test_closes_behind_every_flush(self, connection: dict[str, Any], topic: str) -> None:
+        async def main() -> tuple[list[int], bool]:
+            async with AsyncProducer(connection) as producer:
+                deliveries = [await producer.produce(topic, b"x") for _ in range(100)]
+                left = await asyncio.gather(*[producer.flush() for _ in range(4)])
+            return left, all(delivery.done() for delivery in deliveries)
+
+        for _ in range(10):
+            assert run(main()) == ([0] * 4, True)
 
     def test_purged_records_fail(self, connection: dict[str, Any], topic: str) -> None:
         async def main() -> int:
@@ -507,7 +566,7 @@ class TestConsume:
             async with AsyncConsumer(reading) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
                 polling = asyncio.ensure_future(consumer.poll(20))
-                await until(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._lane.current is not None)
                 began = time.monotonic()
                 assert [each.topic for each in await consumer.assignment()] == [topic]
                 await consumer.pause([TopicPartition(topic, 0)])
@@ -577,7 +636,7 @@ class TestConsume:
                     found.append(message.value())  # noqa: PERF401 - it is looked at meanwhile
 
             task = asyncio.ensure_future(iterate())
-            await until(lambda: len(found) == 2)
+            await until_async(lambda: len(found) == 2)
             await consumer.close()
             await task
             return found

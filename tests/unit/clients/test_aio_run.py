@@ -19,8 +19,9 @@ from headerware.clients import Consumer, Producer
 from headerware.clients.aio import AsyncConsumer
 from headerware.core.errors import ConfigError
 from headerware.core.plugins import interceptor_type
-from tests.unit.clients.test_aio import run, until
+from tests.unit.clients.test_aio import run
 from tests.unit.clients.test_lanes import read_all
+from tests.waiting import until_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -168,7 +169,7 @@ class TestRun:
                     others.append(message.value())
 
                 runs = asyncio.ensure_future(consumer.run(handle, order="none"))
-                await until(lambda: len(others) == 2)
+                await until_async(lambda: len(others) == 2)
                 while (before := await committed(consumer, topic)) < 0:
                     pass
                 go_on.set()
@@ -226,7 +227,7 @@ class TestRun:
                     seen.append(message.value())
                     if len(seen) == 1:
                         file.write_text('[[interceptors]]\ntype = "trail"\nservice = "b"\n')
-                        await until(lambda: bool(consumer.chain != first))
+                        await until_async(lambda: bool(consumer.chain != first))
                         fill(b"b")
                     else:
                         # What a handler asks of the consumer is done, with the new chain, too.
@@ -373,7 +374,7 @@ class TestTheEndOfRun:
         async def main() -> list[Any]:
             async with opened() as consumer:
                 fetch = asyncio.ensure_future(consumer.consume(1, 20))
-                await until(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._lane.current is not None)
                 runs = asyncio.ensure_future(consumer.run(seen_by(consumer, 1)[1]))
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -429,7 +430,7 @@ class TestTheEndOfRun:
                     with pytest.raises(ConfigError, match="run is under way"):
                         await consumer.run(handle)
                     began.set()
-                    await until(lambda: consumer._closing is not None)
+                    await until_async(lambda: consumer._closing is not None)
                     done.append(await consumer.position([TopicPartition(topic, 0)]))
 
                 runs = asyncio.ensure_future(consumer.run(handle))
@@ -499,7 +500,7 @@ class TestImplicit:
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
                 fetch = asyncio.ensure_future(consumer.poll(20))
-                await until(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._lane.current is not None)
                 fill(b"a")
                 fetch.cancel()
                 with suppress(asyncio.CancelledError):
@@ -598,7 +599,7 @@ class TestMessages:
                     return [message async for message in consumer.messages()]
 
                 reads = asyncio.ensure_future(read())
-                await until(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._lane.current is not None)
                 await consumer.close()
                 return await reads
 

@@ -1,10 +1,29 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-from headerware.clients.cluster_id import cluster_id_port
+import confluent_kafka
+
+from headerware import Chain, Headers, Producer
+from headerware.clients import cluster_id
+from headerware.clients.aio import AIOProducer
+from headerware.clients.cluster_id import ClusterIdPort, cluster_id_port
+from headerware.core.header_text import decode_text
+from headerware.interceptors import Compress, Sign, Trail
+from headerware.interceptors.trail import read_trail
+from headerware.keyring import with_new_key
+from headerware.keyring.signature import SIGNATURE_HEADER, decode_statement
+from headerware.keyring.writing import edit_keyring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
 
 
 class Old:
@@ -30,3 +49,105 @@ class TestAnOldClient:
         assert ask() is None
         assert set(threading.enumerate()) <= before
         assert not called
+
+
+class TestTheFirstRecord:
+    def test_states_the_cluster(self, connection: dict[str, Any], topic: str) -> None:
+        with Producer(connection, chain=Chain([Trail()])) as producer:
+            producer.produce(topic, b"value")
+        (entry,) = read_trail(wire(connection, topic))
+        assert (entry.produced_into_cluster or "").startswith("mockCluster")
+
+    def test_states_it_also_if_a_callback_sends_it(
+        self, connection: dict[str, Any], topic: str, unique_topic: Callable[[str], str]
+    ) -> None:
+        with Producer(connection, chain=Chain([Trail(topics=(topic,))])) as producer:
+            producer.produce(unique_topic("other"), on_delivery=lambda *_: producer.produce(topic, b"value"))
+            producer.flush(10)
+        (entry,) = read_trail(wire(connection, topic))
+        assert (entry.produced_into_cluster or "").startswith("mockCluster")
+
+    def test_of_the_asyncio_producer_states_it_too(self, connection: dict[str, Any], topic: str) -> None:
+        async def send() -> None:
+            async with AIOProducer(connection, chain=Chain([Trail()])) as producer:
+                await (await producer.produce(topic, b"value"))
+
+        asyncio.run(send())
+        (entry,) = read_trail(wire(connection, topic))
+        assert (entry.produced_into_cluster or "").startswith("mockCluster")
+
+    def test_is_signed_for_the_cluster(self, connection: dict[str, Any], topic: str, tmp_path: Path) -> None:
+        keyring = str(tmp_path / "keys.json")
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+        chain = Chain([Sign(keyring=keyring, key_id="test")])
+        with Producer(connection, chain=chain) as producer:
+            producer.produce(topic, b"value")
+            assert producer.stats()["sign"]["unbound"] == 0
+        layout = decode_text(wire(connection, topic).last(SIGNATURE_HEADER), SIGNATURE_HEADER)
+        assert decode_statement(layout)[0].cluster.startswith("mockCluster")
+
+
+class TestAClusterOutOfReach:
+    def test_delays_the_first_record_and_no_other(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cluster_id, "_WAIT_S", 0.3)
+        keyring = str(tmp_path / "keys.json")
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+        chain = Chain([Trail(), Sign(keyring=keyring, key_id="test")])
+        producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, chain=chain)
+        times = [time.monotonic()]
+        for _ in range(3):
+            producer.produce("orders", b"value")
+            times.append(time.monotonic())
+        first, *others = (after - before for before, after in pairwise(times))
+        assert first >= 0.3
+        assert max(others) < 0.3
+        assert producer.stats()["sign"]["unbound"] == 3
+        assert len([record for record in caplog.records if "any cluster" in record.message]) == 1
+        producer.purge()
+
+    def test_is_waited_for_together(self) -> None:
+        asked: list[float] = []
+        release = threading.Event()
+
+        def ask(timeout_s: float) -> str | None:
+            asked.append(timeout_s)
+            return "lkc" if timeout_s and release.wait(10) else None
+
+        port = ClusterIdPort(ask)
+        found: list[str | None] = []
+
+        def wait() -> None:
+            port.wait()
+            found.append(port())
+
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        release.set()
+        for thread in threads:
+            thread.join(10)
+        assert found == ["lkc"] * 3
+        assert len(asked) == 1
+
+    def test_is_not_waited_for_by_a_chain_that_does_not_name_it(self) -> None:
+        producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, chain=Chain([Compress()]))
+        began = time.monotonic()
+        producer.produce("orders", b"value")
+        assert time.monotonic() - began < 1
+        producer.purge()
+
+
+def wire(connection: dict[str, Any], topic: str) -> Headers:
+    """Return the headers of a topic's only record, as a plain client reads them."""
+    conf = {**connection, "group.id": "wire", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(conf)
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    try:
+        message = consumer.poll(10)
+        assert message is not None
+        assert message.error() is None
+        return Headers(message.headers() or [])
+    finally:
+        consumer.close()

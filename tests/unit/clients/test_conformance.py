@@ -25,7 +25,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition,
 from confluent_kafka.serialization import StringDeserializer, StringSerializer
 
 import headerware
-from headerware.clients.aio import AIOConsumer, AIOProducer
+from headerware.clients.aio import (
+    AIOConsumer,
+    AIOProducer,
+    AsyncDeserializingConsumer,
+    AsyncSerializingProducer,
+)
 from headerware.core.chain import Chain
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ PAGE: Final = ROOT / "docs" / "conformance.md"
 DEADLINE_S: Final = 20.0
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-Column = Literal["sync", "serializing", "asyncio", "share", "instrumented"]
+Column = Literal["sync", "serializing", "asyncio", "asyncio serializing", "share", "instrumented"]
 Side = Literal["raw", "ours", "instrumented"]
 SIDES: Final[tuple[Side, ...]] = ("raw", "ours", "instrumented")
 Cell = tuple[str, str, Column]
@@ -75,6 +80,11 @@ class Kind(NamedTuple):
     conf: dict[str, Any]
     keywords: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
+    @property
+    def is_asyncio(self) -> bool:
+        """Whether its methods are awaited."""
+        return self.home is aio
+
     def make(self, side: Side, conf: dict[str, Any]) -> Any:
         conf = {**conf, **self.conf}
         if side == "ours":
@@ -96,6 +106,15 @@ KINDS: Final = [
         {"key.serializer": StringSerializer(), "value.serializer": StringSerializer()},
     ),
     Kind("Producers", "asyncio", aio, "AIOProducer", AIOProducer, {}, {"buffer_timeout": 0.05}),
+    Kind(
+        "Producers",
+        "asyncio serializing",
+        aio,
+        "AsyncSerializingProducer",
+        AsyncSerializingProducer,
+        {"key.serializer": StringSerializer(), "value.serializer": StringSerializer()},
+        {"buffer_timeout": 0.05},
+    ),
     Kind("Consumers", "sync", confluent_kafka, "Consumer", headerware.Consumer, {}),
     Kind(
         "Consumers",
@@ -106,6 +125,14 @@ KINDS: Final = [
         {"value.deserializer": StringDeserializer()},
     ),
     Kind("Consumers", "asyncio", aio, "AIOConsumer", AIOConsumer, {}),
+    Kind(
+        "Consumers",
+        "asyncio serializing",
+        aio,
+        "AsyncDeserializingConsumer",
+        AsyncDeserializingConsumer,
+        {"value.deserializer": StringDeserializer()},
+    ),
     Kind("Share consumers", "share", confluent_kafka, "ShareConsumer", headerware.ShareConsumer, {}),
 ]
 
@@ -243,6 +270,21 @@ def entered_by_await(calls: dict[str, list[Call]]) -> dict[str, list[Call]]:
     return {name.replace("__e", "__ae"): forms for name, forms in calls.items()}
 
 
+ASYNCIO_PRODUCER: Final = {
+    name: calls
+    for name, calls in entered_by_await(PRODUCER).items()
+    if name not in {"__bool__", "produce_batch"}
+}
+ASYNCIO_CONSUMER: Final = {
+    **{name: calls for name, calls in entered_by_await(CONSUMER).items() if name != "memberid"},
+    # Callbacks are coroutine functions there.
+    "subscribe": [
+        only(["TOPIC"]),
+        named(topics=["TOPIC"], on_assign=async_noop, on_revoke=async_noop, on_lost=async_noop),
+        only("TOPIC"),
+    ],
+}
+
 METHODS: Final[dict[tuple[str, str], dict[str, list[Call]]]] = {
     ("Producers", "sync"): PRODUCER,
     ("Producers", "serializing"): {
@@ -270,11 +312,7 @@ METHODS: Final[dict[tuple[str, str], dict[str, list[Call]]]] = {
         ],
     },
     ("Producers", "asyncio"): {
-        **{
-            name: calls
-            for name, calls in entered_by_await(PRODUCER).items()
-            if name not in {"__bool__", "produce_batch"}
-        },
+        **ASYNCIO_PRODUCER,
         "produce": [
             only("TOPIC", b"v", b"k"),
             named(topic="TOPIC", value="v", key="k", partition=0),
@@ -282,17 +320,21 @@ METHODS: Final[dict[tuple[str, str], dict[str, list[Call]]]] = {
             only(),
         ],
     },
-    ("Consumers", "sync"): CONSUMER,
-    ("Consumers", "serializing"): CONSUMER,
-    ("Consumers", "asyncio"): {
-        **{name: calls for name, calls in entered_by_await(CONSUMER).items() if name != "memberid"},
-        # Callbacks are coroutine functions there.
-        "subscribe": [
-            only(["TOPIC"]),
-            named(topics=["TOPIC"], on_assign=async_noop, on_revoke=async_noop, on_lost=async_noop),
-            only("TOPIC"),
+    ("Producers", "asyncio serializing"): {
+        **ASYNCIO_PRODUCER,
+        "produce": [
+            only("TOPIC", "k", "v"),
+            named(topic="TOPIC", value="v", key="k", partition=0),
+            named(topic="TOPIC", partition=0),
+            only(),
+            only(5),
+            only("TOPIC", "k", 5),
         ],
     },
+    ("Consumers", "sync"): CONSUMER,
+    ("Consumers", "serializing"): CONSUMER,
+    ("Consumers", "asyncio"): ASYNCIO_CONSUMER,
+    ("Consumers", "asyncio serializing"): ASYNCIO_CONSUMER,
     ("Share consumers", "share"): SHARE_CONSUMER,
 }
 
@@ -352,9 +394,14 @@ def alike(theirs: Any, ours: Any) -> bool:
 
 
 async def settled(result: Any) -> Any:
-    """Return what becomes of a result: that of a coroutine, and of a future that it returns."""
+    """Return what becomes of a result: that of a coroutine, and of a future that it returns.
+
+    A client that is made by ``await`` can be awaited again, and is what comes of it.
+    """
     while inspect.isawaitable(result):
-        result = await asyncio.wait_for(result, DEADLINE_S)
+        before, result = result, await asyncio.wait_for(result, DEADLINE_S)
+        if result is before:
+            break
     return result
 
 
@@ -367,9 +414,10 @@ class Scene:
         self.topic = f"conformance-{uuid.uuid4().hex[:12]}"
         self._made: list[Any] = []
 
-    def client(self, conf: dict[str, Any] | None = None) -> Any:
+    async def client(self, conf: dict[str, Any] | None = None) -> Any:
         """Make a client of the row's kind and side."""
-        client = self.kind.make(self.side, {**self.connection, **self._group(), **(conf or {})})
+        made = self.kind.make(self.side, {**self.connection, **self._group(), **(conf or {})})
+        client = await made if inspect.isawaitable(made) else made
         self._made.append(client)
         return client
 
@@ -388,7 +436,7 @@ class Scene:
         async def awaited(*arguments: Any) -> Any:
             return function(*arguments)
 
-        return awaited if self.kind.column == "asyncio" else function
+        return awaited if self.kind.is_asyncio else function
 
     def fill(self, *values: bytes, headers: Any = None) -> None:
         producer = cimpl.Producer(self.connection)
@@ -436,13 +484,13 @@ Scenario = Callable[[Scene], Awaitable[Any]]
 
 async def call_every_form(name: str, calls: list[Call], scene: Scene) -> Any:
     if scene.kind.group == "Producers":
-        client = scene.client()
+        client = await scene.client()
     elif scene.kind.group == "Consumers":
         scene.fill(b"a", b"b")
         client = await reader(scene)
         assert (await settled(client.poll(DEADLINE_S))).error() is None
     else:
-        client = scene.client()
+        client = await scene.client()
         client.subscribe([scene.topic])
     return [await scene.answer(client, name, *positional, **keywords) for positional, keywords in calls]
 
@@ -484,7 +532,7 @@ async def until(condition: Callable[[], bool], step: Callable[[], Any]) -> None:
 
 async def report(scene: Scene, client: Any, **record: Any) -> Any:
     """Produce a record and return its report: the message, or the error's code."""
-    if scene.kind.column == "asyncio":
+    if scene.kind.is_asyncio:
         try:
             future = await client.produce(scene.topic, **record)
             await client.flush()
@@ -494,18 +542,21 @@ async def report(scene: Scene, client: Any, **record: Any) -> Any:
         except NotImplementedError as error:
             return Raised.of(error)
     got: list[Any] = []
-    client.produce(
-        scene.topic,
-        on_delivery=lambda error, message: got.append(message if error is None else error.code()),
-        **record,
-    )
+    try:
+        client.produce(
+            scene.topic,
+            on_delivery=lambda error, message: got.append(message if error is None else error.code()),
+            **record,
+        )
+    except KafkaException as error:  # librdkafka refuses it at once if it knows the topic by now
+        return code_of(error)
     client.flush(DEADLINE_S)
     return got[0] if len(got) == 1 else got
 
 
 @behaviour("Producers", "`isinstance` with confluent-kafka's class")
 async def _(scene: Scene) -> Any:
-    return isinstance(scene.client(), getattr(scene.kind.home, scene.kind.name))
+    return isinstance(await scene.client(), getattr(scene.kind.home, scene.kind.name))
 
 
 @behaviour("Producers", "a configuration that is wrong")
@@ -513,7 +564,7 @@ async def _(scene: Scene) -> Any:
     answers: list[Raised | None] = []
     for conf in ({"no.such.property": 1}, {"acks": "x"}, {"error_cb": 5}):
         try:
-            scene.client(conf)
+            await scene.client(conf)
         except Exception as error:  # noqa: BLE001 - any kind of answer is compared
             answers.append(Raised.of(error))
         else:
@@ -523,29 +574,29 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "a delivery report: key, value, partition, offset")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     return [described(await report(scene, client, value=value, key="k")) for value in ("a", "b", None)]
 
 
 @behaviour("Producers", "a delivery report: topic, type of the timestamp, latency")
 async def _(scene: Scene) -> Any:
-    message = await report(scene, scene.client(), value="a")
+    message = await report(scene, await scene.client(), value="a")
     return message.topic() == scene.topic, message.timestamp()[0], type(message.latency())
 
 
 @behaviour("Producers", "a delivery report: headers", "sync", "serializing")
 async def _(scene: Scene) -> Any:
-    return (await report(scene, scene.client(), value="a", headers={"tenant": b"north"})).headers()
+    return (await report(scene, await scene.client(), value="a", headers={"tenant": b"north"})).headers()
 
 
 @behaviour("Producers", "a record for a partition that is not there")
 async def _(scene: Scene) -> Any:
-    return described(await report(scene, scene.client(), value="a", partition=99))
+    return described(await report(scene, await scene.client(), value="a", partition=99))
 
 
 @behaviour("Producers", "headers as a dict, pairs, None or nothing", "sync", "serializing")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     forms: list[Any] = [
         {"a": b"1", "b": "text", "c": None},
         [("a", b"1"), ("a", "2"), ("b", None)],
@@ -561,25 +612,25 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "headers as a tuple of pairs, a generator or any mapping", "sync", "serializing")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     forms = [(("a", b"1"),), (pair for pair in [("a", b"1")]), MappingProxyType({"a": b"1"})]
     return [await scene.answer(client, "produce", "TOPIC", headers=form) for form in forms]
 
 
 @behaviour("Producers", "headers that are 0, False or an empty text", "sync", "serializing")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     return [await scene.answer(client, "produce", "TOPIC", headers=form) for form in (0, False, "")]
 
 
 @behaviour("Producers", "header names under `hw.`", "sync", "serializing")
 async def _(scene: Scene) -> Any:
-    return await scene.answer(scene.client(), "produce", "TOPIC", headers={"hw.own": b"1"})
+    return await scene.answer(await scene.client(), "produce", "TOPIC", headers={"hw.own": b"1"})
 
 
 @behaviour("Producers", "a bytearray or a memoryview as a value", "sync")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     return [
         await scene.answer(client, "produce", "TOPIC", value) for value in (bytearray(b"a"), memoryview(b"a"))
     ]
@@ -587,7 +638,7 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "order, keys and values on the wire")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     for at in range(30):
         await until_queued(client, scene.topic, value=str(at), key=f"k{at % 3}", partition=0)
     await settled(client.flush())
@@ -596,13 +647,13 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "a timestamp on the wire")
 async def _(scene: Scene) -> Any:
-    sent = await report(scene, scene.client(), value="v", partition=0, timestamp=1_700_000_000_000)
+    sent = await report(scene, await scene.client(), value="v", partition=0, timestamp=1_700_000_000_000)
     return described(sent), [message.timestamp() for message in scene.wire(int(isinstance(sent, Message)))]
 
 
-@behaviour("Producers", "headers, of asyncio", "asyncio")
+@behaviour("Producers", "headers, of asyncio", "asyncio", "asyncio serializing")
 async def _(scene: Scene) -> Any:
-    sent = await report(scene, scene.client(), value="v", partition=0, headers={"a": b"1"})
+    sent = await report(scene, await scene.client(), value="v", partition=0, headers={"a": b"1"})
     return described(sent), [message.headers() for message in scene.wire(int(isinstance(sent, Message)))]
 
 
@@ -614,19 +665,19 @@ async def until_queued(client: Any, topic: str, **record: Any) -> None:
 
 @behaviour("Producers", "the partition that a key decides")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     return [(await report(scene, client, value="v", key=f"key {at}")).partition() for at in range(8)]
 
 
 @behaviour("Producers", "a full queue", "sync", "serializing")
 async def _(scene: Scene) -> Any:
-    client = scene.client({"queue.buffering.max.messages": 1, "linger.ms": 20_000})
+    client = await scene.client({"queue.buffering.max.messages": 1, "linger.ms": 20_000})
     return [await scene.answer(client, "produce", "TOPIC", value="v") for _ in range(2)] + [len(client)]
 
 
-@behaviour("Producers", "a full queue, of asyncio", "asyncio")
+@behaviour("Producers", "a full queue, of asyncio", "asyncio", "asyncio serializing")
 async def _(scene: Scene) -> Any:
-    client = scene.client({"queue.buffering.max.messages": 1, "linger.ms": 100})
+    client = await scene.client({"queue.buffering.max.messages": 1, "linger.ms": 100})
     futures = [await client.produce(scene.topic, value="v", partition=0) for _ in range(3)]
     await client.flush()
     return [described(each) for each in await asyncio.gather(*futures, return_exceptions=True)]
@@ -634,7 +685,7 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "purged records are reported", "sync", "serializing")
 async def _(scene: Scene) -> Any:
-    client = scene.client({"linger.ms": 20_000})
+    client = await scene.client({"linger.ms": 20_000})
     codes: list[Any] = []
     client.produce(scene.topic, value="v", on_delivery=lambda error, _: codes.append(code_of(error)))
     return [len(client), client.purge(), client.flush(DEADLINE_S), codes]
@@ -644,7 +695,7 @@ async def _(scene: Scene) -> Any:
 # that the class could not be taken back.
 @behaviour("Producers", "a callback that raises", "sync")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
 
     def fail(*_: Any) -> None:
         raise LookupError("the application's")
@@ -655,7 +706,7 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "`delivery.report.only.error`", "sync", "serializing")
 async def _(scene: Scene) -> Any:
-    client = scene.client({"delivery.report.only.error": True, "linger.ms": 20_000})
+    client = await scene.client({"delivery.report.only.error": True, "linger.ms": 20_000})
     codes: list[Any] = []
     for end in (client.flush, client.purge):
         client.produce(scene.topic, value="v", on_delivery=lambda error, _: codes.append(code_of(error)))
@@ -668,7 +719,7 @@ async def _(scene: Scene) -> Any:
 async def _(scene: Scene) -> Any:
     heard: list[Any] = []
     told: list[Any] = []
-    client = scene.client(
+    client = await scene.client(
         {
             "on_delivery": lambda error, message: told.append((error, message.value())),
             "stats_cb": lambda text: heard.append(type(text)),
@@ -682,11 +733,9 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "a transaction that is committed, and one that is aborted")
 async def _(scene: Scene) -> Any:
-    client = scene.client({"transactional.id": scene.topic})
+    client = await scene.client({"transactional.id": scene.topic})
     answers = (
-        [await scene.answer(client, "produce", "TOPIC", value="early")]
-        if scene.kind.column != "asyncio"
-        else []
+        [await scene.answer(client, "produce", "TOPIC", value="early")] if not scene.kind.is_asyncio else []
     )
     answers.append(await scene.answer(client, "init_transactions", DEADLINE_S))
     for value, end in (("kept", "commit_transaction"), ("lost", "abort_transaction")):
@@ -698,18 +747,18 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "after `close()`")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     await settled(client.close())
     calls: list[tuple[Any, ...]] = [("poll", 0), ("flush",), ("purge",), ("list_topics",), ("close",)]
-    if scene.kind.column != "asyncio":  # theirs gives a future that is never done
+    if not scene.kind.is_asyncio:  # theirs gives a future that is never done
         calls.append(("produce", "TOPIC"))
     return [await scene.answer(client, *call) for call in calls]
 
 
 @behaviour("Producers", "the end of a `with` block sends what waits")
 async def _(scene: Scene) -> Any:
-    client = scene.client({"linger.ms": 500})
-    if scene.kind.column == "asyncio":
+    client = await scene.client({"linger.ms": 500})
+    if scene.kind.is_asyncio:
         async with client:
             await client.produce(scene.topic, value="v", partition=0)
     else:
@@ -723,7 +772,7 @@ async def _(scene: Scene) -> Any:
 
 async def reader(scene: Scene, conf: dict[str, Any] | None = None) -> Any:
     """Return a consumer at the beginning of the topic; to ask where that is takes half a second."""
-    client = scene.client(conf)
+    client = await scene.client(conf)
     await settled(client.assign([TopicPartition(scene.topic, 0, 0)]))
     return client
 
@@ -737,7 +786,7 @@ async def next_message(client: Any) -> Any:
 
 @behaviour("Consumers", "`isinstance` with confluent-kafka's class")
 async def _(scene: Scene) -> Any:
-    return isinstance(scene.client(), getattr(scene.kind.home, scene.kind.name))
+    return isinstance(await scene.client(), getattr(scene.kind.home, scene.kind.name))
 
 
 @behaviour("Consumers", "a configuration that is wrong")
@@ -745,7 +794,7 @@ async def _(scene: Scene) -> Any:
     answers: list[Raised | None] = []
     for conf in ({"no.such.property": 1}, {"auto.offset.reset": "x"}, {"on_commit": 5}):
         try:
-            scene.client(conf)
+            await scene.client(conf)
         except Exception as error:  # noqa: BLE001 - any kind of answer is compared
             answers.append(Raised.of(error))
         else:
@@ -775,7 +824,7 @@ async def _(scene: Scene) -> Any:
     )
 
 
-@behaviour("Consumers", "a batch by `consume`", "sync", "asyncio")
+@behaviour("Consumers", "a batch by `consume`", "sync", "asyncio", "asyncio serializing")
 async def _(scene: Scene) -> Any:
     scene.fill(b"a", b"b", b"c")
     client = await reader(scene)
@@ -796,7 +845,7 @@ async def _(scene: Scene) -> Any:
 @behaviour("Consumers", "an offset that is out of range (`auto.offset.reset=error`)")
 async def _(scene: Scene) -> Any:
     scene.fill(b"a")
-    client = scene.client({"auto.offset.reset": "error"})
+    client = await scene.client({"auto.offset.reset": "error"})
     await settled(client.assign([TopicPartition(scene.topic, 0, 99)]))
     return [await next_message(client)]
 
@@ -886,7 +935,7 @@ async def _(scene: Scene) -> Any:
 async def _(scene: Scene) -> Any:
     scene.fill(b"a")
     heard: list[Any] = []
-    client = scene.client()
+    client = await scene.client()
     await settled(
         client.subscribe(
             [scene.topic],
@@ -902,7 +951,7 @@ async def _(scene: Scene) -> Any:
 @behaviour("Consumers", "`on_assign` that begins elsewhere by `assign`", "sync", "serializing")
 async def _(scene: Scene) -> Any:
     scene.fill(b"a", b"b", b"c")
-    client = scene.client()
+    client = await scene.client()
 
     def begin_at_two(consumer: Any, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
@@ -917,12 +966,12 @@ async def _(scene: Scene) -> Any:
 async def _(scene: Scene) -> Any:
     heard: list[Any] = []
     hear = scene.callback(lambda text: heard.append(type(text)))
-    client = scene.client({"stats_cb": hear, "statistics.interval.ms": 20})
+    client = await scene.client({"stats_cb": hear, "statistics.interval.ms": 20})
     await until(lambda: bool(heard), lambda: client.poll(0.05))
     return heard[0]
 
 
-@behaviour("Consumers", "a payload that its deserializer refuses", "serializing")
+@behaviour("Consumers", "a payload that its deserializer refuses", "serializing", "asyncio serializing")
 async def _(scene: Scene) -> Any:
     scene.fill(b"\xff", b"b")
     client = await reader(scene)
@@ -931,7 +980,7 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Consumers", "after `close()`")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     await settled(client.close())
     calls: list[tuple[Any, ...]] = [
         ("poll", 0),
@@ -949,7 +998,7 @@ async def _(scene: Scene) -> Any:
 
 async def shared(scene: Scene, conf: dict[str, Any]) -> tuple[Any, list[Message]]:
     """Return a member of a share group, and the first messages that it gets."""
-    client = scene.client(conf)
+    client = await scene.client(conf)
     client.subscribe([scene.topic])
     found: list[Message] = []
 
@@ -963,7 +1012,7 @@ async def shared(scene: Scene, conf: dict[str, Any]) -> tuple[Any, list[Message]
 
 @behaviour("Share consumers", "`isinstance` with confluent-kafka's class")
 async def _(scene: Scene) -> Any:
-    return isinstance(scene.client(), getattr(scene.kind.home, scene.kind.name))
+    return isinstance(await scene.client(), getattr(scene.kind.home, scene.kind.name))
 
 
 @behaviour("Share consumers", "messages: key, value, delivery count, as `Messages`", on="broker")
@@ -1002,7 +1051,7 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Share consumers", "before `subscribe`, and after `close()`")
 async def _(scene: Scene) -> Any:
-    client = scene.client()
+    client = await scene.client()
     answers = [await scene.answer(client, "poll", 0)]
     client.close()
     calls: list[tuple[Any, ...]] = [("poll", 0), ("subscribe", ["TOPIC"]), ("commit_sync", 1), ("close",)]
@@ -1108,7 +1157,7 @@ def public(client: type) -> set[str]:
     return {name for name in dir(client) if not name.startswith("_") or name in SPECIAL}
 
 
-NOT_COMPARED: Final = {"DeserializingShareConsumer", "AsyncSerializingProducer", "AsyncDeserializingConsumer"}
+NOT_COMPARED: Final = {"DeserializingShareConsumer"}
 THEIRS: Final[dict[str, set[str]]] = {kind.name: public(theirs(kind)) for kind in KINDS if theirs(kind)}
 """Public names of confluent-kafka's classes, taken before anything is instrumented."""
 
@@ -1123,9 +1172,17 @@ NOTES: Final[dict[tuple[str, str], dict[Column, Note]]] = {
     ("Producers", "`produce_batch`"): noted(
         Note("differs", "ours serializes the values; confluent-kafka's sends them as they are"), "serializing"
     ),
+    ("Producers", "`isinstance` with confluent-kafka's class"): noted(
+        Note(
+            "differs",
+            "it is an `AIOProducer`, but not one of confluent-kafka's class, which a coroutine makes",
+        ),
+        "asyncio serializing",
+    ),
     ("Producers", "a configuration that is wrong"): noted(
         Note("differs", "a callback that cannot be called is refused when the client is made"),
         "asyncio",
+        "asyncio serializing",
         "instrumented",
     ),
     ("Producers", "a delivery report: headers"): noted(
@@ -1152,16 +1209,19 @@ NOTES: Final[dict[tuple[str, str], dict[Column, Note]]] = {
     ("Producers", "a timestamp on the wire"): noted(
         Note("more", "confluent-kafka's asyncio producer raises `NotImplementedError` when it flushes"),
         "asyncio",
+        "asyncio serializing",
         "instrumented",
     ),
     ("Producers", "headers, of asyncio"): noted(
         Note("more", "confluent-kafka's asyncio producer raises `NotImplementedError`"),
         "asyncio",
+        "asyncio serializing",
         "instrumented",
     ),
     ("Producers", "a full queue, of asyncio"): noted(
         Note("more", "`produce` waits for room; confluent-kafka's records fail with `_QUEUE_FULL`"),
         "asyncio",
+        "asyncio serializing",
         "instrumented",
     ),
     ("Producers", "after `close()`"): noted(
@@ -1172,9 +1232,17 @@ NOTES: Final[dict[tuple[str, str], dict[Column, Note]]] = {
     ("Consumers", "`consume`"): noted(
         Note("more", "confluent-kafka's raises `NotImplementedError`"), "serializing"
     ),
+    ("Consumers", "`isinstance` with confluent-kafka's class"): noted(
+        Note(
+            "differs",
+            "it is an `AIOConsumer`, but not one of confluent-kafka's class, which a coroutine makes",
+        ),
+        "asyncio serializing",
+    ),
     ("Consumers", "a configuration that is wrong"): noted(
         Note("differs", "a callback that cannot be called is refused when the client is made"),
         "asyncio",
+        "asyncio serializing",
         "instrumented",
     ),
     ("Consumers", "after `close()`"): noted(

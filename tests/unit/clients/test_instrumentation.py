@@ -37,8 +37,6 @@ BOTH = {**UNREACHABLE, **CHAIN}
 class Early(ImportedProducer):
     """Derived before; it sets an attribute before the client is initialised, and has its own ``produce``."""
 
-    made_from = ImportedProducer
-
     def __init__(self, conf: dict[str, Any], name: str = "early") -> None:
         self.name = name
         super().__init__(conf)
@@ -74,48 +72,56 @@ class Slotted(ImportedProducer):
     __slots__ = ()
 
 
-class Factory:
+class Application:
+    """References of each kind to classes that were imported before."""
+
     def __init__(self) -> None:
+        class Derived(ImportedProducer):
+            made_from = ImportedProducer
+
+        def by_default(make: Any = ImportedProducer, *, make_other: Any = ImportedConsumer) -> Any:
+            return make, make_other
+
+        local = ImportedProducer
+        self.derived = Derived
+        self.by_default = by_default
+        self.closure: Callable[[], Any] = lambda: local
+        self.by_name = {"producer": ImportedProducer, "consumer": ImportedConsumer}
+        self.listed = [ImportedProducer]
         self.make = ImportedProducer
 
+    def producers(self) -> list[Any]:
+        """Return what each reference to the producer means now."""
+        return [
+            confluent_kafka.Producer,
+            ImportedProducer,
+            self.derived.made_from,
+            self.by_name["producer"],
+            self.listed[0],
+            self.make,
+            self.by_default()[0],
+            self.closure(),
+        ]
 
-BY_NAME = {"producer": ImportedProducer, "consumer": ImportedConsumer}
-LISTED = [ImportedProducer]
-FACTORY = Factory()
-
-
-def by_default(make: Any = ImportedProducer, *, make_other: Any = ImportedConsumer) -> Any:
-    return make, make_other
-
-
-def closed_over() -> Callable[[], Any]:
-    local = ImportedProducer
-    return lambda: local
-
-
-CLOSURE = closed_over()
-
-
-def names() -> list[Any]:
-    """Return what each kind of reference to the producer means now."""
-    return [
-        confluent_kafka.Producer,
-        ImportedProducer,
-        Early.made_from,
-        BY_NAME["producer"],
-        LISTED[0],
-        FACTORY.make,
-        by_default()[0],
-        CLOSURE(),
-    ]
+    def consumers(self) -> list[Any]:
+        return [confluent_kafka.Consumer, ImportedConsumer, self.by_name["consumer"], self.by_default()[1]]
 
 
-def consumer_names() -> list[Any]:
-    return [confluent_kafka.Consumer, ImportedConsumer, BY_NAME["consumer"], by_default()[1]]
+@pytest.fixture(scope="module", autouse=True)
+def _other_tests_are_put_aside() -> Iterator[None]:
+    """Have the collector look at what these tests make alone, and not at thousands of other tests."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="class")
-def _instrumented() -> Iterator[None]:
+def application() -> Application:
+    return Application()
+
+
+@pytest.fixture(scope="class")
+def _instrumented(application: Application) -> Iterator[None]:
     headerware.instrument()
     yield
     headerware.uninstrument()
@@ -135,15 +141,15 @@ def wire_headers(connection: dict[str, Any], topic: str) -> list[dict[str, bytes
 
 @pytest.mark.usefixtures("_instrumented")
 class TestNames:
-    def test_of_every_kind_are_replaced(self) -> None:
-        assert set(names()) == {confluent_kafka.Producer}
-        assert set(consumer_names()) == {confluent_kafka.Consumer}
+    def test_of_every_kind_are_replaced(self, application: Application) -> None:
+        assert set(application.producers()) == {confluent_kafka.Producer}
+        assert set(application.consumers()) == {confluent_kafka.Consumer}
         assert confluent_kafka.Producer is not cimpl.Producer
 
-    def test_stay_as_they_are_when_it_is_done_again(self) -> None:
+    def test_stay_as_they_are_when_it_is_done_again(self, application: Application) -> None:
         first = confluent_kafka.Producer
         headerware.instrument()
-        assert set(names()) == {first}
+        assert set(application.producers()) == {first}
         assert Early.__mro__.count(instrumentation._INSERTED[0][1]) == 1
 
     def test_of_modules_of_ours_are_the_classes_of_c(self) -> None:
@@ -168,11 +174,11 @@ class TestNames:
 
 
 class TestUninstrument:
-    def test_gives_names_back(self) -> None:
+    def test_gives_names_back(self, application: Application) -> None:
         headerware.instrument()
         headerware.uninstrument()
-        assert set(names()) == {cimpl.Producer}
-        assert set(consumer_names()) == {cimpl.Consumer}
+        assert set(application.producers()) == {cimpl.Producer}
+        assert set(application.consumers()) == {cimpl.Consumer}
         assert not issubclass(aio.AIOProducer, headerware.AsyncProducer)
         assert EarlyAsyncProducer.__bases__ == (aio.AIOProducer,)
 
@@ -229,9 +235,9 @@ class TestUninstrument:
         with pytest.raises(KafkaException, match="interceptors"):
             Late({**BOTH, "group.id": "g"})
 
-    def test_alone_does_nothing(self) -> None:
+    def test_alone_does_nothing(self, application: Application) -> None:
         headerware.uninstrument()
-        assert set(names()) == {cimpl.Producer}
+        assert set(application.producers()) == {cimpl.Producer}
 
 
 @pytest.mark.usefixtures("_instrumented")

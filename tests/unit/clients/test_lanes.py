@@ -295,7 +295,7 @@ class TestFailures:
         assert b"payload" not in headers["__connect.errors.exception.message"]
         assert committed_of(consumer, topic) == 2
         (logged,) = [record.getMessage() for record in caplog.records if record.name == "headerware"]
-        assert logged.endswith("(dead_lettered; further ones of this kind are only counted)")
+        assert logged.endswith("(dead_lettered; further ones for this reason are only counted)")
 
     def test_dead_letter_of_a_message_in_slices_is_whole(
         self,

@@ -27,6 +27,7 @@ from headerware.core.plugins import interceptor_type
 from headerware.interceptors import Dedup, Slice
 from headerware.keyring import Keyring, encode_keyring, with_new_key
 from tests.unit.clients.conftest import take, values
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,13 +92,6 @@ def stamps(generation: int, *names: str) -> str:
     )
 
 
-def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
-
-
 def write(path: Path, text: str) -> None:
     """Replace a file at once, as editors and deployments do."""
     beside = path.with_name(f"{path.name}.new")
@@ -129,7 +123,7 @@ def stamping(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     Stamp.opened.clear()
     yield
-    until(lambda: not live_chain._followers, 5)
+    until(lambda: not live_chain._followers)
 
 
 @pytest.fixture

@@ -112,11 +112,15 @@ class TestNormalisation:
         with pytest.raises(HeaderError, match=f"not {type(whole).__name__}"):
             Headers(whole)
 
+    def test_says_how_long_an_item_is_that_is_no_pair(self) -> None:
+        with pytest.raises(HeaderError, match=r"found tuple of 3$"):
+            Headers([("a", b"1", 3)])  # type: ignore[list-item]
+
     @pytest.mark.parametrize(
         "item", ["ab", b"ab", ("a",), ("a", b"1", 3), None, 7, {"a": 1, "b": 2}, {"a", "b"}]
     )
     def test_refuses_an_item_that_is_no_pair(self, item: Any) -> None:
-        with pytest.raises(HeaderError, match="header 0 is a"):
+        with pytest.raises(HeaderError, match=r"header 0: expected a \(name, value\) pair, found "):
             Headers([item])
 
     def test_refuses_text_without_utf8_and_does_not_quote_it(self) -> None:

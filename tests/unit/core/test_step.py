@@ -176,6 +176,19 @@ class TestDropAndSkip:
         assert len(caplog.records) == 3
         assert session.stats()["bad"]["skipped"] == 5
 
+    def test_is_logged_for_each_reason_up_to_a_bound(self, caplog: pytest.LogCaptureFixture) -> None:
+        reasons = iter(["expired", "expired", "a bad key", *(f"a bad key {number}" for number in range(20))])
+
+        def hook(record: Record) -> Record:
+            raise SignatureError(next(reasons))
+
+        session = Chain([Hooks(name="bad", on_send=hook, on_error="drop")]).open()
+        session.send([PLACED] * 23)
+        assert "expired" in caplog.messages[0]
+        assert "a bad key" in caplog.messages[1]
+        assert len(caplog.messages) == 8
+        assert session.stats()["bad"]["dropped"] == 23
+
 
 class TestLegality:
     def test_skip_is_refused_for_what_protects(self) -> None:

@@ -42,13 +42,16 @@ class World:
             self.posted.append(record)
         done(self.error)
 
-    def open(self, *steps: object, side: Any = "producer", **options: Any) -> Session:
+    def open(
+        self, *steps: object, side: Any = "producer", transactional: bool = False, **options: Any
+    ) -> Session:
         context = Context(
             side=side,
             client_id="shop",
             group_id="billing" if side == "consumer" else None,
             now_ms=lambda: self.now,
             post=self.post,
+            transactional=transactional,
         )
         return Chain([Audit(**options), *steps]).open(context)
 
@@ -140,6 +143,98 @@ class TestProducers:
         assert world.counts == []
 
 
+def end(session: Session, name: Any, error: Exception | None = None) -> None:
+    """Tell of the begin or the end of a transaction."""
+    session.operation(Operation(name=name, began_ns=0, ended_ns=1, error=error))
+
+
+class TestTransactions:
+    @pytest.mark.parametrize(
+        ("name", "outcome"), [("commit_transaction", "delivered"), ("abort_transaction", "aborted")]
+    )
+    def test_decide_what_was_delivered_in_them(self, world: World, name: str, outcome: str) -> None:
+        session = world.open(transactional=True)
+        end(session, "begin_transaction")
+        send(session, b"123", 0)
+        send(session, b"123", 1)
+        session.tick()
+        assert [(count.outcome, count.offsets) for count in world.counts] == [("undecided", ((0, 1),))]
+        end(session, name)
+        session.close()
+        (count,) = world.reports[-1].counts
+        assert (count.outcome, count.records, count.bytes, count.offsets) == (outcome, 2, 6, ((0, 1),))
+
+    def test_are_counted_one_by_one(self, world: World) -> None:
+        session = world.open(transactional=True)
+        for offset, name in ((0, "commit"), (2, "abort"), (4, "commit")):
+            end(session, "begin_transaction")
+            send(session, b"1", offset)
+            end(session, f"{name}_transaction")
+        session.close()
+        assert {count.outcome: count.offsets for count in world.counts} == {
+            "delivered": ((0, 0), (4, 4)),
+            "aborted": ((2, 2),),
+        }
+
+    def test_that_cannot_be_ended_are_undecided_until_the_next_try(self, world: World) -> None:
+        session = world.open(transactional=True, interval_s=1)
+        end(session, "begin_transaction")
+        send(session, b"1")
+        end(session, "commit_transaction", TimeoutError())
+        session.tick()
+        end(session, "commit_transaction")
+        session.close()
+        assert [count.outcome for count in world.counts] == ["undecided", "delivered"]
+
+    def test_that_never_end_stay_undecided(self, world: World) -> None:
+        session = world.open(transactional=True)
+        end(session, "begin_transaction")
+        send(session, b"1")
+        end(session, "abort_transaction", RuntimeError())
+        session.close()
+        (count,) = world.counts
+        assert (count.outcome, count.records, count.offsets) == ("undecided", 1, ((0, 0),))
+
+    def test_before_the_next_of_which_nobody_knows_are_undecided(self, world: World) -> None:
+        session = world.open(transactional=True)
+        for offset, error in ((0, KeyError()), (2, None)):
+            end(session, "begin_transaction")
+            send(session, b"1", offset)
+            end(session, "commit_transaction", error)
+        session.close()
+        assert {count.outcome: count.offsets for count in world.counts} == {
+            "undecided": ((0, 0),),
+            "delivered": ((2, 2),),
+        }
+
+    def test_do_not_change_what_failed(self, world: World) -> None:
+        session = world.open(transactional=True)
+        send(session, b"1", error=TimeoutError())
+        end(session, "abort_transaction")
+        session.close()
+        assert [count.outcome for count in world.counts] == ["failed"]
+
+    def test_with_a_flood_of_ranges_are_bounded(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(audit_module, "_MAX_RANGES", 10)
+        session = world.open(transactional=True)
+        for offset in range(0, 40, 2):
+            send(session, b"1", offset)
+            end(session, "commit_transaction")
+        session.close()
+        (count,) = world.counts
+        assert (count.outcome, count.records, count.offsets) == ("delivered", 20, None)
+
+    def test_over_the_limit_are_left_out(self, world: World) -> None:
+        session = world.open(transactional=True, max_counts=1)
+        for name in ("commit_transaction", "abort_transaction"):
+            send(session, b"1")
+            send(session, b"2")
+            end(session, name)
+        session.close()
+        assert [count.records for count in world.counts] == [2]
+        assert sum(report.left_out for report in world.reports) == 2
+
+
 class TestConsumers:
     def test_count_what_the_application_gets(self, world: World) -> None:
         session = world.open(side="consumer")
@@ -196,6 +291,37 @@ class TestConsumers:
         session.operation(Operation(name="receive", began_ns=0, ended_ns=1, records=records))
         session.close()
         assert [count.records for count in world.counts] == [1]
+
+    @pytest.mark.parametrize("outcome", ["skipped", "dead_lettered"])
+    @pytest.mark.parametrize("keeps_local", [True, False], ids=["as given", "as on the wire"])
+    def test_count_what_run_gives_up_beside_what_was_consumed(
+        self,
+        world: World,
+        outcome: str,
+        keeps_local: bool,  # noqa: FBT001 - pytest passes it by name
+    ) -> None:
+        session = world.open(side="consumer")
+        wire = Record("orders", b"12345", partition=0, offset=3, timestamp_ms=BUCKET)
+        (record,) = session.consume([wire])
+        session.operation(Operation(name="receive", began_ns=0, ended_ns=1, records=[record]))
+        told = record if keeps_local else wire
+        session._tell_stopped("consume", told, "processing", outcome, KeyError())
+        session.close()
+        found = [(count.outcome, count.given, count.cause, count.records) for count in world.counts]
+        assert found == [("consumed", False, None, 1), (outcome, True, "KeyError", 1)]
+        assert {count.offsets for count in world.counts} == {((3, 3),)}
+
+    def test_do_not_count_what_a_step_passes_over(self, world: World) -> None:
+        class Fails:
+            name, on_error = "fails", "skip"
+
+            def on_consume(self, record: Record) -> Record:
+                raise ValueError
+
+        session = world.open(Fails(), side="consumer")
+        read(session, 0)
+        session.close()
+        assert [count.outcome for count in world.counts] == ["consumed"]
 
     def test_tell_what_is_late(self, world: World) -> None:
         session = world.open(side="consumer", late_after_s=10)
@@ -294,7 +420,7 @@ class TestReports:
             b"\xff",
             b"{}",
             b"[]",
-            HEAD.replace(b'"v":1', b'"v":2') + b"}",
+            HEAD.replace(b'"v":1', b'"v":3') + b"}",
             HEAD.replace(b"0123456789abcdef", b"nobody") + b"}",
         ],
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import re
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,9 +35,12 @@ from headerware import (
 )
 from headerware.core.record import Operation
 from headerware.interceptors import Compress, Dedup, Metrics, Slice
+from headerware.interceptors import metrics as metrics_module
 from headerware.interceptors.metrics import OBSERVED
+from tests.waiting import until
 
 if TYPE_CHECKING:
+    from headerware.core.session import Session
     from headerware.testing import EmbeddedCluster
 
 DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana" / "headerware.json"
@@ -185,6 +190,26 @@ class TestConventions:
         assert attributes["messaging.operation.type"] == "settle"
         assert point.count == 1
 
+    def test_the_end_of_a_transaction_settles_and_its_begin_does_not_count(self, seen: Seen) -> None:
+        with Chain([Metrics()]).open(Context(side="producer")) as session:
+            for name in ("begin_transaction", "commit_transaction", "abort_transaction"):
+                session.operation(Operation(name=name, began_ns=0, ended_ns=5))
+        found = {
+            (attributes["messaging.operation.name"], attributes["messaging.operation.type"])
+            for attributes, _ in seen.points("messaging.client.operation.duration")
+        }
+        assert found == {("commit_transaction", "settle"), ("abort_transaction", "settle")}
+        assert seen.points("messaging.client.consumed.messages") == []
+
+    @pytest.mark.parametrize("outcome", ["skipped", "dead_lettered"])
+    def test_what_run_gives_up_is_stopped(self, seen: Seen, outcome: str) -> None:
+        record = Record("orders", b"1", partition=0, offset=7)
+        with Chain([Metrics()]).open(Context(side="consumer")) as session:
+            session._tell_stopped("consume", record, "processing", outcome, KeyError())
+        assert seen.values("headerware.records.stopped", "interceptor.name", "outcome", "error.type") == {
+            ("processing", outcome, "KeyError"): 1
+        }
+
     def test_processing_has_a_duration_and_its_error(self, seen: Seen) -> None:
         with Chain([Metrics()]).open(Context(side="consumer")) as session:
             with session.processing([Record("orders")]):
@@ -204,6 +229,44 @@ class TestConventions:
             session.operation(Operation(name="receive", began_ns=0, ended_ns=1, records=records))
         found = seen.values("messaging.client.consumed.messages", "destination.name")
         assert found == {"orders-0": 1, "orders-1": 1, "_OTHER": 48}
+
+
+class TestFlood:
+    def test_is_counted_in_full_and_sampled_in_the_histogram(self, seen: Seen) -> None:
+        with Chain([Metrics(max_durations_per_s=10)]).open(Context(side="producer")) as session:
+            send(session, *[b"1"] * 3_000)
+        assert seen.values("messaging.client.sent.messages", "destination.name") == {"orders": 3_000}
+        ((_, point),) = seen.points("messaging.client.operation.duration")
+        assert 10 <= point.count < 3_000
+
+    def test_is_recorded_in_full_if_asked_for(self, seen: Seen) -> None:
+        with Chain([Metrics(max_durations_per_s=None)]).open(Context(side="producer")) as session:
+            send(session, *[b"1"] * 3_000)
+        ((_, point),) = seen.points("messaging.client.operation.duration")
+        assert point.count == 3_000
+
+    @pytest.mark.parametrize("rate", [50, 100, 1_000, 20_000])
+    def test_has_about_as_many_durations_a_second_as_are_wanted(
+        self, monkeypatch: pytest.MonkeyPatch, rate: int
+    ) -> None:
+        monkeypatch.setattr(metrics_module, "random", random.Random(7).random)
+        sample = metrics_module._Sample(100)
+        taken = [
+            sum(sample.takes(second * 1_000_000_000 + step * 1_000_000_000 // rate) for step in range(rate))
+            for second in range(1, 6)
+        ]
+        if rate <= 100:
+            assert taken == [rate] * 5
+        else:
+            # The first second does not know yet what is coming.
+            assert 100 <= taken[0] <= 100 + 60 * math.log2(rate / 100)
+            assert all(60 <= count <= 140 for count in taken[1:])
+
+    def test_that_is_over_leaves_no_trace(self) -> None:
+        sample = metrics_module._Sample(10)
+        for step in range(10_000):
+            sample.takes(1_000_000_000 + step)
+        assert all(sample.takes(5_000_000_000 + step) for step in range(10))
 
 
 class TestInterceptors:
@@ -279,6 +342,171 @@ class TestInterceptors:
         assert seen.values("headerware.records.stopped", "interceptor.name", "error.type") == {
             ("chain", "TransportHeaderError"): 1
         }
+
+
+class Adds:
+    """An interceptor with options, which may change."""
+
+    name = "adds"
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Adds) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def on_send(self, record: Record) -> Record:
+        return record.with_value(record.value + self.text)
+
+
+class TestItself:
+    def test_has_no_rows_but_its_failures(self, seen: Seen) -> None:
+        with Chain([Metrics(name="gauge"), Picky()]).open(Context(side="producer")) as session:
+            send(session, b"1")
+            session.statistics("{")
+            assert "gauge" not in seen.values("headerware.interceptor.records", "name")
+            assert "gauge" not in seen.values("headerware.interceptor.time", "name")
+            assert "gauge" not in seen.values("headerware.interceptor.events", "name")
+            outcomes = seen.values("headerware.interceptor.outcomes", "name", "outcome")
+            assert {outcome: count for (name, outcome), count in outcomes.items() if name == "gauge"} == {
+                "failed": 1
+            }
+
+    def test_twice_in_a_chain_counts_once(self, seen: Seen) -> None:
+        chain = Chain([Metrics(topics=("orders",)), Metrics(name="other", topics=("payments",)), Picky()])
+        with chain.open(Context(side="producer")) as session:
+            send(session, b"1")
+            session.send([Record("payments", b"1")])
+            assert seen.values("headerware.interceptor.records", "name", "direction")["picky", "send"] == 2
+        assert seen.values("headerware.interceptor.records", "name", "direction")["picky", "send"] == 2
+
+
+class TestAfterAReload:
+    """Each chain here takes the place of the one before, in the same client."""
+
+    def reloaded(self, *chains: Chain, closes: bool = True) -> Iterator[Any]:
+        """Yield a session of each chain; the one before is closed once the next is open."""
+        previous: Session | None = None
+        for chain in chains:
+            session = chain.open(Context(side="producer"), previous=previous)
+            if previous is not None and closes:
+                previous.close()
+            previous = session
+            yield session
+
+    @pytest.mark.parametrize("closes", [True, False], ids=["closed", "in flight"])
+    @pytest.mark.parametrize("options", [{}, {"max_topics": 7}], ids=["goes on", "changed"])
+    def test_nothing_counts_twice_and_nothing_falls(
+        self,
+        seen: Seen,
+        options: dict[str, Any],
+        closes: bool,  # noqa: FBT001 - pytest passes it by name
+    ) -> None:
+        chains = [
+            Chain([Metrics(), Picky(), Adds(b"1")]),
+            Chain([Metrics(**options), Picky(), Adds(b"2")]),
+            Chain([Metrics(), Picky(), Adds(b"3")]),
+        ]
+        for number, session in enumerate(self.reloaded(*chains, closes=closes), start=1):
+            send(session, b"1", b"2", b"bad")
+            session.statistics(json.dumps({"tx": 10 * number}))
+            records = seen.values("headerware.interceptor.records", "name", "direction")
+            assert (records["picky", "send"], records["adds", "send"]) == (3 * number, 2 * number)
+            outcomes = seen.values("headerware.interceptor.outcomes", "name", "outcome")
+            assert outcomes["picky", "failed"] == number
+            assert seen.values("headerware.interceptor.input", "name")["picky"] == 5 * number
+            assert seen.values("messaging.client.sent.messages", "destination.name") == {"orders": 2 * number}
+            assert seen.values("librdkafka.requests", "client.id") == {None: 10 * number}
+        session.close()
+        records = seen.values("headerware.interceptor.records", "name", "direction")
+        assert (records["picky", "send"], records["adds", "send"]) == (9, 6)
+        assert seen.values("librdkafka.requests", "client.id") == {None: 30}
+
+    def test_what_is_taken_out_keeps_its_count(self, seen: Seen) -> None:
+        for session in self.reloaded(Chain([Metrics(), Picky(), Adds(b"")]), Chain([Metrics(), Picky()])):
+            send(session, b"1")
+        records = seen.values("headerware.interceptor.records", "name", "direction")
+        assert (records["picky", "send"], records["adds", "send"]) == (2, 1)
+
+    def test_metrics_that_are_taken_out_and_put_back_count_on(self, seen: Seen) -> None:
+        with_them, without = Chain([Metrics(), Picky()]), Chain([Picky()])
+        for number, session in enumerate(self.reloaded(with_them, without, with_them), start=1):
+            send(session, b"1")
+            records = seen.values("headerware.interceptor.records", "name", "direction")
+            assert records["picky", "send"] == (1, 1, 3)[number - 1]
+
+    def test_what_is_pending_goes_with_the_step_that_held_it(self, seen: Seen) -> None:
+        producer = Chain([Slice(max_bytes=1_000)]).open(Context(side="producer"))
+        first, *_ = producer.send([Record("orders", bytes(3_000), b"k", partition=0)])
+        old = Chain([Metrics(), Slice()]).open(Context(side="consumer"))
+        old.consume([first.replace(offset=0)])
+        new = Chain([Metrics(), Slice(expire_ms=7_000)]).open(Context(side="consumer"), previous=old)
+        assert seen.values("headerware.interceptor.pending", "event")["pending_messages"] == 1
+        old.close()
+        assert seen.values("headerware.interceptor.pending", "event")["pending_messages"] == 0
+        new.close()
+
+    def test_a_scrape_has_one_line_for_each(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        embedded_cluster: EmbeddedCluster,
+        unique_topic: Callable[[str], str],
+        tmp_path: Path,
+    ) -> None:
+        topic, path = unique_topic("orders"), tmp_path / "chain.toml"
+        embedded_cluster.create_topic(topic, partitions=1)
+        reader = PrometheusMetricReader()
+        provider = MeterProvider([reader], shutdown_on_exit=False)
+        set_provider(monkeypatch, provider)
+        server, thread = start_http_server(0, addr="127.0.0.1")
+        conf = {"bootstrap.servers": embedded_cluster.bootstrap_servers, "headerware.config": str(path)}
+        scrapes: list[dict[tuple[str, frozenset[tuple[str, str]]], float]] = []
+        metrics = '[[interceptors]]\ntype = "metrics"\nmax_topics = {}\n'
+        trail = '[[interceptors]]\ntype = "trail"\nservice = "{}"\n'
+        try:
+            path.write_text(metrics.format(5) + trail.format("one"))
+            with Producer(conf) as producer:
+                for most, service in ((5, "one"), (5, "two"), (6, "two"), (7, "three")):
+                    path.write_text(metrics.format(most) + trail.format(service))
+                    producer.reload()
+                    producer.produce(topic, b"1")
+                    assert producer.flush(20) == 0
+                    scrapes.append(self.scraped(server.server_port))
+            scrapes.append(self.scraped(server.server_port))
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            provider.shutdown()
+        by_name = [
+            {
+                name: value
+                for (name, labels), value in scrape.items()
+                if ("headerware_direction", "send") in labels
+            }
+            for scrape in scrapes
+        ]
+        assert [found["headerware_interceptor_records_total"] for found in by_name] == [1, 2, 3, 4, 4]
+        sent = [
+            [value for (name, _), value in scrape.items() if name == "messaging_client_sent_messages_total"]
+            for scrape in scrapes
+        ]
+        assert sent == [[1], [2], [3], [4], [4]]
+        for before, after in pairwise(scrapes):
+            fallen = {key for key in before if key[0].endswith("_total") and after.get(key, 0) < before[key]}
+            assert fallen == set()
+
+    def scraped(self, port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """Scrape, and refuse a line that is there twice."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+        assert len(found) == len(samples)
+        return found
 
 
 class TestWithoutAnSdk:
@@ -365,8 +593,9 @@ class TestStatistics:
             {**conf, "statistics.interval.ms": 50, "stats_cb": own.append}, chain=chain
         ) as producer:
             producer.produce(topic, b"1")
-            self.until(
-                lambda: bool(own and seen.points("librdkafka.sent.messages")), lambda: producer.poll(0.1)
+            until(
+                lambda: bool(own and seen.points("librdkafka.sent.messages")),
+                meanwhile=lambda: producer.poll(0.1),
             )
             assert set(json.loads(own[-1])) >= {"name", "brokers", "topics"}
         group = {"group.id": topic, "auto.offset.reset": "earliest", "stats_cb": own.append}
@@ -374,18 +603,13 @@ class TestStatistics:
         with Consumer({**conf, **group}, chain=chain) as consumer:
             consumer.subscribe([topic])
             found: list[Any] = []
-            self.until(lambda: any(found), lambda: found.append(consumer.poll(0.1)))
-            self.until(
-                lambda: bool(seen.points("librdkafka.consumer.partitions")), lambda: consumer.poll(0.1)
+            until(lambda: any(found), meanwhile=lambda: found.append(consumer.poll(0.1)))
+            until(
+                lambda: bool(seen.points("librdkafka.consumer.partitions")),
+                meanwhile=lambda: consumer.poll(0.1),
             )
         assert own == []  # the application has set no interval, so nobody would have called it
         assert seen.values("messaging.client.consumed.messages", "destination.name") == {topic: 1}
-
-    def until(self, holds: Callable[[], bool], meanwhile: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
-        while not holds():
-            assert time.monotonic() < deadline
-            meanwhile()
 
 
 class TestDashboard:

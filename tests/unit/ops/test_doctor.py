@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ class TestChain:
 
     def test_in_order_are_ok(self, tmp_path: Path) -> None:
         found = examine(signing(tmp_path), None, ["orders"])
-        assert about(found, "keys") == [("ok", "1 versions of 1 keys")]
+        assert about(found, "keys") == [("ok", "1 version of 1 key")]
 
     def test_in_a_file_that_others_can_read_fail(self, tmp_path: Path) -> None:
         path = signing(tmp_path)
@@ -136,3 +137,24 @@ class TestChain:
 def test_brokers_that_do_not_answer_fail_once() -> None:
     found = examine(None, {"bootstrap.servers": "127.0.0.1:1"}, ["orders"], timeout_s=0.5)
     assert [one.check for one in found if one.status != "ok"] == ["cluster"]
+
+
+class TestReload:
+    def test_is_ok_if_the_file_can_be_followed(self, tmp_path: Path) -> None:
+        found = examine(chain_file(tmp_path, 'type = "trail"'), {"headerware.reload": "signal"})
+        assert about(found, "reload") == [("ok", "signal")]
+
+    def test_fails_for_a_mode_that_is_not_known(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_RELOAD", "wach")
+        ((status, text),) = about(examine(chain_file(tmp_path, 'type = "trail"')), "reload")
+        assert status == "fail"
+        assert text == "HEADERWARE_RELOAD: expected off, watch, signal, found 'wach'"
+
+    def test_fails_without_what_watches(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "watchfiles", None)
+        path = chain_file(tmp_path, 'type = "trail"')
+        ((status, text),) = about(examine(path, {"headerware.reload": "watch"}), "reload")
+        assert status == "fail"
+        assert "watchfiles" in text

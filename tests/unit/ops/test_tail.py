@@ -1,11 +1,10 @@
-"""What a tailed record says, without any Kafka; and reading a topic from somewhere on."""
+"""What a tailed record says, without any Kafka."""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
 import pytest
 
 from headerware import Chain, ConfigError, Context, Headers, Interceptor, Record
@@ -24,13 +23,12 @@ from headerware.interceptors import (
 )
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
-from headerware.ops.tail import ChainView, Condition, Start, Tail, TailedRecord
+from headerware.ops.tail import ChainView, Condition, TailedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from headerware.testing import EmbeddedCluster
 
 NOW = 1_767_225_600_000
 VALUE = b"value " * 100
@@ -262,72 +260,3 @@ class TestWhere:
     def test_meets_keys(self) -> None:
         assert looked(Chain(), [order()], key="other") == []
         assert len(looked(Chain(), [order()], key="key")) == 1
-
-
-class TestStart:
-    @pytest.mark.parametrize(
-        ("text", "start"),
-        [
-            ("beginning", Start("offset", 0)),
-            ("end", Start("last", 0)),
-            ("42", Start("offset", 42)),
-            ("-5", Start("last", 5)),
-            ("2026-01-01", Start("time", NOW)),
-            ("2026-01-01T01:00+01:00", Start("time", NOW)),
-            ("15m", Start("time", NOW - 900_000)),
-        ],
-    )
-    def test_reads(self, text: str, start: Start) -> None:
-        assert Start.parse(text, now_ms=lambda: NOW) == start
-
-    def test_refuses_anything_else(self) -> None:
-        with pytest.raises(ConfigError, match="expected beginning, end, an offset"):
-            Start.parse("yesterday")
-
-
-class TestTail:
-    @pytest.fixture
-    def consumer(self, embedded_cluster: EmbeddedCluster) -> Iterator[confluent_kafka.Consumer]:
-        settings = {"bootstrap.servers": embedded_cluster.bootstrap_servers, "group.id": "looks"}
-        consumer = confluent_kafka.Consumer({**settings, "enable.partition.eof": True})
-        yield consumer
-        consumer.close()
-
-    @pytest.fixture
-    def topic(self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> str:
-        name = unique_topic("tail")
-        embedded_cluster.create_topic(name, partitions=2)
-        producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
-        for number in range(5):
-            producer.produce(name, b"%d" % number, partition=0)
-        producer.produce(name, b"other", partition=1)
-        assert producer.flush(30) == 0
-        return name
-
-    @pytest.mark.parametrize(
-        ("start", "offsets"),
-        [
-            ("beginning", [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0)]),
-            ("-2", [(0, 3), (0, 4), (1, 0)]),
-            ("3", [(0, 3), (0, 4)]),
-            ("end", []),
-        ],
-    )
-    def test_begins_where_it_is_told(
-        self, consumer: confluent_kafka.Consumer, topic: str, start: str, offsets: list[tuple[int, int]]
-    ) -> None:
-        tail = Tail(consumer, topic)
-        tail.start(Start.parse(start))
-        found = []
-        while not tail.has_reached_the_end:
-            found += tail.read()
-        assert sorted((message.partition(), message.offset()) for message in found) == offsets
-
-    def test_knows_the_cluster(self, consumer: confluent_kafka.Consumer, topic: str) -> None:
-        assert str(Tail(consumer, topic).cluster_id).startswith("mock")
-
-    def test_a_partition_that_is_not_there_is_refused(
-        self, consumer: confluent_kafka.Consumer, topic: str
-    ) -> None:
-        with pytest.raises(ConfigError, match="has 2 partitions, none of number 7"):
-            Tail(consumer, topic, partition=7)

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from ipaddress import IPv4Network
@@ -23,6 +22,7 @@ from headerware.registry.stores import open_store
 from headerware.registry.stores.topic import Found, TopicStore, encode_change
 from headerware.testing import EmbeddedCluster
 from headerware.topic_table.topic import UnreachableError
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,13 +48,6 @@ def register(header_id: str, name: str) -> Register:
         ),
         "shop",
     )
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.01)
 
 
 def conf_of(cluster: EmbeddedCluster) -> dict[str, Any]:

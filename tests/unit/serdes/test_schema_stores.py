@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
@@ -29,6 +28,7 @@ from headerware.serdes.stores.cache import CachedStore, Patience, open_shared
 from headerware.serdes.stores.folder import FolderSchemas, FolderStore
 from headerware.serdes.stores.schema_registry import RegistrySchemas, RegistryStore
 from headerware.serdes.stores.topic import TopicSchemas
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,14 +88,6 @@ class CountingStore:
             self.clock.now += self.takes_s
         if self.error is not None:
             raise self.error
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, for ten seconds at most."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from headerware.topic_table import TopicTable
 from headerware.topic_table.rows import Rows, TableRecord
 from headerware.topic_table.snapshot import Snapshot, write_snapshot
 from headerware.topic_table.topic import TopicReader, UnreachableError
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,13 +26,6 @@ DEADLINE_S = 20.0
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 Make = Callable[..., TopicTable[Rows]]
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.01)
 
 
 def conf_of(cluster: EmbeddedCluster) -> dict[str, Any]:

@@ -58,6 +58,16 @@ class TestTrailRuns:
         assert (run.began_ms, run.latest_ms) == (1000, 9000)
         assert run.outputs == {Dataset("kafka://unknown", "t"): 3}
 
+    def test_take_the_place_of_the_record_for_that_of_an_entry_that_names_the_topic_alone(
+        self, found: TrailRuns
+    ) -> None:
+        unknown = TrailEntry(by_whom="shop", when_ms=1000, produced_into_topic="orders")
+        found.add(TrailReading((unknown,)), Dataset(US, "orders"))
+        found.add(TrailReading((unknown,)), Dataset(US, "copies"))
+        found.add(TrailReading((unknown, READ)), Dataset(US, "orders"))
+        shop, _ = found.runs()
+        assert shop.outputs == {Dataset(US, "orders"): 1, Dataset("kafka://unknown", "orders"): 2}
+
     def test_have_the_same_ids_whoever_reads_the_same_records(self) -> None:
         ids = []
         for _ in range(2):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import weakref
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,10 @@ from headerware.interceptors.lineage import reporter as module
 from headerware.interceptors.lineage.jobs import Job
 from headerware.interceptors.lineage.reporter import _MAX_ENDED, Reporter
 from tests.openlineage_events import DEADLINE_S, told
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.openlineage_events import Events
 
@@ -44,13 +44,6 @@ class Receiver:
 
     def kinds(self) -> list[str]:
         return [told(event).kind for event in self.events]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -53,7 +53,10 @@ def only(*reports: AuditReport, **options: Any) -> Reconciled:
 
 def found(row: Reconciled) -> dict[str, int]:
     """Return what is not in order."""
-    names = ("lost", "pending", "unknown", "duplicated", "unreported", "late", "failed", "stopped")
+    names = (
+        *("lost", "pending", "unknown", "duplicated", "unreported", "late", "failed", "stopped"),
+        *("aborted", "undecided", "uncommitted", "given_up"),
+    )
     return {name: value for name in names if (value := getattr(row, name))}
 
 
@@ -105,6 +108,12 @@ class TestExactly:
         counts = [count("consumed", *range(8)), count("refused", 8), count("dropped", 9)]
         assert found(only(SENT, report(2, 0, *counts))) == {"stopped": 2}
 
+    def test_what_run_gave_up_was_consumed_and_is_neither_stopped_nor_repeated(self) -> None:
+        counts = [count("consumed", *range(10)), count("skipped", 8, given=True)]
+        counts.append(count("dead_lettered", 9, given=True, cause="KeyError"))
+        row = only(SENT, report(2, 0, *counts))
+        assert (row.consumed, found(row)) == (10, {"given_up": 2})
+
     def test_what_no_producer_reported_is_told(self) -> None:
         assert found(only(SENT, report(2, 0, count("consumed", *range(11))))) == {"unreported": 1}
 
@@ -147,6 +156,53 @@ class TestExactly:
             assert row.pending == len([offset for offset in missing if offset > max(given)])
             assert row.duplicated == len(given) - len(set(given))
             assert row.unreported == len(set(given) - set(sent))
+
+
+class TestTransactions:
+    """Offsets 0 to 3 were committed, and 5 to 7 aborted; at 4 and 8 are the marks of the transactions."""
+
+    SENT = report(1, 0, count("delivered", 0, 1, 2, 3), count("aborted", 5, 6, 7))
+
+    def test_a_group_that_reads_committed_records_has_lost_nothing(self) -> None:
+        row = only(self.SENT, report(2, 0, count("consumed", 0, 1, 2, 3)))
+        assert (row.produced, row.consumed, found(row)) == (4, 4, {"aborted": 3})
+
+    def test_what_a_group_gets_of_an_aborted_one_is_uncommitted(self) -> None:
+        row = only(self.SENT, report(2, 0, count("consumed", 0, 1, 2, 3, 5, 6)))
+        assert found(row) == {"aborted": 3, "uncommitted": 2}
+
+    def test_a_loss_beside_an_aborted_one_is_told(self) -> None:
+        sent = report(1, 1, count("delivered", 9))
+        row = only(self.SENT, sent, report(2, 0, count("consumed", 0, 1, 3, 9)))
+        assert found(row) == {"aborted": 3, "lost": 1}
+
+    def test_without_any_reader_what_was_aborted_is_not_pending(self) -> None:
+        assert found(only(self.SENT)) == {"pending": 4, "aborted": 3}
+
+    def test_an_open_one_is_undecided_and_expected_of_nobody(self) -> None:
+        sent = report(1, 0, count("delivered", 0), count("undecided", 2, 3), last=False, at=590)
+        row = only(sent, report(2, 0, count("consumed", 0, 2)))
+        assert (found(row), row.open) == ({"undecided": 2}, True)
+
+    def test_what_is_told_of_it_later_counts_instead(self) -> None:
+        sent = [
+            report(1, 0, count("undecided", 0, 1, 3, 4), last=False),
+            report(1, 1, count("delivered", 0, 1), count("undecided", 3, 4), last=False),
+            report(1, 2, count("aborted", 3)),
+        ]
+        row = only(*sent, report(2, 0, count("consumed", 0, 1)))
+        assert (found(row), row.open) == ({"aborted": 1, "undecided": 1}, False)
+
+    def test_that_a_crash_left_open_is_undecided(self) -> None:
+        sent = report(1, 0, count("delivered", 0), count("undecided", 2, 3), last=False, at=20)
+        result = compared(sent, report(2, 0, count("consumed", 0)))
+        assert [found(row) for row in result.rows] == [{"undecided": 2}]
+        assert result.incomplete == {f"{1:016x}": "no report since 0, and no end"}
+
+    def test_by_numbers_are_expected_of_nobody_either(self) -> None:
+        sent = report(1, 0, count("delivered", 0, 1), count("aborted", offsets=None, records=5))
+        row = only(sent, report(2, 0, count("consumed", 0, 1), at=200))
+        assert (found(row), row.exact) == ({"aborted": 5}, False)
 
 
 class TestUnknown:
@@ -236,7 +292,12 @@ class TestUsage:
     def test_has_what_groups_read_by_hour(self) -> None:
         hour = 3_600 * SECOND
         read = report(
-            2, 0, count("consumed", 0, 1), count("dropped", 2), count("consumed", 3, bucket=BUCKET + hour)
+            2,
+            0,
+            count("consumed", 0, 1),
+            count("skipped", 1, given=True),
+            count("dropped", 2),
+            count("consumed", 3, bucket=BUCKET + hour),
         )
         rows = list(audit_usage([SENT, read, read]))
         assert [(row.topic, row.group, row.records, row.bytes, row.source) for row in rows] == [

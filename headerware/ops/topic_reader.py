@@ -1,0 +1,240 @@
+"""Read a topic from somewhere on, without a group and without commits: to its end, or following it.
+
+The end of a partition is where it ended when the reader started. Offsets have holes: markers of
+transactions, aborted records, and what compaction took away. So a partition is read when a record at the end
+or behind it has come, or when librdkafka says that nothing is left up to where it may read; the last offset
+itself may hold no record. A transaction that is still open counts as the end.
+
+Memory is bounded: librdkafka fetches 16 MiB ahead, and a batch is handed on before the next is taken.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+
+import msgspec
+
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.printable import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from confluent_kafka import Message
+
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FETCHED_AHEAD_KIB: Final = 16_384
+_WAIT_S: Final = 0.5
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where to begin in each partition: at an offset, at a time, or that many records before the end."""
+
+    kind: Literal["offset", "time", "last"]
+    number: int
+
+    @classmethod
+    def parse(cls, text: str, *, now_ms: Callable[[], int] = wall_clock_ms) -> Start:
+        """Read ``beginning``, ``end``, an offset, ``-N``, a time in ISO 8601, or an age such as ``15m``.
+
+        Raises:
+            ConfigError: it is none of these.
+        """
+        word = {"beginning": BEGINNING, "end": cls("last", 0)}.get(text)
+        if word is not None:
+            return word
+        if re.fullmatch(r"-?[0-9]{1,18}", text):
+            return cls("last", -int(text)) if text.startswith("-") else cls("offset", int(text))
+        age = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+        if age:
+            return cls("time", now_ms() - int(age[1]) * _UNITS_MS[age[2]])
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise ConfigError(
+                "expected beginning, end, an offset, -N (that many records before the end), a time such as "
+                f"2026-01-31T17:30 (UTC unless it says otherwise), or an age such as 15m; found {text!r}"
+            ) from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return cls("time", int(moment.timestamp() * 1000))
+
+
+BEGINNING: Final = Start("offset", 0)
+
+
+class Progress(NamedTuple):
+    """How far a reader is, in offsets; holes count, so that the two are equal at the end."""
+
+    done: int
+    total: int
+
+
+class TopicReader:
+    """Read a topic by assignment, with a consumer of its own; for one caller at a time.
+
+    Args:
+        conf: the settings of a client of confluent-kafka.
+        topic: the topic.
+        group_id: a group's name, for librdkafka asks for one; it is neither joined nor committed to.
+        partition: this partition only, or None for all.
+        timeout_s: how long the cluster may take to answer until :meth:`start` is done; with :meth:`to_end`,
+            how long all may take.
+
+    Raises:
+        ConfigError: there is no such topic, or no such partition.
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        topic: str,
+        *,
+        group_id: str,
+        partition: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        # Not the package's own name, which may have a chain where that of an application has one.
+        from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - slow to import
+
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._consumer: Final = Consumer(
+            {
+                "log_level": 0,  # errors are raised
+                "auto.offset.reset": "earliest",
+                "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
+                **conf,
+                "group.id": group_id,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            metadata = self._consumer.list_topics(topic, timeout=timeout_s)
+            self.cluster_id: Final[str | None] = metadata.cluster_id
+            """The cluster's id."""
+            self.partitions: Final = _partitions(metadata.topics[topic], partition)
+            """The partitions that are read."""
+        except BaseException:
+            self._consumer.close()
+            raise
+        self._begin: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
+        self._open: set[int] = set()
+
+    def start(self, start: Start = BEGINNING, *, limit: int | None = None) -> None:
+        """Begin to read, of each partition up to ``limit`` offsets if one is given."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
+
+        for number in self.partitions:
+            place = TopicPartition(self._topic, number)
+            low, high = self._consumer.get_watermark_offsets(place, timeout=self._left_s())
+            first = high - start.number if start.kind == "last" else start.number
+            self._begin[number], self._ends[number] = min(high, max(low, first)), high
+        if start.kind == "time":
+            asked = [TopicPartition(self._topic, number, start.number) for number in self.partitions]
+            for answer in self._consumer.offsets_for_times(asked, timeout=self._left_s()):
+                # A negative offset: nothing is as new as that.
+                end = self._ends[answer.partition]
+                self._begin[answer.partition] = answer.offset if 0 <= answer.offset < end else end
+        if limit is not None:
+            self._ends = {number: min(end, self._begin[number] + limit) for number, end in self._ends.items()}
+        self._positions = dict(self._begin)
+        self._open = {number for number, end in self._ends.items() if self._begin[number] < end}
+        self._consumer.assign(
+            [TopicPartition(self._topic, number, offset) for number, offset in self._begin.items()]
+        )
+
+    def read(self, *, max_records: int = 100, timeout_s: float = 0.2) -> list[Message]:
+        """Return the next records, perhaps none, also those behind the end; wait for them up to a time.
+
+        Raises:
+            confluent_kafka.KafkaException: a partition cannot be read.
+        """
+        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - as above
+
+        records = []
+        for message in self._consumer.consume(max_records, timeout=timeout_s):
+            error, number, offset = message.error(), message.partition(), message.offset()
+            if error is None:
+                assert number is not None and offset is not None  # noqa: PT018, S101 - a record has both
+                records.append(message)
+                self._positions[number] = offset + 1
+                if offset + 1 >= self._ends[number]:
+                    self._open.discard(number)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
+                self._open.discard(number or 0)
+            elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+                raise KafkaException(error)
+        return records
+
+    def to_end(self, *, max_records: int = 500) -> Iterator[list[Message]]:
+        """Yield what there is from the start to the end, in batches, and finish.
+
+        Raises:
+            HeaderwareError: it takes longer than ``timeout_s`` in all.
+            confluent_kafka.KafkaException: a partition cannot be read.
+        """
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
+
+        reading = set(self.partitions)
+        while self._open:
+            if finished := reading - self._open:
+                # What follows is not wanted; without this it would go on to be fetched.
+                self._consumer.pause([TopicPartition(self._topic, number) for number in finished])
+                reading -= finished
+            left_s = self._deadline - time.monotonic()
+            if left_s <= 0:
+                raise HeaderwareError(
+                    f"{self._topic}: {counted(len(self._open), 'partition')} could not be read to the end "
+                    f"within {self._timeout_s:g} s; allow more time (timeout)"
+                )
+            found = self.read(max_records=max_records, timeout_s=min(_WAIT_S, left_s))
+            batch = [each for each in found if (each.offset() or 0) < self._ends[each.partition() or 0]]
+            if batch:
+                yield batch
+
+    @property
+    def has_reached_the_end(self) -> bool:
+        """Whether all records have been read that were there at the start."""
+        return not self._open
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is on the way to the end."""
+        done = sum(
+            (min(self._positions[number], end) if number in self._open else end) - self._begin[number]
+            for number, end in self._ends.items()
+        )
+        return Progress(done, sum(end - self._begin[number] for number, end in self._ends.items()))
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _left_s(self) -> float:
+        return max(0.1, self._deadline - time.monotonic())
+
+
+def _partitions(found: Any, partition: int | None) -> list[int]:
+    if found.error is not None:
+        raise ConfigError(f"{found.topic}: {found.error.str()}")
+    if partition is None:
+        return sorted(found.partitions)
+    if partition not in found.partitions:
+        partitions = counted(len(found.partitions), "partition")
+        raise ConfigError(f"{found.topic} has {partitions}, none of number {partition}")
+    return [partition]

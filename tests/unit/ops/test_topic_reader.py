@@ -1,0 +1,142 @@
+"""Reading a topic from somewhere on, and to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+
+from headerware import ConfigError, HeaderwareError
+from headerware.ops.topic_reader import Start, TopicReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Message
+
+    from headerware.testing import EmbeddedCluster
+
+NOW = 1_767_225_600_000
+
+
+class TestStart:
+    @pytest.mark.parametrize(
+        ("text", "start"),
+        [
+            ("beginning", Start("offset", 0)),
+            ("end", Start("last", 0)),
+            ("42", Start("offset", 42)),
+            ("-5", Start("last", 5)),
+            ("2026-01-01", Start("time", NOW)),
+            ("2026-01-01T01:00+01:00", Start("time", NOW)),
+            ("15m", Start("time", NOW - 900_000)),
+        ],
+    )
+    def test_reads(self, text: str, start: Start) -> None:
+        assert Start.parse(text, now_ms=lambda: NOW) == start
+
+    def test_refuses_anything_else(self) -> None:
+        with pytest.raises(ConfigError, match="expected beginning, end, an offset"):
+            Start.parse("yesterday")
+
+
+def places(messages: list[Message]) -> list[tuple[int | None, int | None]]:
+    return sorted((message.partition(), message.offset()) for message in messages)
+
+
+class TestTopicReader:
+    @pytest.fixture
+    def topic(self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> str:
+        """Return a topic with five records in one partition, and one in the other."""
+        name = unique_topic("read")
+        embedded_cluster.create_topic(name, partitions=2)
+        producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
+        for number in range(5):
+            producer.produce(name, b"%d" % number, partition=0)
+        producer.produce(name, b"other", partition=1)
+        assert producer.flush(30) == 0
+        return name
+
+    @pytest.fixture
+    def opened(self, embedded_cluster: EmbeddedCluster) -> Callable[..., TopicReader]:
+        conf = {"bootstrap.servers": embedded_cluster.bootstrap_servers}
+        return lambda topic, **options: TopicReader(conf, topic, group_id="looks", **options)
+
+    @pytest.mark.parametrize(
+        ("start", "limit", "offsets"),
+        [
+            ("beginning", None, [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0)]),
+            ("beginning", 2, [(0, 0), (0, 1), (1, 0)]),
+            ("-2", None, [(0, 3), (0, 4), (1, 0)]),
+            ("3", None, [(0, 3), (0, 4)]),
+            ("3", 1, [(0, 3)]),
+            ("end", None, []),
+        ],
+    )
+    def test_reads_from_the_start_to_the_end(
+        self, opened: Callable[..., TopicReader], topic: str, start: str, limit: int | None, offsets: Any
+    ) -> None:
+        with opened(topic) as reader:
+            reader.start(Start.parse(start), limit=limit)
+            found = [message for batch in reader.to_end(max_records=2) for message in batch]
+            assert places(found) == offsets
+            assert reader.has_reached_the_end
+            assert reader.progress == (len(offsets), len(offsets))
+
+    def test_reads_one_partition(self, opened: Callable[..., TopicReader], topic: str) -> None:
+        with opened(topic, partition=1) as reader:
+            reader.start()
+            assert places([message for batch in reader.to_end() for message in batch]) == [(1, 0)]
+
+    def test_says_how_far_it_is(self, opened: Callable[..., TopicReader], topic: str) -> None:
+        with opened(topic, partition=0) as reader:
+            reader.start(Start.parse("1"))
+            seen = [reader.progress]
+            for batch in reader.to_end(max_records=1):
+                assert len(batch) == 1
+                seen.append(reader.progress)
+        assert seen == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
+
+    def test_goes_on_behind_the_end_if_it_is_read_on(
+        self, opened: Callable[..., TopicReader], topic: str, embedded_cluster: EmbeddedCluster
+    ) -> None:
+        with opened(topic, partition=1) as reader:
+            reader.start()
+            found = []
+            while not reader.has_reached_the_end:
+                found += reader.read()
+            producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
+            producer.produce(topic, b"later", partition=1)
+            producer.flush(30)
+            while len(found) < 2:
+                found += reader.read()
+        assert places(found) == [(1, 0), (1, 1)]
+
+    def test_ends_where_the_end_was_when_it_started(
+        self, opened: Callable[..., TopicReader], topic: str, embedded_cluster: EmbeddedCluster
+    ) -> None:
+        with opened(topic, partition=1) as reader:
+            reader.start()
+            producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
+            for _ in range(3):
+                producer.produce(topic, b"later", partition=1)
+            producer.flush(30)
+            assert places([message for batch in reader.to_end() for message in batch]) == [(1, 0)]
+
+    def test_gives_up_in_time(self, opened: Callable[..., TopicReader], topic: str) -> None:
+        with opened(topic) as reader:
+            reader.start()
+            reader._deadline = 0
+            with pytest.raises(HeaderwareError, match="2 partitions could not be read to the end"):
+                list(reader.to_end())
+
+    def test_knows_the_cluster(self, opened: Callable[..., TopicReader], topic: str) -> None:
+        with opened(topic) as reader:
+            assert str(reader.cluster_id).startswith("mock")
+
+    def test_refuses_a_partition_that_is_not_there(
+        self, opened: Callable[..., TopicReader], topic: str
+    ) -> None:
+        with pytest.raises(ConfigError, match="has 2 partitions, none of number 7"):
+            opened(topic, partition=7)
