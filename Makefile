@@ -16,8 +16,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 # Many tests wait for a cluster or a deadline, so there are more processes than cores.
 WORKERS ?= 4
-# Each process starts a Kafka and a Spark of its own, so a file's tests stay together.
+# Each of these starts a Kafka and a Spark of its own.
 CLUSTERS ?= 2
+# What a file's tests share is made once.
+PARALLEL := --dist loadfile
 QUICK_TESTS := tests/unit tests/vectors tests/property
 SLOW_TESTS := tests/integration tests/spark
 # Compiled once, rather than by each process that a test starts.
@@ -95,7 +97,7 @@ NAME_A_CLIENT := grep -rlE --include='test_*.py' 'confluent|[Cc]luster|Producer|
 # pytest itself, not `python -m pytest`, which would put the root on the import path.
 define test_with_oldest
 @.venv-oldest/bin/python -c 'import confluent_kafka as ck; print("== with confluent-kafka", ck.__version__)'
-.venv-oldest/bin/pytest -n $(WORKERS) --dist loadgroup -m 'not broker' $$($(NAME_A_CLIENT))
+.venv-oldest/bin/pytest -n $(WORKERS) $(PARALLEL) -m 'not broker' $$($(NAME_A_CLIENT))
 endef
 
 define test_with_frameworks
@@ -104,18 +106,18 @@ endef
 
 .PHONY: test
 test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then those of clients with the oldest confluent-kafka; needs Java 17
-	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(QUICK_TESTS) $(ARGS)
-	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) --dist loadfile $(SLOW_TESTS) $(ARGS)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) $(QUICK_TESTS) $(ARGS)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) $(PARALLEL) $(SLOW_TESTS) $(ARGS)
 	$(test_with_oldest)
 	$(test_with_frameworks)
 
 .PHONY: test-quick
 test-quick: .venv/.ready ## run the tests that need neither a real Kafka nor Spark (ARGS=...)
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(QUICK_TESTS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) $(PARALLEL) $(QUICK_TESTS) $(ARGS)
 
 .PHONY: test-exhaustive
 test-exhaustive: java ## run the property tests and the comparison with Kafka Connect with all their examples
-	$(REQUIRE_ALL) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n $(WORKERS) --dist loadgroup -m hypothesis $(QUICK_TESTS) $(ARGS)
+	$(REQUIRE_ALL) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n $(WORKERS) $(PARALLEL) -m hypothesis $(QUICK_TESTS) $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: .venv-oldest/.ready ## run the quick tests of clients with the oldest confluent-kafka

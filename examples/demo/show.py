@@ -42,8 +42,7 @@ def sizes(console: Console, steps: list[wire.Size], seen: list) -> None:
         table.add_row(size.step, *(f"{figure:,}" for figure in figures), change)
         before = size.total
     console.print(table)
-    note = "bytes; the first records leave before the cluster's id is known, so they state none"
-    console.print(f"   [dim]{note}[/]")
+    console.print("   [dim]bytes[/]")
 
 
 def refused(console: Console, reasons: list[str]) -> None:

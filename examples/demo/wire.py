@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from request import within_a_request
 
-from headerware import Chain, Context, Headers, HeaderwareError, Record, load_chain
+from headerware import Chain, Context, Headers, Record, load_chain
+from headerware.ops.topic_reader import TopicReader
 
 
 class Size(NamedTuple):
@@ -35,23 +36,12 @@ def create_topic(servers: str, topic: str) -> None:
 
 
 def read(servers: str, topics: list[str]) -> list[confluent_kafka.Message]:
-    """Read all that the topics hold, with a plain consumer."""
-    conf = {"bootstrap.servers": servers, "group.id": "plain", "enable.auto.commit": False}
-    consumer = confluent_kafka.Consumer(conf)
-    partitions, left = [], 0
-    for topic in topics:
-        for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
-            partitions.append(TopicPartition(topic, number, low))
-            left += high - low
-    consumer.assign(partitions)
+    """Read all that the topics hold, without a chain."""
     seen: list[confluent_kafka.Message] = []
-    while len(seen) < left:
-        messages = consumer.consume(min(500, left - len(seen)), timeout=20)
-        if not messages:
-            raise HeaderwareError(f"only {len(seen)} of {left} records could be read")
-        seen.extend(message for message in messages if message.error() is None)
-    consumer.close()
+    for topic in topics:
+        with TopicReader({"bootstrap.servers": servers}, topic, group_id="plain") as reader:
+            reader.start()
+            seen += chain.from_iterable(reader.to_end())
     return seen
 
 
@@ -61,14 +51,14 @@ def measured(step: str, messages: list[confluent_kafka.Message]) -> Size:
 
 
 def step_by_step(
-    chain: Path, applications: list[tuple[str, str, bytes]], prefix: str, cluster_id: str | None
+    path: Path, applications: list[tuple[str, str, bytes]], prefix: str, cluster_id: str | None
 ) -> list[Size]:
     """Measure the same records after the first interceptor, after the first two, and so on."""
     records = [
         Record(topic=prefix + topic, key=key.encode(), value=value, headers=Headers(_content_type(topic)))
         for topic, key, value in applications
     ]
-    whole = load_chain(chain)
+    whole = load_chain(path)
     context = Context(client_id="orders", cluster_id=lambda: cluster_id)
     sizes = [_size("as the application sends it", [(r.value, r.headers) for r in records])]
     for count, name in enumerate(whole.names, 1):

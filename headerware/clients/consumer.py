@@ -24,12 +24,12 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
 from math import inf
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -43,11 +43,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.error import ConsumeError
 
+from headerware.clients import commits
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
-from headerware.clients.lanes import Lanes
-from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
+from headerware.clients.lanes import OUTCOMES, Lanes
+from headerware.clients.live_chain import FollowsFile
 from headerware.clients.messages import record_of, updated_message, wire_topic_and_local
 from headerware.clients.offsets import (
     Offsets,
@@ -56,11 +57,11 @@ from headerware.clients.offsets import (
     topic_partition_of,
     with_own_metadata,
 )
-from headerware.clients.processing import Processes, processing_mode
+from headerware.clients.processing import MessageLoop, Processes, processing_mode
 from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
-    NO_OFFSET,
+    STATE,
     TIMED_OUT,
     instrumented_by,
     is_under_way,
@@ -84,17 +85,16 @@ from headerware.clients.settings import (
     tell_statistics,
 )
 from headerware.core.chain import Chain
-from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
+from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Operation, Record
+from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
-from headerware.core.session import Session, exit_arguments
+from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
-CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
 
 # Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
 _C: Final[Any] = cimpl.Consumer
@@ -121,7 +121,7 @@ def _c_resume(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> Non
     _C.resume(consumer, partitions)
 
 
-class Consumer(Processes, cimpl.Consumer):
+class Consumer(FollowsFile, Processes, cimpl.Consumer):
     """Consume from Kafka through a chain; a drop-in for ``confluent_kafka.Consumer``.
 
     Args:
@@ -141,12 +141,6 @@ class Consumer(Processes, cimpl.Consumer):
     at a time.
     """
 
-    chain: Chain = Chain()
-    """The chain; empty for a raw client."""
-    _chained: bool = False
-    """Whether there is a chain; if not, confluent-kafka's own methods answer."""
-    _live: LiveChain | None = None
-    """The chain as its file declares it; None if it comes from elsewhere."""
     _raises_events: bool = False
     """Whether ``poll`` raises error events, so that nobody overlooks them."""
     _stopping: bool = False
@@ -164,21 +158,12 @@ class Consumer(Processes, cimpl.Consumer):
         mode = processing_mode(rest.pop(PROCESSING, None), chain)
         self._may_be_implicit = mode == "implicit"
         # An application that passed a chain, or says so, may call run, for which we store the offsets.
-        if not self.chain and not (chain or mode == "said" or (self._live and self._live.follows)):
+        if not (self._may_have_a_chain() or chain or mode == "said"):
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
             return
         self._open(flattened(rest))
         if self._live is not None:
             self._live.follow(self)
-
-    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        """Return the chain, and the configuration that remains for the client itself."""
-        self._live = live_chain(conf, chain)
-        return client_chain(conf, chain) if self._live is None else self._live.first()
-
-    def _whole_chain(self, chain: Chain) -> Chain:
-        """Return a chain that was read again, with what the client itself adds to it."""
-        return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
         # Two, because a dead letter is waited for, and reports never are.
@@ -203,8 +188,7 @@ class Consumer(Processes, cimpl.Consumer):
         self._keeps_originals = False
         self._in_process = None
         self._bind(session)
-        # The chain that takes the place of the present one at the next call; None if there is none.
-        self._next_chain: LoadedChain | None = None
+        self._next_chain = None
         self._lanes: Lanes | None = None
         self._next_tick = self._next_commit = self._next_keep_alive = 0.0
         self._paused: set[TopicPartitionKey] = set()
@@ -251,23 +235,11 @@ class Consumer(Processes, cimpl.Consumer):
     def reload(self) -> bool:
         """Read the file of the chain again, and take the next record from the wire through the new chain.
 
-        Records that the present chain has already taken are still given. Messages of which only some slices
-        have come are kept, or read again if the new chain treats slices in another way.
-
-        Returns:
-            whether the chain has changed.
-
-        Raises:
-            ConfigError: the file is wrong, or the chain does not come from a file.
-            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+        As in other clients; and messages of which only some slices have come are kept, or read again if the
+        new chain treats slices in another way.
         """
-        live = reloadable(self)
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        return live.reload(self)
-
-    def chain_in_force(self) -> ChainInForce | None:
-        """Return which version of its file the chain is; None if it does not come from a file."""
-        return None if self._live is None else self._live.in_force(self.chain)
+        return FollowsFile.reload(self)
 
     def _use_chain(self, chain: Chain) -> None:
         earlier = self._session
@@ -296,19 +268,6 @@ class Consumer(Processes, cimpl.Consumer):
         self._inbox.drop({topic_partition})
         with suppress(KafkaException):  # it has gone meanwhile
             _C.seek(self, at_offset(topic_partition, safe))
-
-    def _offer_chain(self, loaded: LoadedChain) -> None:
-        self._next_chain = loaded
-
-    def _take_next_chain(self) -> None:
-        loaded, self._next_chain = self._next_chain, None
-        if loaded is None or self._live is None:
-            return
-        try:
-            self._live.replace(self, loaded)
-        except BaseException:  # an interrupt; the next call tries again, unless there is a newer one
-            self._next_chain = vars(self)["_next_chain"] or loaded
-            raise
 
     # Subscription and assignment
 
@@ -665,7 +624,7 @@ class Consumer(Processes, cimpl.Consumer):
             return False
         try:
             # It was reassembled from several records, so they are read again.
-            Consumer.seek(self, at_offset(entry.topic_partition, entry.offset))
+            self._seek(at_offset(entry.topic_partition, entry.offset))
             self._inbox.leaving = self._inbox.leaving[:-1]
         except KafkaException:
             self._hold_entry(entry)
@@ -722,14 +681,12 @@ class Consumer(Processes, cimpl.Consumer):
             self._pauses.held_s = 0.0
         for outcome in self._session.poll(self._session.context.now_ms() - int(self._pauses.held_s * 1000)):
             self._inbox.add_released(outcome)
-        if self._reassembles and not self._inbox:
-            # Expired records hold nothing back any more.
-            for safe in self._offsets.refreshed():
-                self._store_offset(safe)
+        if self._reassembles and not self._inbox and self._lanes is None:
+            self._store_refreshed()
         if self._commit_interval_s and now >= self._next_commit:
             self._next_commit = now + self._commit_interval_s
             if held := self._offsets.take_watermarked():
-                self._commit_quietly(held, asynchronous=True)
+                commits.commit_quietly(self, self._session, held, waits=False)
 
     def _recall_watermark(self, record: Record) -> None:
         """Look, at the first record of a partition, for the watermark of the consumer before this one."""
@@ -767,7 +724,13 @@ class Consumer(Processes, cimpl.Consumer):
 
     @unless_chained(_C.seek)
     def seek(self, partition: TopicPartition) -> None:
-        """Go to an offset; to the first slice of a message that was delivered there in this session."""
+        """Go to an offset; to the first slice of a message that was delivered there in this session.
+
+        While :meth:`run` is under way, any thread may call it: what was read of the partition is forgotten.
+        """
+        (self._seek if self._lanes is None else self._lanes.seek)(partition)
+
+    def _seek(self, partition: TopicPartition) -> None:
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         if getattr(partition, "offset", -1) < 0:
             _C.seek(self, partition)  # raises unless it is a TopicPartition
@@ -790,13 +753,14 @@ class Consumer(Processes, cimpl.Consumer):
         """Store the offset behind a message, or offsets, held back to where a restart loses nothing.
 
         Raises:
-            KafkaException: the partition is not assigned; or the client stores offsets itself, unless
-                ``enable.auto.offset.store`` is false.
+            KafkaException: the partition is not assigned; the client stores offsets itself, unless
+                ``enable.auto.offset.store`` is false; or :meth:`run` is under way.
         """
         unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
         if not self._chained or unclear:
             _c_store(self, message, offsets)  # raises if the arguments are unclear
             return
+        self._refuse_offsets_of_the_application()
         if self._stores_offsets:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
@@ -818,16 +782,21 @@ class Consumer(Processes, cimpl.Consumer):
 
         Returns:
             the committed offsets; None if it is asynchronous.
+
+        Raises:
+            KafkaException: the commit failed; or :meth:`run` is under way, which commits by itself. Only its
+                callbacks, and tasks, may then commit the stored offsets.
         """
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         waits = not (more[0] if more else keywords.pop("async", asynchronous))
         unclear = message is not None and (offsets is not None or not _is_good(message))
         if keywords or len(more) > 1 or unclear:
             return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
-        if message is None and offsets is None:
-            return self._commit_stored(waits=waits)
+        if message is None and offsets is None and (self._lanes is None or self._lanes.is_poller()):
+            return commits.commit_stored(self, self._offsets, waits=waits)
+        self._refuse_offsets_of_the_application()
         wanted = [self._behind(message)] if message is not None else offsets
-        return self._report_committed(self._call_commit(offsets=self.committable(wanted or []), waits=waits))
+        return commits.commit(self, self._session, self.committable(wanted or []), waits=waits)
 
     @unless_chained(_C.committed)
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -858,6 +827,11 @@ class Consumer(Processes, cimpl.Consumer):
         for topic_partition, (position, leader_epoch) in positions.items() if self._stores_offsets else ():
             self._store_offset(self._offsets.offset_to_store(topic_partition, position, None, leader_epoch))
 
+    def _store_refreshed(self) -> None:
+        """Store the offsets that slices no longer hold back, because they have expired or were given up."""
+        for safe in self._offsets.refreshed():
+            self._store_offset(safe)
+
     def _store_offset(self, offset: TopicPartition) -> None:
         try:
             _c_store(self, offsets=[offset])
@@ -871,56 +845,11 @@ class Consumer(Processes, cimpl.Consumer):
         except KafkaException as error:
             _log.debug("%s is not assigned any more: %s", message.topic(), error)
 
-    def _commit_stored(self, *, waits: bool) -> Any:
-        held = self._offsets.take_watermarked()
-        if not held:
-            return self._report_committed(self._call_commit(waits=waits))
-        try:
-            done = self._call_commit(waits=waits) or []
-        except KafkaException as error:
-            if error.args[0].code() != NO_OFFSET:
-                raise
-            done = []
-        ours = self._call_commit(offsets=held, waits=waits)
-        if ours is None:
-            return None
-        newer = {topic_partition_of(partition) for partition in ours}
-        return self._report_committed([*(p for p in done if topic_partition_of(p) not in newer), *ours])
-
-    def _call_commit(
-        self, *, offsets: list[TopicPartition] | None = None, waits: bool
-    ) -> list[TopicPartition] | None:
-        """Commit by confluent-kafka's method, and tell interceptors of a call that waits for the broker."""
-        if not waits or not self._session.hears_operations:
-            return _c_commit(self, offsets=offsets, asynchronous=not waits)  # type: ignore[no-any-return]
-        began_ns = time.time_ns()
-        try:
-            done: list[TopicPartition] = _c_commit(self, offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            _notify_commit_operation(self._session, offsets or [], error.args[0], began_ns, time.time_ns())
-            raise
-        _notify_commit_operation(self._session, done, None, began_ns, time.time_ns())
-        return done
-
-    def _commit_quietly(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
-        try:
-            self._report_committed(self._call_commit(offsets=offsets, waits=not asynchronous))
-        except KafkaException as error:
-            _log.warning("a watermark was not committed, so records may repeat after a restart: %s", error)
-
     def _commit_watermarks(self) -> None:
         """Bring the last watermarks to the broker, if the client commits by itself."""
         self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
         if self._commit_interval_s and (held := self._offsets.take_watermarked(everything=True)):
-            self._commit_quietly(held, asynchronous=False)
-
-    def _report_committed(self, partitions: list[TopicPartition] | None) -> list[TopicPartition] | None:
-        """Tell interceptors of a synchronous commit, for which confluent-kafka calls no callback."""
-        if partitions is None:
-            return None
-        own = [with_own_metadata(partition) for partition in partitions]
-        _notify_committed(self._session, own)
-        return own
+            commits.commit_quietly(self, self._session, held, waits=True)
 
     # After an interrupt
 
@@ -1094,24 +1023,34 @@ class Consumer(Processes, cimpl.Consumer):
         if self._lanes is not None:
             raise ConfigError("run is under way already; a consumer has one caller at a time")
         self._begin_explicit()
-        self._run(Lanes(self, handler, options))
+        Lanes(self, handler, options).run()
 
-    def _run(self, lanes: Lanes) -> None:
-        """Process messages on lanes, and be as before afterwards."""
-        # Also for a chain that takes the place of this one.
-        if lanes.options.on_failure == "dead_letter" or self._session.takes_objects:
-            self._keeps_originals = True
-            self._session.keep_originals()
-        self._lanes = lanes
-        before = self._stores_offsets, self._raises_errors, self._raises_events
-        # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.
-        self._stores_offsets = self._raises_errors = self._raises_events = False
-        try:
-            lanes.run()
-        finally:
-            self._lanes, self._stopping = None, False
-            self._stores_offsets, self._raises_errors, self._raises_events = before
-            self._run_counts.update(lanes.counts)
+    def _keep_originals(self) -> None:
+        """Keep what each record was on the wire, from here on, and in a later chain, too.
+
+        Records that wait for the application already came without, and are read again.
+        """
+        if self._keeps_originals:
+            return
+        self._keeps_originals = True
+        self._session.keep_originals()
+        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        for topic_partition in list(self._next_offsets):
+            first = self._inbox.first_offset(topic_partition)
+            if first is not None:
+                self._inbox.drop({topic_partition})
+                self._read_again(topic_partition, first)
+
+    def _refuse_offsets_of_the_application(self) -> None:
+        """Raise if ``run`` is under way: what is committed beside it may be at work still."""
+        if self._lanes is not None:
+            raise KafkaException(
+                KafkaError(
+                    STATE,
+                    "run is under way, and commits an offset once all before it is processed; let the "
+                    "handler return instead of committing or storing offsets",
+                )
+            )
 
     def _next_message(self, timeout: float) -> Message | None:
         """Return the next message for a loop, or None at its end."""
@@ -1133,9 +1072,11 @@ class Consumer(Processes, cimpl.Consumer):
 
     def _store_processed(
         self, topic_partition: TopicPartitionKey, position: int, leader_epoch: int | None
-    ) -> None:
-        """Store the position up to which a partition is processed."""
-        self._store_offset(self._offsets.offset_to_store(topic_partition, position, None, leader_epoch))
+    ) -> TopicPartition:
+        """Store the position up to which a partition is processed, and return what was stored for it."""
+        safe = self._offsets.offset_to_store(topic_partition, position, None, leader_epoch)
+        self._store_offset(safe)
+        return safe
 
     def _before_revocation(self, partitions: list[TopicPartition], *, lost: bool = False) -> None:
         """Let records at work of partitions that go be finished, and commit them."""
@@ -1146,7 +1087,10 @@ class Consumer(Processes, cimpl.Consumer):
         """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {}}
-        counts = self._run_counts + Counter({} if self._lanes is None else self._lanes.counts)
+        lanes = self._lanes
+        counts = {
+            name: self._run_counts[name] + (0 if lanes is None else lanes.counts[name]) for name in OUTCOMES
+        }
         own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
         if self._live is not None:
             own |= self._live.stats()
@@ -1196,56 +1140,13 @@ class Consumer(Processes, cimpl.Consumer):
 Consumer._FETCHING = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
 
 
-class MessageLoop:
-    """The messages of a consumer, each in processing until the next one is asked for."""
-
-    def __init__(self, consumer: Consumer, timeout: float) -> None:
-        self._consumer: Final = consumer
-        self._timeout: Final = timeout
-        self._scope: AbstractContextManager[Message] | None = None
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Message:
-        """End the processing of the message before, and return the next one."""
-        self.end()
-        message = self._consumer._next_message(self._timeout)  # noqa: SLF001 - the consumer's own iterator
-        if message is None:
-            raise StopIteration
-        return self.begin(message)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: object
-    ) -> None:
-        self.end(exc_value)
-
-    def __del__(self) -> None:
-        if self._scope is not None:
-            self.end(GeneratorExit("the loop was left, and did not say why"))
-
-    def begin(self, message: Message) -> Message:
-        """Begin to process a message, and return it."""
-        self._scope = self._consumer.processing(message)
-        return self._scope.__enter__()
-
-    def end(self, error: BaseException | None = None) -> None:
-        """End the processing of the message before, if there is one."""
-        scope, self._scope = self._scope, None
-        if scope is not None:
-            scope.__exit__(*exit_arguments(error))
-
-
 def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: bool) -> dict[str, Any]:
     """Return the raw client's configuration: we store the offsets, and hear of the commits."""
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
     raw["enable.auto.offset.store"] = False
     callback = raw.get("on_commit")
     if callable(callback) or (callback is None and hears_commits):
-        raw["on_commit"] = partial(_on_commit, offsets, callback)
+        raw["on_commit"] = partial(commits.on_commit, offsets, callback)
     return raw
 
 
@@ -1312,25 +1213,8 @@ def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicP
         consumer._remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
 
 
-def _on_commit(
-    offsets: Offsets,
-    callback: CommitCallback | None,
-    error: KafkaError | None,
-    partitions: list[TopicPartition],
-) -> None:
-    """Tell interceptors of committed offsets, and the application of all that librdkafka reports."""
-    own = [with_own_metadata(partition) for partition in partitions]
-    if error is None:
-        _notify_committed(offsets.session, own)
-    if offsets.session.hears_operations:
-        now_ns = time.time_ns()
-        _notify_commit_operation(offsets.session, own, error, now_ns, now_ns)
-    if callback is not None:
-        callback(error, own)
-
-
 _CALLBACKS: Final = frozenset(
-    callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, _on_commit, tell_statistics)
+    callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, commits.on_commit, tell_statistics)
 )
 
 
@@ -1362,30 +1246,3 @@ def _is_in_callback(consumer: object) -> bool:  # noqa: ARG001 - of whichever co
             return True
         frame = frame.f_back
     return False
-
-
-def _notify_committed(session: Session, partitions: list[TopicPartition]) -> None:
-    """Tell interceptors of those offsets that were committed."""
-    done = [partition for partition in partitions if partition.offset >= 0 and partition.error is None]
-    if done:
-        session.committed(done)
-
-
-def _notify_commit_operation(
-    session: Session, partitions: list[TopicPartition], error: KafkaError | None, began_ns: int, ended_ns: int
-) -> None:
-    """Tell interceptors of a commit, unless there was nothing to commit."""
-    if error is not None and error.code() == NO_OFFSET:
-        return
-    offsets = [partition for partition in partitions if partition.offset >= 0]
-    failure = error or next((partition.error for partition in offsets if partition.error is not None), None)
-    if offsets or failure is not None:
-        session.operation(
-            Operation(
-                name="commit",
-                began_ns=began_ns,
-                ended_ns=ended_ns,
-                offsets=offsets,
-                error=None if failure is None else KafkaException(failure),
-            )
-        )

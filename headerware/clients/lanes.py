@@ -12,6 +12,9 @@ from :class:`~headerware.clients.progress.Progress` under one lock, and process 
 
 A dead letter that cannot be stored is tried again, with pauses that grow. Its record is not passed over.
 
+If the application seeks, what was read of the partition is forgotten at once, and so are jobs at work: what
+they do no longer moves an offset. Another thread leaves the seek itself to the poller.
+
 In asyncio the lanes are tasks instead of threads (``aio/tasks.py``); the rest is the same.
 """
 
@@ -25,31 +28,38 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, Thread, get_ident
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from headerware.clients import commits
 from headerware.clients.messages import record_of, record_with_local, wire_topic_and_local
+from headerware.clients.offsets import topic_partition_of
 from headerware.clients.progress import Job, Processing, Progress
-from headerware.clients.raw import MAX_POLL_EXCEEDED, NO_OFFSET, PARTITION_EOF
+from headerware.clients.raw import MAX_POLL_EXCEEDED, NO_OFFSET, PARTITION_EOF, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
+from headerware.core.dead_letter import PROCESSING_STAGE
 from headerware.core.errors import (
     DeadLetterError,
     HeaderwareError,
     HeldBackError,
     InterceptorError,
+    position,
     raised_at,
 )
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
+from headerware.core.session import PROCESSING
 from headerware.core.step import LoggedReasons
 
 if TYPE_CHECKING:
     from headerware.clients.consumer import Consumer
 
 Handler = Callable[[Message], object]
+OUTCOMES: Final = ("processed", "retried", "skipped", "dead_lettered")
+"""What ``run`` counts."""
 _Failure = tuple[Record, Exception, float | None]
 """The record of a handler that raised, what it raised, and the seconds until the next attempt, if any."""
 _POLL_S: Final = 0.1
@@ -95,18 +105,40 @@ class Lanes:
         self._failure: BaseException | None = None
         self._closing = False
         self._paused: set[TopicPartitionKey] = set()
+        self._poller = 0
+        self._seeks: dict[TopicPartitionKey, TopicPartition] = {}
+        """What other threads have left to the poller."""
+        self._sought: set[TopicPartitionKey] = set()
+        """Partitions whose position is committed as soon as it is known, for it may have gone back."""
         self._next_store = self._next_commit = 0.0
         self._logged: set[object] = set()
         self._reasons: Final = LoggedReasons()
-        self.counts: Final[dict[str, int]] = dict.fromkeys(
-            ("processed", "retried", "skipped", "dead_lettered"), 0
-        )
+        self.counts: Final[dict[str, int]] = dict.fromkeys(OUTCOMES, 0)
 
     def run(self) -> None:
-        """Process until ``stop``, or until a failure that ends it; then raise that."""
+        """Process until ``stop``, or until a failure that ends it; then raise that.
+
+        The consumer is as before afterwards.
+        """
+        consumer = self._consumer
+        if self.options.on_failure == "dead_letter" or consumer._session.takes_objects:
+            consumer._keep_originals()
+        self._poller, consumer._lanes = get_ident(), self
+        before = consumer._stores_offsets, consumer._raises_errors, consumer._raises_events
+        # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.
+        consumer._stores_offsets = consumer._raises_errors = consumer._raises_events = False
+        try:
+            self._poll_until_the_end()
+        finally:
+            consumer._lanes, consumer._stopping = None, False
+            consumer._stores_offsets, consumer._raises_errors, consumer._raises_events = before
+            consumer._run_counts.update(self.counts)
+
+    def _poll_until_the_end(self) -> None:
         self._start_lanes()
         try:
             while self._failure is None and not self._consumer._stopping:
+                self._seek_where_asked()
                 message = self._consumer.poll(_POLL_S)
                 if message is not None:
                     self._take(message)
@@ -129,6 +161,8 @@ class Lanes:
         topic_partition, original = self._original(message)
         offset = message.offset()
         with self._lock:
+            if topic_partition in self._seeks:
+                return  # it was read before the application went elsewhere
             self._progress.add(
                 message,
                 topic_partition,
@@ -188,9 +222,9 @@ class Lanes:
         self._next_store = now + _STORE_S
         with self._lock:
             # What was read and did not become a job is not waited for.
-            for topic_partition, position_ in self._consumer._next_offsets.items():
-                if position_ >= 0:
-                    self._progress.advance(topic_partition, position_)
+            for topic_partition, next_offset in self._consumer._next_offsets.items():
+                if next_offset >= 0 and topic_partition not in self._seeks:
+                    self._progress.advance(topic_partition, next_offset)
         self._store()
         if self._consumer._commit_interval_s == 0.0 and now >= self._next_commit:
             self._next_commit = now + self._consumer._run_commit_interval_s
@@ -199,17 +233,63 @@ class Lanes:
     def _store(self) -> None:
         with self._lock:
             moved = self._progress.moved()
+        back: list[TopicPartition] = []
         for topic_partition, (offset, leader_epoch) in moved.items():
-            self._consumer._store_processed(topic_partition, offset, leader_epoch)
+            stored = self._consumer._store_processed(topic_partition, offset, leader_epoch)
+            if topic_partition in self._sought:
+                self._sought.discard(topic_partition)
+                back.append(stored)
+        self._consumer._store_refreshed()
+        if back:
+            # librdkafka commits no stored offset that is smaller than the committed one.
+            commits.commit_quietly(self._consumer, self._consumer._session, back, waits=False)
 
     def _commit(self, *, waits: bool) -> None:
         try:
-            self._consumer._commit_stored(waits=waits)
+            commits.commit_stored(self._consumer, self._consumer._offsets, waits=waits)
         except KafkaException as error:
             if error.args[0].code() != NO_OFFSET:
                 _log.warning("offsets were not committed, so records may repeat: %s", error)
 
-    # Partitions that go
+    # Partitions that go, or begin anew
+
+    def is_poller(self) -> bool:
+        """Return whether this thread is the one that polls."""
+        return get_ident() == self._poller
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go to an offset; nothing that was read before is started or committed any more."""
+        if self.is_poller():
+            self._seek(partition)
+            return
+        topic_partition = topic_partition_of(partition)
+        if topic_partition not in self._consumer._next_offsets:
+            raise KafkaException(
+                KafkaError(STATE, f"seek: {position(*topic_partition, None)} is not assigned")
+            )
+        with self._lock:
+            self._seeks[topic_partition] = partition
+            self._progress.forget([topic_partition])
+
+    def _seek_where_asked(self) -> None:
+        """Do what other threads have left to the poller."""
+        while self._seeks:
+            with self._lock:
+                topic_partition, partition = next(iter(self._seeks.items()))
+            self._seek(partition)
+            with self._lock:
+                if self._seeks.get(topic_partition) is partition:
+                    del self._seeks[topic_partition]
+
+    def _seek(self, partition: TopicPartition) -> None:
+        self._consumer._seek(partition)
+        topic_partition = topic_partition_of(partition)
+        with self._lock:
+            self._progress.forget([topic_partition])
+            if partition.offset >= 0:
+                self._progress.advance(topic_partition, partition.offset)
+        self._sought.add(topic_partition)
+        self._store()
 
     def revoke(self, topic_partitions: Collection[TopicPartitionKey], *, lost: bool) -> None:
         """Wait for what is at work of partitions that go, commit it, and forget the rest.
@@ -232,8 +312,11 @@ class Lanes:
         if not lost:
             self._store()
             self._commit(waits=True)
+        self._sought.difference_update(topic_partitions)
         with self._lock:
             self._progress.forget(topic_partitions)
+            for topic_partition in topic_partitions:
+                self._seeks.pop(topic_partition, None)
         # librdkafka remembers a pause: a partition that comes back would still be paused.
         self._resume(self._paused.intersection(topic_partitions))
 
@@ -276,6 +359,7 @@ class Lanes:
 
     def _leave_the_rest(self) -> None:
         """Commit what is processed, and go back to what is not."""
+        self._seek_where_asked()
         self._store()
         self._commit(waits=True)
         with self._lock:
@@ -285,7 +369,7 @@ class Lanes:
         # Whoever polls next gets what was read and not processed, and commits nothing behind it before that.
         for topic_partition, offset in again.items():
             with suppress(KafkaException):  # it has gone meanwhile
-                self._consumer.seek(TopicPartition(*topic_partition, offset))
+                self._consumer._seek(TopicPartition(*topic_partition, offset))
         self._resume(set(self._paused))
 
     # The lanes
@@ -343,7 +427,7 @@ class Lanes:
         if job.carried is not None:
             return self._keep(job, *job.carried)
         cause = job.message.error().cause
-        return self._give_up(job, cause, raisable(cause), "ON_CONSUME")
+        return self._give_up(job, cause, raisable(cause))
 
     @contextmanager
     def _attempt(self, job: Job, failures: list[_Failure]) -> Iterator[None]:
@@ -370,28 +454,25 @@ class Lanes:
             return partial(self._retry, job, pause_s)
         reason = InterceptorError(f"the handler raised {type(raised).__name__}{raised_at(raised)}")
         reason.__cause__ = raised
-        return self._give_up(
-            job, reason.at("processing", record).with_traceback(raised.__traceback__), raised, "PROCESSING"
-        )
+        return self._give_up(job, reason.at(PROCESSING, record).with_traceback(raised.__traceback__), raised)
 
-    def _give_up(
-        self, job: Job, reason: HeaderwareError, raised: BaseException, stage: str
-    ) -> Callable[[], object]:
+    def _give_up(self, job: Job, reason: HeaderwareError, raised: BaseException) -> Callable[[], object]:
         """Answer for a record that failed for good."""
         if self.options.on_failure == "raise":
             return partial(self._fail, raised, job)
         _, original = self._original(job.message)
-        if original is None and stage == "PROCESSING":
-            original = record_of(job.message)  # no step has changed it
-        if self.options.on_failure == "dead_letter" and original is not None:
-            if not isinstance(reason, InterceptorError):
-                reason = InterceptorError(str(reason)).at("processing", original)
-            return self._keep(job, reason, original, stage, 0.0)
-        self._log_passed(reason, "skipped")
-        return partial(self._end, job, "skipped")
+        if original is None:  # no step has changed it, or nothing is left of it
+            original = record_of(job.message) if self._is_for_the_handler(job) else _placeholder(job.message)
+        if self.options.on_failure == "skip":
+            return self._pass_over(job, reason, original, "skipped")
+        if not original.topic:
+            return partial(self._fail, raised, job)  # it belongs to no record, so there is nothing to pass
+        if not isinstance(reason, InterceptorError):
+            reason = InterceptorError(str(reason)).at(PROCESSING, original)
+        return self._keep(job, reason, original, 0.0)
 
     def _keep(
-        self, job: Job, reason: InterceptorError, original: Record, stage: str, pause_s: float
+        self, job: Job, reason: InterceptorError, original: Record, pause_s: float
     ) -> Callable[[], object]:
         """Store the dead letter of a record; if that fails, try it again later."""
         try:
@@ -400,22 +481,27 @@ class Lanes:
                 reason,
                 topic=self.options.dead_letter_topic,
                 names=self.options.dead_letter_headers,
-                stage=stage,
+                stage=PROCESSING_STAGE if job.message.error() is None else "ON_CONSUME",
             )
         except DeadLetterError as error:
             if "unstored" not in self._logged:
                 self._logged.add("unstored")
                 _log.warning("%s; it is tried again (further failures are not logged)", str(error))
             pause_s = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            job.carried = reason, original, stage, pause_s
+            job.carried = reason, original, pause_s
             return partial(self._retry, job, pause_s, count=None)
-        outcome = "dead_lettered" if stored else "skipped"  # a dead letter gets none of its own
-        self._log_passed(reason, outcome)
-        return partial(self._end, job, outcome)
+        # A dead letter gets none of its own.
+        return self._pass_over(job, reason, original, "dead_lettered" if stored else "skipped")
 
-    def _log_passed(self, reason: HeaderwareError, outcome: str) -> None:
+    def _pass_over(
+        self, job: Job, reason: HeaderwareError, original: Record, outcome: str
+    ) -> Callable[[], object]:
+        """Tell of a record that counts as processed all the same; the chain has told of those it refused."""
+        if job.message.error() is None:
+            self._consumer._session.stopped(original, outcome, reason)
         if self._reasons.is_new_error(reason):
             _log.warning("%s (%s; further ones for this reason are only counted)", str(reason), outcome)
+        return partial(self._end, job, outcome)
 
     # Under the lock
 
@@ -435,3 +521,12 @@ class Lanes:
             self._failure = error
             self._closing = True
             self._wake_lanes(everyone=True)
+
+
+def _placeholder(message: Message) -> Record:
+    """Return a record that stands for one of which nothing is left, such as slices of no whole message."""
+    topic, partition, offset = message.topic() or "", message.partition(), message.offset()
+    partition = None if partition is None or partition < 0 else partition
+    offset = None if offset is None or offset < 0 else offset
+    key = position(topic, partition, offset).encode()
+    return Record(topic, None, key, partition=partition, offset=offset)

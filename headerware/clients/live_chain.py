@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread, current_thread, main_thread
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -83,21 +83,6 @@ class LoadedChain(msgspec.Struct, frozen=True):
     loaded_at_ms: int
 
 
-class Client(Protocol):
-    """What a client whose chain comes from a file has for it."""
-
-    chain: Chain
-
-    def _whole_chain(self, chain: Chain) -> Chain:
-        """Return the chain with what the client itself adds to it."""
-
-    def _use_chain(self, chain: Chain) -> None:
-        """Open a chain and let it take the place of the present one, between two records; or raise."""
-
-    def _offer_chain(self, loaded: LoadedChain) -> None:
-        """Have :meth:`LiveChain.replace` called, on a thread where the client may change its chain."""
-
-
 class LiveChain:
     """The chain of one client, as its file declares it.
 
@@ -136,7 +121,7 @@ class LiveChain:
         self._stamps, self._digest, self._loaded_at_ms = reading.stamps, reading.digest, wall_clock_ms()
         return found
 
-    def follow(self, client: Client) -> None:
+    def follow(self, client: FollowsFile) -> None:
         """Have a client, which is complete now, follow the file."""
         if self.follows:
             _warn_of_writers(self._stamps)
@@ -150,7 +135,7 @@ class LiveChain:
         """Return the paths of the files that the chain was read from."""
         return frozenset(self._stamps)
 
-    def reload(self, client: Client) -> bool:
+    def reload(self, client: FollowsFile) -> bool:
         """Read the files again and replace the chain; return whether it has changed, or raise."""
         with self._lock:
             if self._closed:
@@ -162,7 +147,7 @@ class LiveChain:
                 self._note_failure(error)
                 raise
 
-    def look_again(self, client: Client) -> None:
+    def look_again(self, client: FollowsFile) -> None:
         """Read the files again and offer the chain to the client; whatever is wrong is logged, once."""
         with self._lock:
             if self._closed:
@@ -175,7 +160,7 @@ class LiveChain:
                 return
         client._offer_chain(loaded)  # noqa: SLF001 - the client itself
 
-    def replace(self, client: Client, loaded: LoadedChain) -> None:
+    def replace(self, client: FollowsFile, loaded: LoadedChain) -> None:
         """Put a chain in force; if it cannot be opened, that is logged, and the present one goes on."""
         with self._lock:
             if self._closed:
@@ -186,7 +171,7 @@ class LiveChain:
                 pass_on_interrupt(error)
                 self._log_failure(error)
 
-    def close(self, client: Client) -> None:
+    def close(self, client: FollowsFile) -> None:
         """Replace nothing any more."""
         if self._follower is not None:
             self._follower.remove(client)
@@ -213,7 +198,7 @@ class LiveChain:
             "chain_loaded_at_ms": self._loaded_at_ms,
         }
 
-    def _read(self, client: Client) -> LoadedChain:
+    def _read(self, client: FollowsFile) -> LoadedChain:
         reading = _Reading(refuses_empty=True)
         try:
             chain = client._whole_chain(client_chain(self._conf, None, reading)[0])  # noqa: SLF001 - as above
@@ -224,7 +209,7 @@ class LiveChain:
         self._stamps = reading.stamps
         return LoadedChain(chain, reading.digest, wall_clock_ms())
 
-    def _put_in_force(self, client: Client, loaded: LoadedChain) -> bool:
+    def _put_in_force(self, client: FollowsFile, loaded: LoadedChain) -> bool:
         before, after = client.chain, loaded.chain
         changed = before != after
         if changed:
@@ -272,17 +257,74 @@ def reload_of(path: str | os.PathLike[str], conf: Mapping[str, Any]) -> Reload:
     return reload
 
 
-def reloadable(client: Any) -> LiveChain:
-    """Return the live chain of a client that is asked to reload, or raise why it cannot."""
-    live: LiveChain | None = client._live  # noqa: SLF001 - the client itself
-    if live is None:
-        raise ConfigError("the chain does not come from a file (headerware.config, HEADERWARE_CONFIG)")
-    if not client._chained:  # noqa: SLF001 - as above
-        raise ConfigError(
-            "the chain was empty when the client was made, so confluent-kafka's own methods answer; with "
-            f"{RELOAD} = watch or signal the client is ready for any chain"
-        )
-    return live
+class FollowsFile:
+    """A client's part that knows where its chain comes from, and takes another one when its file changes."""
+
+    chain: Chain = Chain()
+    """The chain; empty for a raw client."""
+    _chained: bool = False
+    """Whether there is a chain; if not, confluent-kafka's own methods answer."""
+    _live: LiveChain | None = None
+    """The chain as its file declares it; None if it comes from elsewhere."""
+    _next_chain: LoadedChain | None = None
+    """The chain that takes the place of the present one at the next call; None if there is none."""
+
+    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        """Return the chain, and the configuration that remains for the client itself."""
+        self._live = live_chain(conf, chain)
+        return client_chain(conf, chain) if self._live is None else self._live.first()
+
+    def _may_have_a_chain(self) -> bool:
+        """Return whether there is a chain, or may be one later."""
+        return bool(self.chain or (self._live and self._live.follows))
+
+    def _whole_chain(self, chain: Chain) -> Chain:
+        """Return a chain that was read again, with what the client itself adds to it."""
+        return chain
+
+    def _use_chain(self, chain: Chain) -> None:
+        """Open a chain and let it take the place of the present one, between two records; or raise."""
+        raise NotImplementedError
+
+    def reload(self) -> bool:
+        """Read the file of the chain again, and let the next record go through the new chain.
+
+        What has begun with the present chain ends with it: records in flight, one that another thread sends,
+        and records that a consumer has taken from the wire.
+
+        Returns:
+            whether the chain has changed.
+
+        Raises:
+            ConfigError: the file is wrong, or the chain does not come from a file.
+            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+        """
+        if self._live is None:
+            raise ConfigError("the chain does not come from a file (headerware.config, HEADERWARE_CONFIG)")
+        if not self._chained:
+            raise ConfigError(
+                "the chain was empty when the client was made, so confluent-kafka's own methods answer; with "
+                f"{RELOAD} = watch or signal the client is ready for any chain"
+            )
+        return self._live.reload(self)
+
+    def chain_in_force(self) -> ChainInForce | None:
+        """Return which version of its file the chain is; None if it does not come from a file."""
+        return None if self._live is None else self._live.in_force(self.chain)
+
+    def _offer_chain(self, loaded: LoadedChain) -> None:
+        """Have the chain replaced, on a thread where the client may change it; here, by its next call."""
+        self._next_chain = loaded
+
+    def _take_next_chain(self) -> None:
+        loaded, self._next_chain = self._next_chain, None
+        if loaded is None or self._live is None:
+            return
+        try:
+            self._live.replace(self, loaded)
+        except BaseException:  # an interrupt; the next call tries again, unless there is a newer one
+            self._next_chain = vars(self)["_next_chain"] or loaded
+            raise
 
 
 # Files
@@ -392,23 +434,23 @@ class _Follower:
     def __init__(self, path: str, reload: Reload) -> None:
         self._path: Final = path
         self._reload: Final = reload
-        self._lives: WeakKeyDictionary[Client, LiveChain] = WeakKeyDictionary()
+        self._lives: WeakKeyDictionary[FollowsFile, LiveChain] = WeakKeyDictionary()
         self._asked: SimpleQueue[None] = SimpleQueue()
         self._told: tuple[object, str] | None = None
         self._stopped = False
         self.thread: Final = Thread(target=self._run, name="headerware-reload", daemon=True)
 
-    def add(self, client: Client, live: LiveChain) -> None:
+    def add(self, client: FollowsFile, live: LiveChain) -> None:
         """Look after a client, too; the caller has the lock."""
         self._lives[client] = live
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: FollowsFile) -> None:
         """Look after a client no more."""
         with _lock:
             self._lives.pop(client, None)
         self.ask()  # to end, if that was the last
 
-    def _clients(self) -> list[tuple[Client, LiveChain]]:
+    def _clients(self) -> list[tuple[FollowsFile, LiveChain]]:
         with _lock:
             return list(self._lives.items())
 
@@ -524,7 +566,7 @@ _followers: dict[tuple[str, Reload], _Follower] = {}
 _lock = Lock()
 
 
-def _follow(path: str, reload: Reload, client: Client, live: LiveChain) -> _Follower:
+def _follow(path: str, reload: Reload, client: FollowsFile, live: LiveChain) -> _Follower:
     """Have the one follower of a file in this process look after a client, too."""
     if reload == "signal":
         _install_handler()

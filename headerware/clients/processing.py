@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.sessions import InUse
@@ -17,6 +17,8 @@ from headerware.core.session import Session, exit_arguments
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+    from headerware.clients.consumer import Consumer
 
 
 class Processes:
@@ -104,6 +106,49 @@ class Processes:
         """
         found: Verified | None = self.local(message).get(VERIFIED)
         return found
+
+
+class MessageLoop:
+    """The messages of a consumer, each in processing until the next one is asked for."""
+
+    def __init__(self, consumer: Consumer, timeout: float) -> None:
+        self._consumer: Final = consumer
+        self._timeout: Final = timeout
+        self._scope: AbstractContextManager[Message] | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        """End the processing of the message before, and return the next one."""
+        self.end()
+        message = self._consumer._next_message(self._timeout)  # noqa: SLF001 - the consumer's own iterator
+        if message is None:
+            raise StopIteration
+        return self.begin(message)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: object
+    ) -> None:
+        self.end(exc_value)
+
+    def __del__(self) -> None:
+        if self._scope is not None:
+            self.end(GeneratorExit("the loop was left, and did not say why"))
+
+    def begin(self, message: Message) -> Message:
+        """Begin to process a message, and return it."""
+        self._scope = self._consumer.processing(message)
+        return self._scope.__enter__()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the processing of the message before, if there is one."""
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            scope.__exit__(*exit_arguments(error))
 
 
 def processing_mode(said: object, chain: Chain | None) -> str:

@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
 from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery, QueuedReports, Report
-from headerware.clients.live_chain import ChainInForce, LiveChain, LoadedChain, live_chain, reloadable
+from headerware.clients.live_chain import FollowsFile, LoadedChain
 from headerware.clients.messages import wire_headers
 from headerware.clients.offsets import held_back
 from headerware.clients.partition_picker import PartitionPicker
@@ -50,7 +50,6 @@ from headerware.clients.settings import (
     number,
 )
 from headerware.core.chain import Chain
-from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
 from headerware.core.edge import normalised, to_wire
 from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError
@@ -81,7 +80,7 @@ _ITEM_NAMES: Final = frozenset(
 )
 
 
-class Producer(cimpl.Producer):
+class Producer(FollowsFile, cimpl.Producer):
     """Produce to Kafka through a chain; a drop-in for ``confluent_kafka.Producer``.
 
     Args:
@@ -98,12 +97,6 @@ class Producer(cimpl.Producer):
     that sends, acknowledgements and callbacks on the one that polls.
     """
 
-    chain: Chain = Chain()
-    """The chain; empty for a raw client."""
-    _chained: bool = False
-    """Whether there is a chain; if not, confluent-kafka's own methods answer."""
-    _live: LiveChain | None = None
-    """The chain as its file declares it; None if it comes from elsewhere."""
     _RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods within which callbacks run."""
 
@@ -113,21 +106,12 @@ class Producer(cimpl.Producer):
             _c_init(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
         self.chain, rest = self._chain_for(given, chain)
-        if not self.chain and not (self._live and self._live.follows):
+        if not self._may_have_a_chain():
             _c_init(self, rest)
             return
         self._open(flattened(rest))
         if self._live is not None:
             self._live.follow(self)
-
-    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        """Return the chain, and the configuration that remains for the client itself."""
-        self._live = live_chain(conf, chain)
-        return client_chain(conf, chain) if self._live is None else self._live.first()
-
-    def _whole_chain(self, chain: Chain) -> Chain:
-        """Return a chain that was read again, with what the client itself adds to it."""
-        return chain
 
     def _open(self, conf: dict[str, Any]) -> None:
         beside = DeadLetters(conf)
@@ -184,24 +168,6 @@ class Producer(cimpl.Producer):
         )
 
     # Another chain
-
-    def reload(self) -> bool:
-        """Read the file of the chain again, and send the next record through the new chain.
-
-        Records in flight, and one that another thread is sending, stay with the chain that they have.
-
-        Returns:
-            whether the chain has changed.
-
-        Raises:
-            ConfigError: the file is wrong, or the chain does not come from a file.
-            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
-        """
-        return reloadable(self).reload(self)
-
-    def chain_in_force(self) -> ChainInForce | None:
-        """Return which version of its file the chain is; None if it does not come from a file."""
-        return None if self._live is None else self._live.in_force(self.chain)
 
     def _use_chain(self, chain: Chain) -> None:
         earlier = self._deliveries

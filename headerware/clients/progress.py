@@ -40,25 +40,7 @@ _ON_FAILURE: Final = ("raise", "skip", "dead_letter")
 
 
 class Processing(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of ``run``.
-
-    Args:
-        lanes: how many records are processed at once.
-        order: what is processed one after the other: records of one ``key``, of one ``partition``, or
-            ``none``. Records without a key keep the order of their partition among themselves.
-        on_failure: what becomes of a record that failed for good: ``raise`` ends ``run``, ``skip`` goes on
-            behind it, and ``dead_letter`` keeps it in another topic first.
-        attempts: how often a record is tried in all.
-        retry_on: the exceptions that are worth another attempt.
-        backoff_s: seconds before the second attempt. They double with each further one, and a random half
-            of them is left out.
-        max_backoff_s: the longest pause between two attempts, in seconds.
-        dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
-        dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
-        max_pending: how many records may wait or be at work, shared by the assigned partitions.
-        stop_timeout_s: how long ``run`` waits for records at work when it ends, in seconds.
-        revoke_timeout_s: how long it waits for those of a partition that goes to another consumer.
-    """
+    """The options of ``run``, as :meth:`headerware.Consumer.run` explains them."""
 
     lanes: int = 8
     order: Order = "key"

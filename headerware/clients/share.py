@@ -5,8 +5,12 @@ held back for a position, and the chain answers for what the application does no
 
 - A record that the chain drops is accepted.
 - A refused record is a message whose ``error()`` is set, in its place, and is rejected, so that nobody gets
-  it again. One that cannot be judged yet is released, and comes again.
+  it again.
 - All other records are the application's, as ``share.acknowledgement.mode`` says.
+
+A record that cannot be judged yet is kept, and tried again with pauses that grow, before it is released: the
+broker would return it at once, and gives a record up after a few deliveries. Meanwhile nothing else is
+fetched, for librdkafka fetches only when every record has its answer.
 
 The raw client is always in explicit mode, for in implicit mode it would accept refused records, too.
 """
@@ -20,10 +24,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
+import msgspec
 from confluent_kafka import Message
 
 from headerware.clients.consumer import consumer_context
 from headerware.clients.dead_letters import DeadLetters, close_all
+from headerware.clients.live_chain import FollowsFile
 from headerware.clients.messages import message_of, record_of, updated_message, wire_topic_and_local
 from headerware.clients.processing import Processes, processing_mode
 from headerware.clients.raw import unless_chained
@@ -31,7 +37,7 @@ from headerware.clients.refused_records import as_message
 from headerware.clients.sessions import InUse, Sessions
 from headerware.clients.settings import flattened, listen_to_statistics, merged
 from headerware.core.chain import Chain
-from headerware.core.client_chain import DEAD_LETTER, PROCESSING, client_chain
+from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, MissingPartError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
@@ -39,6 +45,8 @@ from headerware.core.record import Record
 if TYPE_CHECKING:
     from confluent_kafka import Messages
     from confluent_kafka import ShareConsumer as _Base
+
+    from headerware.core.session import Session
 else:
 
     class _Missing:
@@ -60,9 +68,12 @@ _ACCEPT: Final = 1
 _RELEASE: Final = 2
 _REJECT: Final = 3
 _Position = tuple[str, int, int]
+_HOLD_S: Final = 10.0
+"""How long a record is kept at most; no broker permits an acquisition lock of less than 15 s by default."""
+_FIRST_PAUSE_S: Final = 0.1
 
 
-class ShareConsumer(Processes, _Base):
+class ShareConsumer(FollowsFile, Processes, _Base):
     """Consume from Kafka as a member of a share group, through a chain.
 
     A drop-in for ``confluent_kafka.ShareConsumer``.
@@ -82,10 +93,6 @@ class ShareConsumer(Processes, _Base):
     ``dedup`` without a store, or a window against replays, is of the records of this member alone.
     """
 
-    chain: Chain = Chain()
-    """The chain; empty for a raw client."""
-    _chained: bool = False
-
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
         if given is None:
@@ -94,15 +101,16 @@ class ShareConsumer(Processes, _Base):
         self.chain, rest = self._chain_for(given, chain)
         self._may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
         raw = {key: value for key, value in flattened(rest).items() if not str(key).startswith(DEAD_LETTER)}
-        if not self.chain:
+        if not self._may_have_a_chain():
             _C.__init__(self, raw)
             return
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
         session = self._session = self.chain.open(consumer_context(self, rest, dead_letters, reports))
         try:
-            self._require_single_records()
-            listen_to_statistics(raw, session, lambda: session)
+            _require_single_records(session)
+            reference = weakref.ref(self)
+            listen_to_statistics(raw, session, lambda: _session_of(reference()))
             # confluent-kafka refuses any other mode.
             self._accepts = raw.get(_MODE, "implicit") == "implicit"
             _C.__init__(self, {**raw, _MODE: "explicit"} if self._accepts else raw)
@@ -113,27 +121,28 @@ class ShareConsumer(Processes, _Base):
         self._refused = 0
         # The records of the last fetch that nobody has answered for; all of them until a poll returns.
         self._unanswered: dict[_Position, None] = {}
+        # Records that cannot be judged yet, each with the time at which it is released.
+        self._held: dict[_Position, tuple[Message, float]] = {}
+        self._pause_s = self._next_attempt = 0.0
         self._is_fetching = False
         self._next_tick = 0.0
+        self._next_chain = None
         self._in_use = InUse(session)
-        self._finish = weakref.finalize(
-            self, close_all, Sessions(self._in_use, session), dead_letters, reports
-        )
+        self._sessions = Sessions(self._in_use, session)
+        self._finish = weakref.finalize(self, close_all, self._sessions, dead_letters, reports)
         self._chained = True
+        if self._live is not None:
+            self._live.follow(self)
 
-    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        """Return the chain, and the configuration that remains for the client itself."""
-        return client_chain(conf, chain)
-
-    def _require_single_records(self) -> None:
-        """Raise a ConfigError if an interceptor needs other records of a partition to decide on one."""
-        waits = self._session.names_of_waiting
-        if waits:
-            raise ConfigError(
-                f"{', '.join(waits)} waits for other records of a partition, and in a share group these may "
-                f"go to other members; leave it out, or use a Consumer",
-                path="chain",
-            )
+    def _use_chain(self, chain: Chain) -> None:
+        earlier = self._session
+        with chain.open(msgspec.structs.replace(earlier.context, dry_run=True)) as trial:
+            _require_single_records(trial)
+        session = chain.open(earlier.context, previous=earlier)
+        self._session = session
+        self._observe(session)
+        self.chain, self._in_use = chain, InUse(session)
+        self._sessions.add(self._in_use, session)
 
     def poll(self, timeout: float = -1) -> Messages:
         """Return the next messages, or none after ``timeout`` seconds.
@@ -148,29 +157,44 @@ class ShareConsumer(Processes, _Base):
             return found
         self._end_implicit()
         self._answer_for_the_last()
+        if self._held and self._unanswered:
+            _C.poll(self, 0)  # raises, for in explicit mode the application has not answered
         began_ns = time.time_ns() if self._observes and self._is_awaited() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         left = timeout
         while True:
             self._is_fetching = True
-            ticks = self._session.ticks
-            fetched = _C.poll(self, _TICK_S if ticks and not 0 <= left <= _TICK_S else left)
-            if ticks and time.monotonic() >= self._next_tick:
+            if self._next_chain is not None:
+                self._take_next_chain()
+            fetched = self._due_again(left) if self._held else self._fetch(left)
+            if self._session.ticks and time.monotonic() >= self._next_tick:
                 self._next_tick = time.monotonic() + _TICK_S
                 self._session.tick()
-            self._unanswered = {
-                (m.topic() or "", m.partition() or 0, m.offset() or 0): None
-                for m in fetched
-                if m.error() is None
-            }
-            given = self._given(list(fetched))
+            given = self._given(fetched)
             left = timeout if deadline is None else deadline - time.monotonic()
             if given or (timeout >= 0 and left <= 0):
                 if began_ns:
                     self._hand_over(given, began_ns)
                 self._is_fetching = False
-                messages: Messages = type(fetched)._from_list(given)  # noqa: SLF001 - nothing else makes one
-                return messages
+                return confluent_kafka.Messages(given)
+
+    def _fetch(self, left: float) -> list[Message]:
+        """Fetch from the wire; nobody has answered for these records yet."""
+        fetched = list(_C.poll(self, _TICK_S if self._session.ticks and not 0 <= left <= _TICK_S else left))
+        self._unanswered = dict.fromkeys(_position_of(each) for each in fetched if each.error() is None)
+        self._pause_s = 0.0
+        return fetched
+
+    def _due_again(self, left: float) -> list[Message]:
+        """Wait until the records that are kept may be tried again, and return them; none if time is up."""
+        waits = self._next_attempt - time.monotonic()
+        if waits > 0:
+            time.sleep(min(waits, left) if left >= 0 else waits)
+            if 0 <= left < waits:
+                return []
+        again = [message for message, _ in self._held.values()]
+        self._unanswered.update(dict.fromkeys(self._held))
+        return again
 
     def _given(self, fetched: Sequence[Message]) -> list[Message]:
         """Take messages through the chain; answer for those that the application does not get."""
@@ -183,17 +207,40 @@ class ShareConsumer(Processes, _Base):
                 continue
             record, outcome = next(results)
             made = _made_of(outcome)
+            was_held = self._held.pop(_position_of(message), None)
             if not made:
                 self._answer(record, _ACCEPT)
+            elif isinstance(made[0], HeldBackError):
+                self._hold(message, record, was_held)
+                if was_held is None:
+                    given.append(self._refused_message(record, made[0]))
             elif isinstance(made[0], HeaderwareError):
-                self._refused += 1
-                self._answer(record, _RELEASE if isinstance(made[0], HeldBackError) else _REJECT)
-                given.append(as_message(made[0], (record.topic, record.partition or 0), record.offset))
+                self._answer(record, _REJECT)
+                given.append(self._refused_message(record, made[0]))
             elif made == [outcome]:
                 given.append(updated_message(message, record, made[0]))
             else:
                 given.extend(message_of(each, record.topic) for each in made)
+        if fetched and self._held:
+            self._pause_s = min(self._pause_s * 2, _HOLD_S) or _FIRST_PAUSE_S
+            ends = min(until for _, until in self._held.values())
+            self._next_attempt = min(time.monotonic() + self._pause_s, ends)
         return given
+
+    def _hold(self, message: Message, record: Record, was_held: tuple[Message, float] | None) -> None:
+        """Keep a record that cannot be judged yet, or release it if it was kept for long enough."""
+        now = time.monotonic()
+        until = now + _HOLD_S if was_held is None else was_held[1]
+        if now >= until:
+            self._answer(record, _RELEASE)
+            return
+        position = _position_of(message)
+        self._unanswered.pop(position, None)
+        self._held[position] = message, until
+
+    def _refused_message(self, record: Record, error: HeaderwareError) -> Message:
+        self._refused += 1
+        return as_message(error, (record.topic, record.partition or 0), record.offset)
 
     def _answer(self, record: Record, answer: int) -> None:
         position = record.topic, record.partition or 0, record.offset or 0
@@ -204,7 +251,11 @@ class ShareConsumer(Processes, _Base):
         """Accept the records of the last poll in implicit mode; release those that an interrupt took away."""
         if not (self._accepts or self._is_fetching):
             return
-        answer = _RELEASE if self._is_fetching else _ACCEPT
+        answer = _ACCEPT
+        if self._is_fetching:
+            answer = _RELEASE
+            self._unanswered.update(dict.fromkeys(self._held))
+            self._held.clear()
         for position in list(self._unanswered):
             _C.acknowledge_offset(self, *position, answer)
             del self._unanswered[position]
@@ -252,7 +303,10 @@ class ShareConsumer(Processes, _Base):
         """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._chained:
             return {"client": {}}
-        return {**self._session.stats(), "client": {"refused": self._refused}}
+        own = {"refused": self._refused, "held_back": len(self._held)}
+        if self._live is not None:
+            own |= self._live.stats()
+        return {**self._session.stats(), "client": own}
 
     # The end
 
@@ -266,6 +320,8 @@ class ShareConsumer(Processes, _Base):
             _C.close(self)
             return
         self._end_implicit()
+        if self._live is not None:
+            self._live.close(self)
         try:
             _C.close(self)
         finally:
@@ -283,6 +339,25 @@ class ShareConsumer(Processes, _Base):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
+
+
+def _require_single_records(session: Session) -> None:
+    """Raise a ConfigError if an interceptor needs other records of a partition to decide on one."""
+    waits = session.names_of_waiting
+    if waits:
+        raise ConfigError(
+            f"{', '.join(waits)} waits for other records of a partition, and in a share group these may "
+            f"go to other members; leave it out, or use a Consumer",
+            path="chain",
+        )
+
+
+def _session_of(consumer: ShareConsumer | None) -> Session | None:
+    return None if consumer is None else consumer._session  # noqa: SLF001 - our own
+
+
+def _position_of(message: Message) -> _Position:
+    return message.topic() or "", message.partition() or 0, message.offset() or 0
 
 
 def _made_of(outcome: Any) -> list[Any]:

@@ -4,7 +4,9 @@ Connect's are decimal text (KIP-298), Spring's are binary: the partition 4 bytes
 big-endian. If a dead letter fails again, its reason is replaced, so that it does not grow.
 
 A stub stands for an original that the topic does not take. It has no value and none of the original's
-headers; its key is the original's position as text, such as ``orders[3]@42``. Beside the reason it has
+headers; its key is the original's position as text, such as ``orders[3]@42``. A dead letter without an
+original, such as that of slices that never became a message, has such a key and no value, too. Beside the
+reason a stub has
 
     headerware.stub.value.bytes, headerware.stub.key.bytes       the sizes, in decimal text
     headerware.stub.value.sha256, headerware.stub.key.sha256     SHA-256, in hexadecimal text
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _Lengths = tuple[int, int]
 """The longest message and the longest stack trace of a reason, in characters."""
 
+PROCESSING_STAGE: Final = "PROCESSING"
+"""The stage of a record on which the application's own processing failed."""
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
 _PREFIXES: Final = (CONNECT, SPRING)
@@ -58,7 +62,7 @@ def dead_letter(
     """
     own = [pair for pair in record.headers if not pair[0].startswith(_PREFIXES)]
     if names == "spring":
-        reason = _spring(record, error, group_id, lengths)
+        reason = _spring(record, error, stage, group_id, lengths)
     else:
         reason = _connect(record, error, stage, lengths)
     return Record(
@@ -131,7 +135,11 @@ def is_dead_letter_topic(pattern: str, topic: str) -> bool:
 
 
 def _connect(record: Record, error: InterceptorError, stage: str, lengths: _Lengths) -> list[Pair]:
-    stage, component, exception = _of_connect(error) or (stage, error.step, _class_name(error))
+    stage, component, exception = _of_connect(error) or (
+        stage,
+        error.step,
+        _class_name(_raised(error, stage)),
+    )
     reason: dict[str, str | None] = {
         "topic": record.topic,
         "partition": _decimal(record.partition),
@@ -154,8 +162,11 @@ def _of_connect(error: InterceptorError) -> tuple[str, str | None, str | None] |
     return None
 
 
-def _spring(record: Record, error: InterceptorError, group_id: str | None, lengths: _Lengths) -> list[Pair]:
-    cause = error.__cause__
+def _spring(
+    record: Record, error: InterceptorError, stage: str, group_id: str | None, lengths: _Lengths
+) -> list[Pair]:
+    raised = _raised(error, stage)
+    cause = raised.__cause__
     stacktrace = _stacktrace(error, lengths)
     reason: dict[str, bytes | None] = {
         "original-topic": record.topic.encode(),
@@ -164,7 +175,7 @@ def _spring(record: Record, error: InterceptorError, group_id: str | None, lengt
         "original-timestamp": None if record.timestamp_ms is None else struct.pack(">q", record.timestamp_ms),
         "original-timestamp-type": _TIMESTAMP_TYPES.get(record.timestamp_type),
         "original-consumer-group": None if group_id is None else group_id.encode(),
-        "exception-fqcn": _class_name(error).encode(),
+        "exception-fqcn": _class_name(raised).encode(),
         "exception-cause-fqcn": None if cause is None else _class_name(cause).encode(),
         "exception-message": _message(error, lengths).encode(),
         "exception-stacktrace": None if stacktrace is None else stacktrace.encode(),
@@ -174,6 +185,11 @@ def _spring(record: Record, error: InterceptorError, group_id: str | None, lengt
 
 def _decimal(number: int | None) -> str | None:
     return None if number is None else str(number)
+
+
+def _raised(error: InterceptorError, stage: str) -> BaseException:
+    """Return the exception that the dead letter names: the application's own if its processing failed."""
+    return error.__cause__ if stage == PROCESSING_STAGE and error.__cause__ is not None else error
 
 
 def _class_name(error: BaseException) -> str:

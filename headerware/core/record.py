@@ -192,12 +192,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 def bytes_of(record: Record) -> int:
     """Return the length of a record's key, value and headers; objects have none."""
-    size = 0
-    for part in (record.key, record.value):
-        if part.__class__ is bytes or part.__class__ is str:
-            size += len(part)
-    for name, value in record.headers:
-        size += len(name) if value is None else len(name) + len(value)
+    key, value = record.key, record.value
+    size = len(value) if value.__class__ is bytes or value.__class__ is str else 0
+    if key.__class__ is bytes or key.__class__ is str:
+        size += len(key)
+    for name, content in record.headers:
+        size += len(name) if content is None else len(name) + len(content)
     return size
 
 

@@ -182,6 +182,9 @@ class HearsStopped(Protocol):
         ``step`` is the name of the interceptor. ``outcome`` is ``dropped``, ``dead_lettered``, ``refused``
         (the application gets the error), ``skipped`` (the record goes on without the step) or ``held_back``
         (it comes again). ``error`` is None if the step dropped the record on purpose.
+
+        A record that a consumer's ``run`` gives up because its handler failed has the step ``processing``,
+        and is ``skipped`` or ``dead_lettered``. Then the threads of ``run`` call this, several at once.
         """
 
 

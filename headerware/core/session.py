@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core import services
-from headerware.core.dead_letter import dead_letters, is_dead_letter_topic
+from headerware.core.dead_letter import PROCESSING_STAGE, dead_letters, is_dead_letter_topic
 from headerware.core.edge import (
     WIRE_TYPES,
     admit,
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
 
+PROCESSING: Final = "processing"
+"""The name under which the application's own processing stands among the steps."""
 _log: Final = logging.getLogger("headerware")
 
 
@@ -274,6 +276,10 @@ class Session:
             for record in told:
                 self.processed(record, error)
 
+    def stopped(self, record: Record, outcome: str, error: BaseException | None) -> None:
+        """Tell interceptors of a consumed record that the application gave up; any thread may call it."""
+        self._tell_stopped("consume", record, PROCESSING, outcome, error)
+
     def keep_originals(self) -> None:
         """Leave in the local state of each consumed record, under ``ORIGINAL``, what it was on the wire.
 
@@ -282,7 +288,13 @@ class Session:
         self._consume.keep_originals()
 
     def dead_letter(
-        self, original: Record, error: InterceptorError, *, topic: str, names: str, stage: str = "PROCESSING"
+        self,
+        original: Record,
+        error: InterceptorError,
+        *,
+        topic: str,
+        names: str,
+        stage: str = PROCESSING_STAGE,
     ) -> bool:
         """Publish the dead letter of a record that the application gave up; return once it is stored.
 
@@ -294,7 +306,7 @@ class Session:
         """
         step = Step(
             position=0,
-            name="processing",
+            name=PROCESSING,
             interceptor=SimpleNamespace(dead_letter_topic=topic, dead_letter_headers=names),
             opened=None,
             topics=Elsewhere([]),

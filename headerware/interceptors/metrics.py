@@ -74,7 +74,8 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
             configuration does not set ``statistics.interval.ms``; None leaves them off.
         max_topics: how many topics have metrics of their own; the rest share ``_OTHER``.
         max_durations_per_s: how many durations go into each histogram a second, about; of more it has a
-            random sample. None records all. Counters always count all.
+            random sample. None records all. Counters always count all, and processing that failed is always
+            recorded.
 
     Safe for use by several threads at once.
     """
@@ -559,7 +560,7 @@ class _MetricsStep:
         finally:
             instruments, now = self._instruments(), perf_counter_ns()
             with self._lock:  # several threads may process
-                takes = instruments is not None and self._working.takes(now)
+                takes = self._working.takes(now) or cause is not None  # no counter has these
             if takes and instruments is not None:
                 topics = {record.topic for record in records}
                 topic = topics.pop() if len(topics) == 1 else None
@@ -616,9 +617,12 @@ class _MetricsStep:
                 out = hook(given)
             finally:
                 sums.time_ns += perf_counter_ns() - began
-                size_in = _size_of(given)
+                size_in = bytes_of(given) if given.__class__ is Record else _size_of(given)
                 sums.bytes_in += size_in
-            sums.bytes_out += size_in if out is given else _size_of(out)
+            if out is given:
+                sums.bytes_out += size_in
+            else:
+                sums.bytes_out += bytes_of(out) if out.__class__ is Record else _size_of(out)
             return out
 
         return timed
@@ -653,8 +657,8 @@ class _MetricsStep:
 
 def _size_of(records: Any) -> int:
     """Return the bytes of what a hook takes or returns; of a generator nothing is known."""
-    if records.__class__ is Record:
+    if isinstance(records, list):
+        return sum(map(_size_of, records))
+    if isinstance(records, Record):
         return bytes_of(records)
-    if isinstance(records, FanOut):
-        return records.size_bytes
-    return sum(map(_size_of, records)) if isinstance(records, list) else 0
+    return records.size_bytes if isinstance(records, FanOut) else 0

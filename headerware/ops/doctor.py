@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "warn", "fail", "unknown"]
 Side = Literal["producer", "consumer"]
+_Answer = TypeVar("_Answer")
 
 _SIDES: Final[tuple[Side, Side]] = ("producer", "consumer")
 _MAY: Final[Mapping[Side, str]] = {"producer": "WRITE", "consumer": "READ"}
@@ -314,6 +315,7 @@ class _Cluster:
         self._admin: AdminClient
         self._known: frozenset[str] = frozenset()
         self._broker_configs: dict[str, str] = {}
+        self._topic_configs: dict[str, dict[str, str] | None] = {}
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is found; if nobody answers, one finding says so."""
@@ -338,28 +340,43 @@ class _Cluster:
                 found="one broker: while it restarts, librdkafka may forget the cluster (its issue 5301)",
                 advice="make clients anew if they find no broker after a restart, or have several brokers",
             )
-        checks = [self._of_cluster(), self._of_group(), *(self._of_topic(topic) for topic in self._topics)]
-        for check in checks:
-            try:
-                yield from check
-            except KafkaException as error:
-                yield Finding(
-                    check="cluster",
-                    status="unknown",
-                    found=f"the cluster does not tell: {error.args[0].str()}",
-                    advice="the rights DESCRIBE and DESCRIBE_CONFIGS let the doctor see more",
-                )
+        yield from self._of_cluster()
+        yield from self._of_group()
+        for topic in self._topics:
+            yield from self._of_topic(topic)
+
+    def _ask(
+        self, check: str, right: str, ask: Callable[[], _Answer]
+    ) -> Generator[Finding, None, _Answer | None]:
+        """Return what the cluster answers; if it does not, one finding says so, and other checks go on."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
+
+        try:
+            return ask()
+        except KafkaException as error:
+            found = f"the cluster does not tell: {error.args[0].str()}"
+            yield Finding(
+                check=check, status="unknown", found=found, advice=f"{right} lets the doctor see it"
+            )
+            return None
 
     def _of_cluster(self) -> Iterator[Finding]:
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
 
-        found = self._admin.describe_cluster(
-            include_authorized_operations=True, request_timeout=self._timeout_s
-        ).result()
+        found = yield from self._ask(
+            "cluster",
+            "DESCRIBE on the cluster",
+            lambda: self._admin.describe_cluster(
+                include_authorized_operations=True, request_timeout=self._timeout_s
+            ).result(),
+        )
         may_create = "CREATE" in _operations(found)
-        if found.controller is not None:
-            resource = ConfigResource(ConfigResource.Type.BROKER, str(found.controller.id))
-            self._broker_configs = self._configs(resource)
+        broker = None if found is None or found.controller is None else str(found.controller.id)
+        if broker is not None:
+            resource = ConfigResource(ConfigResource.Type.BROKER, broker)
+            right = "DESCRIBE_CONFIGS on the cluster"
+            configs = yield from self._ask("cluster: settings", right, lambda: self._configs(resource))
+            self._broker_configs = configs or {}
         metadata_bytes = int(self._broker_configs.get("offset.metadata.max.bytes", 4096))
         if metadata_bytes < _METADATA_BYTES:
             yield _fail(
@@ -395,7 +412,13 @@ class _Cluster:
     def _dead_letter_size(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
         if topic not in self._known:
             return
-        own, other = (int(self._topic_configs(one)["max.message.bytes"]) for one in (topic, dead))
+        limits = []
+        for one in (topic, dead):
+            configs = yield from self._settings_of(one)
+            if configs is None:
+                return
+            limits.append(int(configs["max.message.bytes"]))
+        own, other = limits
         if other < own:
             yield Finding(
                 check=check,
@@ -410,7 +433,10 @@ class _Cluster:
         (asked,) = self._admin.describe_consumer_groups(
             [self._group], include_authorized_operations=True, request_timeout=self._timeout_s
         ).values()
-        check, group = f"group {self._group}", asked.result()
+        check = f"group {self._group}"
+        group = yield from self._ask(check, "DESCRIBE on the group", asked.result)
+        if group is None:
+            return
         operations = _operations(group)
         state = "not there yet" if group.state.name == "DEAD" else str(group.state.name).lower()
         if not operations:
@@ -433,14 +459,19 @@ class _Cluster:
         (asked,) = self._admin.describe_topics(
             TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout_s
         ).values()
-        description = asked.result()
-        yield from self._rights(check, _operations(description))
-        configs = self._topic_configs(topic)
-        replicas = min((len(partition.replicas) for partition in description.partitions), default=0)
-        yield from _replication(check, replicas, int(configs["min.insync.replicas"]))
-        yield from self._sizes(topic, int(configs["max.message.bytes"]))
-        yield from self._compaction(topic, configs["cleanup.policy"])
-        yield from self._clock(topic, len(description.partitions), configs["message.timestamp.type"])
+        description = yield from self._ask(check, f"DESCRIBE on {topic}", asked.result)
+        configs = yield from self._settings_of(topic)
+        if description is not None:
+            yield from self._rights(check, _operations(description))
+        if configs is not None:
+            if description is not None:
+                replicas = min((len(partition.replicas) for partition in description.partitions), default=0)
+                yield from _replication(check, replicas, int(configs["min.insync.replicas"]))
+            yield from self._sizes(topic, int(configs["max.message.bytes"]))
+            yield from self._compaction(topic, configs["cleanup.policy"])
+        if description is not None:
+            kind = "" if configs is None else configs["message.timestamp.type"]
+            yield from self._clock(topic, len(description.partitions), kind)
 
     def _rights(self, check: str, operations: frozenset[str]) -> Iterator[Finding]:
         wanted = {_MAY[side] for side in (_SIDES if self._side is None else (self._side,))}
@@ -529,9 +560,16 @@ class _Cluster:
             {TopicPartition(topic, number): latest.max_timestamp() for number in range(partitions)},
             request_timeout=self._timeout_s,
         )
-        latest_ms = max((answer.result().timestamp for answer in asked.values()), default=-1)
         check, now_ms = f"topic {topic}: clocks", wall_clock_ms()
-        owner = "the brokers'" if kind == "LogAppendTime" else "a producer's"
+        latest_ms = yield from self._ask(
+            check,
+            f"DESCRIBE on {topic}",
+            lambda: max((answer.result().timestamp for answer in asked.values()), default=-1),
+        )
+        if latest_ms is None:
+            return
+        owners = {"LogAppendTime": "the brokers'", "CreateTime": "a producer's"}
+        owner = owners.get(kind, "a producer's or the brokers'")
         if latest_ms < 0:
             yield Finding(
                 check=check,
@@ -548,12 +586,18 @@ class _Cluster:
                 advice="set the clocks by NTP; signatures, expiry and trails compare times",
             )
         else:
-            yield _ok(check, f"no record is in the future ({kind})")
+            yield _ok(check, f"no record is in the future{f' ({kind})' if kind else ''}")
 
-    def _topic_configs(self, topic: str) -> dict[str, str]:
+    def _settings_of(self, topic: str) -> Generator[Finding, None, dict[str, str] | None]:
+        """Return a topic's settings; they are asked for once, and only the first refusal is a finding."""
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
 
-        return self._configs(ConfigResource(ConfigResource.Type.TOPIC, topic))
+        if topic not in self._topic_configs:
+            resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+            self._topic_configs[topic] = yield from self._ask(
+                f"topic {topic}: settings", f"DESCRIBE_CONFIGS on {topic}", lambda: self._configs(resource)
+            )
+        return self._topic_configs[topic]
 
     def _configs(self, resource: Any) -> dict[str, str]:
         (asked,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
@@ -577,7 +621,7 @@ def _replication(check: str, replicas: int, in_sync: int) -> Iterator[Finding]:
 
 
 def _operations(described: Any) -> frozenset[str]:
-    return frozenset(operation.name for operation in described.authorized_operations or ())
+    return frozenset(operation.name for operation in getattr(described, "authorized_operations", None) or ())
 
 
 def _ok(check: str, found: str) -> Finding:

@@ -19,7 +19,7 @@ from headerware.interceptors import Slice
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.testing import JavaTools, KafkaBroker
-from tests.integration.gate import HOST, Gate
+from tests.integration.gate import GatedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,26 +44,24 @@ FROM_THE_BEGINNING = {"auto.offset.reset": "earliest", "enable.partition.eof": T
 class Cluster:
     """One real broker, as the tests use it; all clients made here are closed when the test is over."""
 
-    def __init__(self, broker: KafkaBroker, gate: Gate | None = None) -> None:
+    def __init__(self, broker: KafkaBroker, gated: GatedBroker | None = None) -> None:
         self.broker = broker
-        self._gate = gate
+        self._gated = gated
         self._made: list[Any] = []
 
     @property
     def servers(self) -> str:
-        return self.broker.bootstrap_servers if self._gate is None else f"{HOST}:{self._gate.port}"
+        return self.broker.bootstrap_servers if self._gated is None else self._gated.servers
 
     def stop(self) -> None:
         """Stop the broker, behind its gate."""
-        assert self._gate is not None
-        self._gate.shut()
-        self.broker.stop()
+        assert self._gated is not None
+        self._gated.stop()
 
     def start(self) -> None:
         """Start the broker again, and let clients in once it is ready."""
-        assert self._gate is not None
-        self.broker.start()
-        self._gate.open(port_of(self.broker))
+        assert self._gated is not None
+        self._gated.start()
 
     def topic(self, prefix: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Create a topic that no other test has."""
@@ -236,10 +234,6 @@ def ends_of(consumer: Any, topic: str) -> dict[int, int]:
     return {partition: end for partition, end in ends.items() if end}
 
 
-def port_of(broker: KafkaBroker) -> int:
-    return int(broker.bootstrap_servers.rpartition(":")[2])
-
-
 def once_reached(ask: Callable[[], Answer], deadline: float) -> Answer:
     """Ask a broker until it is reached: a request that meets a closed connection fails at once."""
     while True:
@@ -287,28 +281,15 @@ def reports() -> Reports:
 
 
 @pytest.fixture(scope="session")
-def second_gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.close()
-
-
-@pytest.fixture(scope="session")
-def second_broker(kafka_broker: KafkaBroker, second_gate: Gate) -> Iterator[KafkaBroker]:
+def second_broker() -> Iterator[GatedBroker]:
     """Return a broker that makes no topics of its own accord and compacts at once; tests may restart it."""
-    config: dict[str, str | int | bool] = {
-        "auto.create.topics.enable": False,
-        "log.cleaner.backoff.ms": 100,
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{second_gate.port}",
-    }
-    with KafkaBroker(config) as broker:
-        second_gate.open(port_of(broker))
-        yield broker
+    with GatedBroker({"auto.create.topics.enable": False, "log.cleaner.backoff.ms": 100}) as gated:
+        yield gated
 
 
 @pytest.fixture
-def second_cluster(second_broker: KafkaBroker, second_gate: Gate) -> Iterator[Cluster]:
-    cluster = Cluster(second_broker, second_gate)
+def second_cluster(second_broker: GatedBroker) -> Iterator[Cluster]:
+    cluster = Cluster(second_broker.broker, second_broker)
     yield cluster
     cluster.close()
 

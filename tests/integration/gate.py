@@ -1,4 +1,4 @@
-"""A port in front of a broker, which clients connect through and which can be shut.
+"""A broker that clients reach only through a port in front of it, which can be shut.
 
 A broker that starts answers requests for a moment before the cluster counts it as alive, with metadata that
 names no broker. librdkafka then forgets every broker that it knew and never connects again (confluentinc's
@@ -11,15 +11,63 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from headerware.testing import KafkaBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
 
 HOST: Final = "127.0.0.1"
 Answer = TypeVar("Answer")
 _CHUNK: Final = 1 << 16
 _QUIET_S: Final = 0.5
+
+
+class GatedBroker:
+    """A broker behind a gate; the gate is shut while the broker is not there."""
+
+    def __init__(self, config: Mapping[str, str | int | bool] | None = None) -> None:
+        self._gate = Gate()
+        self.servers: Final = f"{HOST}:{self._gate.port}"
+        """Where clients connect."""
+        self.broker: Final = KafkaBroker(
+            {**(config or {}), "advertised.listeners": f"PLAINTEXT://{self.servers}"}
+        )
+
+    def start(self) -> None:
+        """Start the broker, and let clients in once it is ready."""
+        self.broker.start()
+        self.admit()
+
+    def stop(self) -> None:
+        """Shut clients out, then stop the broker."""
+        self._gate.shut()
+        self.broker.stop()
+
+    def cut(self) -> None:
+        """Cut all connections, and admit no new ones."""
+        self._gate.shut()
+
+    def admit(self) -> None:
+        """Let clients connect."""
+        self._gate.open(int(self.broker.bootstrap_servers.rpartition(":")[2]))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop both for good."""
+        self._gate.close()
+        self.broker.close()
 
 
 class Gate:

@@ -84,7 +84,7 @@ def broker() -> Iterator[KafkaBroker]:
         producer.produce("good", b"v")
         producer.produce("future", b"v", timestamp=int(time.time() * 1000) + 600_000)
         assert producer.flush(DEADLINE_S) == 0
-        _admit_reading_only(broker, "locked")
+        _set_rules(broker, _rule(ResourceType.TOPIC, "locked", AclOperation.READ))
         with_group = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "billing"}
         consumer = confluent_kafka.Consumer(with_group)
         consumer.commit(offsets=[confluent_kafka.TopicPartition("good", 0, 1)], asynchronous=False)
@@ -94,19 +94,61 @@ def broker() -> Iterator[KafkaBroker]:
         broker.close()
 
 
-def _admit_reading_only(broker: KafkaBroker, topic: str) -> None:
-    binding = AclBinding(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.ALLOW,
-    )
+def _rule(kind: Any, name: str, operation: Any, permission: Any = AclPermissionType.ALLOW) -> AclBinding:
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
+
+
+def _set_rules(broker: KafkaBroker, *rules: AclBinding) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    for asked in admin.create_acls([binding]).values():
+    for asked in admin.create_acls(list(rules)).values():
         asked.result(DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def silent_broker() -> Iterator[KafkaBroker]:
+    """Return a broker that tells this user only which topics there are, and what is in them."""
+    authorizer = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with KafkaBroker({**authorizer, "allow.everyone.if.no.acl.found": "true"}) as broker:
+        broker.create_topic("orders")
+        broker.create_topic("orders.dead-letter")
+        # With one rule for a resource, only what rules allow is allowed there; a denial counts for more.
+        _set_rules(
+            broker,
+            _rule(ResourceType.TOPIC, "orders", AclOperation.READ),
+            _rule(ResourceType.TOPIC, "orders", AclOperation.WRITE),
+            _rule(ResourceType.GROUP, "billing", AclOperation.DELETE, AclPermissionType.DENY),
+            _rule(ResourceType.BROKER, "kafka-cluster", AclOperation.ALL),
+            _rule(
+                ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY
+            ),
+        )
+        yield broker
+
+
+class TestWhatTheClusterDoesNotTell:
+    def test_is_said_and_the_rest_goes_on(self, silent_broker: KafkaBroker, slicing: Path) -> None:
+        settings = {"bootstrap.servers": silent_broker.bootstrap_servers}
+        found = examine(slicing, settings, ["orders"], group="billing")
+        unknown = {one.check: one.advice for one in found if one.status == "unknown"}
+        assert unknown == {
+            "cluster: settings": "DESCRIBE_CONFIGS on the cluster lets the doctor see it",
+            "topic orders: settings": "DESCRIBE_CONFIGS on orders lets the doctor see it",
+            "group billing": "DESCRIBE on the group lets the doctor see it",
+            "topic orders: clocks": "compare the machines by NTP, with `chronyc tracking` for instance",
+        }
+        rest = [(one.check, one.status, one.found) for one in found]
+        assert ("topic orders", "ok", "this user may read and write") in rest
+        assert ("dead letters of slice from orders", "ok", "orders.dead-letter") in rest
+
+    def test_is_one_line_each(self, silent_broker: KafkaBroker) -> None:
+        servers = silent_broker.bootstrap_servers
+        arguments = ["doctor", "orders", "--group", "billing", "--bootstrap-servers", servers]
+        result = CliRunner().invoke(main, arguments, env={"HEADERWARE_CONFIG": ""})
+        assert result.exit_code == 0
+        lines = result.output.splitlines()
+        (at,) = (n for n, line in enumerate(lines) if line.startswith("unknown topic orders: settings: "))
+        assert "the cluster does not tell: " in lines[at]
+        assert lines[at + 1] == "        -> DESCRIBE_CONFIGS on orders lets the doctor see it"
 
 
 @pytest.fixture
@@ -136,7 +178,7 @@ class TestTopics:
     def test_in_order_leaves_only_its_single_replica(self, broker: KafkaBroker) -> None:
         found = problems(broker, "good")
         assert [one.check for one in found] == ["topic good: replicas"]
-        assert told(found, "topic good: replicas") == ("warn", "1 replicas, min.insync.replicas 1")
+        assert told(found, "topic good: replicas") == ("warn", "1 replica, min.insync.replicas 1")
 
     def test_that_is_not_there_fails(self, broker: KafkaBroker) -> None:
         status, text = told(problems(broker, "absent"), "topic absent")
@@ -159,7 +201,7 @@ class TestTopics:
 
     def test_that_takes_no_record_fails(self, broker: KafkaBroker) -> None:
         status, text = told(problems(broker, "strict"), "topic strict: replicas")
-        assert (status, text) == ("fail", "1 replicas, min.insync.replicas 2")
+        assert (status, text) == ("fail", "1 replica, min.insync.replicas 2")
 
     def test_with_records_in_the_future_is_a_warning(self, broker: KafkaBroker) -> None:
         status, text = told(problems(broker, "future"), "topic future: clocks")
@@ -235,7 +277,7 @@ class TestCommand:
         result = self.run(broker, "strict")
         assert result.exit_code == 1
         assert (
-            "fail    topic strict: replicas: 1 replicas, min.insync.replicas 2\n        -> lower"
+            "fail    topic strict: replicas: 1 replica, min.insync.replicas 2\n        -> lower"
             in result.output
         )
 

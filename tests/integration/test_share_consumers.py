@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headerware import Chain, ConfigError, InterceptorError, Producer
+from headerware.clients import share
 from headerware.clients.refused_records import RefusedRecordError
+from headerware.core.errors import HeldBackError
 from headerware.core.hooks import DROP
 from headerware.interceptors import Slice, Trail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from confluent_kafka import Message
 
@@ -65,13 +70,14 @@ def make(
     made: list[ShareConsumer] = []
 
     def member(
-        *interceptors: object, values: tuple[bytes, ...] = (), **more: Any
+        *interceptors: object, values: tuple[bytes, ...] = (), from_file: bool = False, **more: Any
     ) -> tuple[ShareConsumer, str]:
         with Producer(conf) as producer:
             for value in values:
                 producer.produce(topic, value)
         consumer = ShareConsumer(
-            {**conf, "group.id": group, "log_level": 0, **more}, chain=Chain(interceptors)
+            {**conf, "group.id": group, "log_level": 0, **more},
+            chain=None if from_file else Chain(interceptors),
         )
         made.append(consumer)
         consumer.subscribe([topic])
@@ -91,6 +97,90 @@ def take(consumer: ShareConsumer, count: int, *, timeout_s: float = 30.0) -> lis
 
 
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+
+
+class Judge:
+    """Holds records back until it may judge, and notes when it was asked."""
+
+    def __init__(self) -> None:
+        self.may_judge = False
+        self.asked: list[tuple[bytes, float]] = []
+
+    def on_consume(self, record: Record) -> Record:
+        self.asked.append((record.value, time.monotonic()))
+        if record.value == b"hard" and not self.may_judge:
+            raise HeldBackError("no keys yet")
+        return record
+
+
+class TestHeldBackRecords:
+    @pytest.mark.parametrize("mode", ["implicit", "explicit"])
+    def test_are_tried_again_after_pauses_that_grow_without_another_delivery(
+        self, make: Any, mode: str
+    ) -> None:
+        judge = Judge()
+        consumer, _ = make(judge, values=(b"a", b"hard", b"b"), **{"share.acknowledgement.mode": mode})
+        first, held, last = take(consumer, 3)
+        assert [first.value(), last.value()] == [b"a", b"b"]
+        error = held.error()
+        assert error is not None
+        assert error.code() == KafkaError._RETRY
+        if mode == "explicit":
+            with pytest.raises(confluent_kafka.IllegalStateException):
+                consumer.poll(0.1)
+            consumer.acknowledge(first)
+            consumer.acknowledge(last)
+        assert take(consumer, 1, timeout_s=2.0) == []
+        assert consumer.stats()["client"] == {"refused": 1, "held_back": 1}
+        asked = [when for value, when in judge.asked if value == b"hard"]
+        pauses = [after - before for before, after in pairwise(asked)]
+        assert 3 <= len(pauses) <= 6
+        assert pauses[-1] > pauses[0]
+        judge.may_judge = True
+        (judged,) = take(consumer, 1)
+        assert (judged.value(), judged.delivery_count()) == (b"hard", 1)
+        if mode == "explicit":
+            consumer.acknowledge(judged)
+        assert list(consumer.commit_sync(20.0).values()) == [None]
+        assert consumer.stats()["client"]["held_back"] == 0
+
+    def test_are_released_at_last(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(share, "_HOLD_S", 0.5)
+        judge = Judge()
+        consumer, _ = make(judge, values=(b"hard",))
+        first, second = take(consumer, 2)
+        assert first.error() is not None
+        assert second.error() is not None  # it has come again, and was told again
+        judge.may_judge = True
+        (judged,) = take(consumer, 1)
+        assert (judged.value(), judged.delivery_count()) == (b"hard", 2)
+
+
+class TestReload:
+    def test_takes_the_new_chain_for_the_next_records(self, make: Any, tmp_path: Path) -> None:
+        file = tmp_path / "chain.toml"
+        file.write_text('[[interceptors]]\ntype = "trail"\nservice = "a"\n')
+        conf = {"headerware.config": str(file), "headerware.reload": "watch"}
+        consumer, _ = make(values=(b"a",), from_file=True, **conf)
+        assert [message.value() for message in take(consumer, 1)] == [b"a"]
+        first = consumer.chain
+        file.write_text('[[interceptors]]\ntype = "trail"\nservice = "b"\n')
+        deadline = time.monotonic() + 20
+        while consumer.chain == first:
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        assert consumer.chain_in_force().reloads == 1
+        make(values=(b"b",))
+        assert [message.value() for message in take(consumer, 1)] == [b"b"]
+
+        file.write_text('[[interceptors]]\ntype = "slice"\n')
+        with pytest.raises(ConfigError, match="waits for other records"):
+            consumer.reload()
+        assert consumer.stats()["client"]["reload_failures"] >= 1
+        file.write_text('[[interceptors]]\ntype = "trail"\nservice = "c"\n')
+        assert consumer.reload()
+        make(values=(b"c",))
+        assert [message.value() for message in take(consumer, 1)] == [b"c"]
 
 
 class TestShareConsumer:

@@ -1,4 +1,4 @@
-"""A soak on a real broker: two producers, three consumers, a full chain, and faults all along (`make soak`).
+"""A soak on a real broker: two producers, four consumers, a full chain, and faults all along (`make soak`).
 
 Clients are processes of their own. Each fault comes in turn: a client is killed, another leaves the group,
 connections are cut, a consumer stands still, the broker restarts. In the end each confirmed record must have
@@ -24,8 +24,8 @@ import pytest
 
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
-from headerware.testing import KafkaBroker
-from tests.integration.gate import HOST, Gate
+from headerware.ops.audit import read_reports
+from tests.integration.gate import GatedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,14 +99,13 @@ class Client:
 class Soak:
     """The broker behind its gate, the clients, and what goes wrong with them."""
 
-    def __init__(self, broker: KafkaBroker, gate: Gate, clients: list[Client]) -> None:
-        self._broker = broker
-        self._gate = gate
+    def __init__(self, gated: GatedBroker, clients: list[Client]) -> None:
+        self._gated = gated
         self._clients = {client.name: client for client in clients}
         self.faults: Counter[str] = Counter()
 
     def faults_in_turn(self) -> Iterator[Callable[[], None]]:
-        # The first producer and the first consumer live all along, for their memory is measured.
+        # The first producer, and the first consumer of each kind, live all along: their memory is measured.
         return itertools.cycle(
             [
                 self.a_consumer_leaves,
@@ -136,51 +135,54 @@ class Soak:
         self._clients["consumer-1"].send_signal(signal.SIGCONT)
 
     def connections_are_cut(self) -> None:
-        self._gate.shut()
+        self._gated.cut()
         time.sleep(2)
-        self._gate.open(int(self._broker.bootstrap_servers.rpartition(":")[2]))
+        self._gated.admit()
 
     def the_broker_restarts(self) -> None:
-        self._gate.shut()
-        self._broker.restart()
-        self._gate.open(int(self._broker.bootstrap_servers.rpartition(":")[2]))
+        self._gated.stop()
+        self._gated.start()
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.close()
+def gated() -> Iterator[GatedBroker]:
+    with GatedBroker() as gated:
+        yield gated
 
 
 @pytest.fixture
-def broker(gate: Gate) -> Iterator[KafkaBroker]:
-    with KafkaBroker({"advertised.listeners": f"PLAINTEXT://{HOST}:{gate.port}"}) as broker:
-        gate.open(int(broker.bootstrap_servers.rpartition(":")[2]))
-        yield broker
-
-
-@pytest.fixture
-def clients(gate: Gate, broker: KafkaBroker, tmp_path: Path) -> Iterator[list[Client]]:
+def clients(gated: GatedBroker, tmp_path: Path) -> Iterator[list[Client]]:
     edit_keyring(tmp_path / "keys.json", lambda keys: with_new_key(keys, "soak", "hmac-sha256"), create=True)
     chain = tmp_path / "headerware.toml"
     chain.write_text(CHAIN)
-    broker.create_topic("soak", partitions=6)
-    settings = {"servers": f"{HOST}:{gate.port}", "topic": "soak", "chain": str(chain)}
+    gated.broker.create_topic("soak", partitions=6)
+    gated.broker.create_topic(AUDIT_TOPIC)
+    settings = {"servers": gated.servers, "topic": "soak", "chain": str(chain)}
     made = [Client("produce", f"producer-{n}", tmp_path, **settings) for n in range(2)]
-    made += [Client("consume", f"consumer-{n}", tmp_path, **settings) for n in range(3)]
+    roles = ["consume", "consume_in_lanes", "consume", "consume_in_lanes"]
+    made += [Client(role, f"consumer-{n}", tmp_path, **settings) for n, role in enumerate(roles)]
     yield made
     for client in made:
         client.kill()
 
 
-CHAIN: Final = """
-[[interceptors]]
-type = "trail"
-service = "${env:SERVICE}"
-
+AUDIT_TOPIC: Final = "soak.audit"
+CHAIN: Final = f"""
 [[interceptors]]
 type = "trace"
+
+[[interceptors]]
+type = "metrics"
+
+[[interceptors]]
+type = "audit"
+audit_topic = "{AUDIT_TOPIC}"
+service = "${{env:SERVICE}}"
+interval_s = 5
+
+[[interceptors]]
+type = "trail"
+service = "${{env:SERVICE}}"
 
 [[interceptors]]
 type = "dedup"
@@ -208,10 +210,16 @@ def growth(client: Client) -> float:
     return statistics.median(sizes[-third:]) / statistics.median(sizes[third : 2 * third]) - 1
 
 
-def test_what_is_confirmed_is_processed_and_memory_stays(
-    broker: KafkaBroker, gate: Gate, clients: list[Client]
-) -> None:
-    soak = Soak(broker, gate, clients)
+def audited(servers: str, service: str) -> int:
+    """Return how many records a producer that lived all along has counted as stored."""
+    found = read_reports({"bootstrap.servers": servers}, AUDIT_TOPIC)
+    assert found.malformed == 0
+    counts = [count for report in found.reports if report.service == service for count in report.counts]
+    return sum(count.records for count in counts if count.outcome == "delivered")
+
+
+def test_what_is_confirmed_is_processed_and_memory_stays(gated: GatedBroker, clients: list[Client]) -> None:
+    soak = Soak(gated, clients)
     for client in clients:
         client.start()
     began = time.monotonic()
@@ -233,10 +241,11 @@ def test_what_is_confirmed_is_processed_and_memory_stays(
     while missing := sent - (got := {line for client in consumers for line in client.lines()}):
         assert time.monotonic() < drained, f"{len(missing)} lost, among them {sorted(missing)[:5]}"
         time.sleep(1)
-    assert [client.end() for client in consumers] == [0, 0, 0]
+    assert [client.end() for client in consumers] == [0, 0, 0, 0]
 
     times = Counter(line for client in consumers for line in client.lines())
     unconfirmed = got - sent
+    measured = (producers[0], consumers[0], consumers[3])
     figures = {
         "minutes": MINUTES,
         "confirmed": len(sent),
@@ -246,7 +255,7 @@ def test_what_is_confirmed_is_processed_and_memory_stays(
         **{f"fault: {name.replace('_', ' ')}": count for name, count in soak.faults.items()},
         **{
             f"{client.name}: MiB, growth": f"{client.memory[-1][1] / 2**20:.0f}, {growth(client):+.1%}"
-            for client in (producers[0], consumers[0])
+            for client in measured
         },
     }
     print(json.dumps(figures, indent=2))  # noqa: T201 - the figures of docs/reliability.md
@@ -254,5 +263,5 @@ def test_what_is_confirmed_is_processed_and_memory_stays(
     assert failures == []
     # Only a killed producer may have stored what nobody confirmed to it.
     assert {line.rpartition("-")[0].rpartition(".")[0] for line in unconfirmed} <= {"producer-1"}
-    assert growth(producers[0]) < GROWTH_LIMIT
-    assert growth(consumers[0]) < GROWTH_LIMIT
+    assert [client.name for client in measured if growth(client) >= GROWTH_LIMIT] == []
+    assert audited(gated.servers, producers[0].name) == len(producers[0].lines())

@@ -1,4 +1,4 @@
-"""One client of the soak, in a process of its own: ``worker.py produce|consume SETTINGS``.
+"""One client of the soak, in a process of its own: ``worker.py produce|consume|consume_in_lanes SETTINGS``.
 
 It writes one line for each record: a producer when the record's delivery is confirmed, a consumer when the
 record is processed. Lines are written at once, so a killed process loses none.
@@ -14,6 +14,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
 from headerware import Chain, Consumer, Producer, load_chain
 
 PACE_S = 0.004
@@ -26,10 +32,12 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = False
+        self.then: Callable[[], object] = lambda: None
         signal.signal(signal.SIGTERM, self._ask)
 
     def _ask(self, *_: object) -> None:
         self.asked = True
+        self.then()
 
 
 def lines_to(path: str) -> Callable[[bytes], int]:
@@ -65,9 +73,8 @@ def produce(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
             sys.exit(f"{left} records were not delivered within 120 s")
 
 
-def consume(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
-    processed, refused = lines_to(settings["output"]), lines_to(settings["output"] + ".failed")
-    conf = {
+def consumer_conf(settings: dict[str, Any]) -> dict[str, Any]:
+    return {
         "bootstrap.servers": settings["servers"],
         "group.id": settings["topic"],
         "client.id": settings["name"],
@@ -76,7 +83,11 @@ def consume(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
         "enable.auto.offset.store": False,
         "log_level": 0,
     }
-    with Consumer(conf, chain=chain) as consumer:
+
+
+def consume(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
+    processed, refused = lines_to(settings["output"]), lines_to(settings["output"] + ".failed")
+    with Consumer(consumer_conf(settings), chain=chain) as consumer:
         consumer.subscribe([settings["topic"]])
         while not stop.asked:
             try:
@@ -95,6 +106,35 @@ def consume(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
             consumer.store_offsets(message)
 
 
+def consume_in_lanes(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
+    processed, refused = lines_to(settings["output"]), lines_to(settings["output"] + ".failed")
+    with Consumer(consumer_conf(settings), chain=chain) as consumer:
+        stop.then = consumer.stop
+        consumer.subscribe([settings["topic"]])
+        try:
+            consumer.run(lambda message: processed((message.value() or b"").partition(b" ")[0]), lanes=4)
+        except Exception as failure:
+            refused(f"{type(failure).__name__}: {failure}".encode())
+            raise
+
+
+class Nowhere(SpanExporter):
+    """Take spans, and keep none."""
+
+    def export(self, spans: Any) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+def measure() -> None:
+    """Record spans and metrics, as an application with OpenTelemetry's SDK does."""
+    tracers = TracerProvider()
+    tracers.add_span_processor(BatchSpanProcessor(Nowhere()))
+    trace.set_tracer_provider(tracers)
+    metrics.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
+
+
 if __name__ == "__main__":
     given = json.loads(sys.argv[2])
-    {"produce": produce, "consume": consume}[sys.argv[1]](given, load_chain(given["chain"]), Stop())
+    measure()
+    roles = {"produce": produce, "consume": consume, "consume_in_lanes": consume_in_lanes}
+    roles[sys.argv[1]](given, load_chain(given["chain"]), Stop())

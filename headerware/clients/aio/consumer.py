@@ -27,9 +27,9 @@ from confluent_kafka import Message, TopicPartition
 
 from headerware.clients.aio.lane import Lane, LoopResults, in_callback
 from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
-from headerware.clients.consumer import Consumer, MessageLoop
+from headerware.clients.consumer import Consumer
 from headerware.clients.messages import record_with_local
-from headerware.clients.processing import processing_mode
+from headerware.clients.processing import MessageLoop, processing_mode
 from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
 from headerware.clients.sessions import InUse
 from headerware.clients.settings import flattened
@@ -37,7 +37,6 @@ from headerware.core.chain import Chain
 from headerware.core.client_chain import PROCESSING
 from headerware.core.errors import ConfigError
 from headerware.core.record import Record, Verified
-from headerware.core.session import Session
 
 _SLICE_S: Final = 0.05
 """How long a fetch may keep other calls waiting."""
@@ -64,10 +63,6 @@ class InterruptibleConsumer(Consumer):
         self._open(flattened(rest))  # with an empty chain, too: only so can a message be given back
         if self._live is not None:
             self._live.follow(self)
-
-    def _bind(self, session: Session) -> None:
-        super()._bind(session)
-        self._ticks, self._needs_ticks = self._needs_ticks, True
 
     def fetched(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a fetch returns; if it is stopped, everything stays for the next one."""
@@ -140,20 +135,12 @@ class InterruptibleConsumer(Consumer):
         super()._begin_explicit()
         self.end_in_task(goes_on=True)
 
-    def run_in_tasks(self, lanes: TaskLanes) -> None:
-        """Process messages in tasks, until ``stop``."""
-        self._run(lanes)
-
     def _poll_timeout(self, left: float) -> float:
+        # Before the wire is asked, so that no call comes between a message and what becomes of it.
+        self._let_others_in()
         return min(left, _SLICE_S) if left >= 0 else _SLICE_S
 
-    def _tick(self) -> None:
-        self._let_others_in()
-        if self._ticks:
-            super()._tick()
-
     def _wait_for_dead_letter(self, left: float) -> bool:
-        self._let_others_in()
         return super()._wait_for_dead_letter(self._poll_timeout(left))
 
     def _let_others_in(self) -> None:
@@ -327,30 +314,17 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     ) -> None:
         """Process messages in tasks until :meth:`stop`, as :meth:`headerware.Consumer.run` does on threads.
 
-        The consumer's thread polls. An offset is committed once everything before it is processed, whatever
-        ``enable.auto.commit`` says, so a crash repeats records and loses none. If this task is cancelled,
-        handlers at work are cancelled, what was processed is committed, and the rest is read again.
+        The options are the same. The consumer's thread polls. If this task is cancelled, handlers at work are
+        cancelled, what was processed is committed, and the rest is read again.
 
         Args:
             handler: a coroutine function, called with each message in a task of its own, which has a copy of
                 this task's context. The message is processed when it returns.
             lanes: how many messages are processed at once.
-            order: what is processed one after the other: the records of one ``key``, of one
-                ``partition``, or ``none``. Records without a key keep the order of their partition.
-            on_failure: what becomes of a record that the handler failed on for good, or that the chain
-                refused: ``raise`` ends ``run`` with that error, ``skip`` goes on behind it, and
-                ``dead_letter`` keeps it as it was on the wire in another topic first.
-            attempts: how often the handler is tried in all.
-            retry_on: the exceptions that are worth another attempt.
-            backoff_s: seconds before the second attempt; they double with each further one, and up to
-                half of them, at random, is left out.
-            max_backoff_s: the longest pause between two attempts, in seconds.
-            dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
-            dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
-            max_pending: how many records may wait or be at work, shared by the assigned partitions.
             stop_timeout_s: how long to wait for records at work at the end, in seconds; then their handlers
                 are cancelled.
-            revoke_timeout_s: how long to wait for those of a partition that goes to another consumer.
+            order, on_failure, attempts, retry_on, backoff_s, max_backoff_s, dead_letter_topic,
+                dead_letter_headers, max_pending, revoke_timeout_s: as of :meth:`headerware.Consumer.run`.
 
         Raises:
             ConfigError: an option cannot work; or ``run`` is under way already.
@@ -381,7 +355,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         core = self._core
         core.begin_explicit()
         tasks = self._tasks = TaskLanes(core, handler, options, self._lane)
-        job = self._lane.run(partial(core.fetched, type(core).run_in_tasks, tasks), fetches=True)
+        job = self._lane.run(partial(core.fetched, lambda _: tasks.run()), fetches=True)
         running = self._running = asyncio.ensure_future(job)
         running.add_done_callback(self._end_run)
         try:
@@ -446,6 +420,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
 
     async def unsubscribe(self) -> None:
         """Leave the subscription, and forget records that were not delivered."""
+        self._core.end_in_task()
         await self._in_turn("unsubscribe")
 
     async def assign(self, partitions: list[TopicPartition]) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -27,8 +26,6 @@ EXAMPLES: Final = "HEADERWARE_ORACLE_EXAMPLES"
 _given: Final = os.environ.get(EXAMPLES)
 _SHARE: Final = {"full": 1, "medium": 4, "fast": 20}
 """A profile makes one in so many of the examples that a test asks for."""
-_GROUP: Final = "connect-oracle"
-"""Parallel processes: one of them compiles the oracle and asks it."""
 _DIGITS: Final = "digits"
 
 
@@ -71,10 +68,3 @@ def agree(connect_oracle: ConnectOracle, compared: Counter[str]) -> Check:
             raise AssertionError(f"{question}\nKafka Connect: {expected}\nHeaderware:    {found}")
 
     return check
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of this folder in one process."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group(_GROUP))

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from headerware import Chain, Context, Interceptor, InterceptorError
 from headerware.clients import Consumer, Producer
@@ -20,7 +20,7 @@ from headerware.clients.aio import AsyncConsumer
 from headerware.core.errors import ConfigError
 from headerware.core.plugins import interceptor_type
 from tests.unit.clients.test_aio import run
-from tests.unit.clients.test_lanes import read_all
+from tests.unit.clients.test_lanes import HearsStops, read_all
 from tests.waiting import until_async
 
 if TYPE_CHECKING:
@@ -100,6 +100,11 @@ def opened(connection: dict[str, Any], topic: str) -> Callable[..., Any]:
 async def committed(consumer: AsyncConsumer, topic: str) -> int:
     (found,) = await consumer.committed([TopicPartition(topic, 0)], 10)
     return found.offset
+
+
+async def committed_is(consumer: AsyncConsumer, topic: str, offset: int) -> None:
+    while await committed(consumer, topic) != offset:  # noqa: ASYNC110 - the broker tells nobody
+        await asyncio.sleep(0.01)
 
 
 def seen_by(
@@ -275,6 +280,20 @@ class TestFailures:
         told = [entry[1:] for entry in LOG if entry[0] == "processed"]
         assert told == [(b"bad", "ValueError"), (b"bad", None), (b"c", None)]
 
+    def test_interceptors_hear_of_records_that_are_given_up(
+        self, fill: Callable[..., None], opened: Callable[..., Any]
+    ) -> None:
+        fill(b"xbad")
+        hears = HearsStops()
+
+        async def main() -> None:
+            async with opened(hears, RefusesBad()) as consumer:
+                _, handle = seen_by(consumer, 1)
+                await consumer.run(handle, on_failure="dead_letter")
+
+        run(main())
+        assert hears.stopped == [(b"xbad", "processing", "dead_lettered", "ValueError")]
+
     def test_dead_letters_are_as_they_were_on_the_wire(
         self, connection: dict[str, Any], topic: str, fill: Callable[..., None], opened: Callable[..., Any]
     ) -> None:
@@ -315,6 +334,58 @@ class TestFailures:
             async with opened() as consumer:
                 with pytest.raises(TypeError, match="expected a coroutine function"):
                     await consumer.run(lambda _: None, on_failure="skip")
+
+        run(main())
+
+
+class TestWhatHandlersMayCall:
+    def test_a_seek_forgets_what_was_read(
+        self, topic: str, fill: Callable[..., None], opened: Callable[..., Any]
+    ) -> None:
+        fill(*[b"%d" % number for number in range(10)])
+        values: list[Any] = []
+
+        async def main() -> None:
+            async with opened(auto_commit_interval_ms=10) as consumer:
+                sought = False
+
+                async def handle(message: Message) -> None:
+                    nonlocal sought
+                    values.append(message.value())
+                    if message.value() == b"5" and not sought:
+                        await committed_is(consumer, topic, 5)
+                        await consumer.seek(TopicPartition(topic, 0, 2))
+                        sought = True
+                    elif message.value() == b"2" and sought:
+                        await committed_is(consumer, topic, 2)
+                    elif message.value() == b"9" and sought:
+                        consumer.stop()
+
+                async with asyncio.timeout(20):
+                    await consumer.run(handle, order="partition")
+                assert await committed(consumer, topic) == 10
+
+        run(main())
+        assert values == [b"%d" % number for number in [*range(6), *range(2, 10)]]
+
+    def test_offsets_of_their_own_are_refused_and_a_commit_of_what_is_processed_is_not(
+        self, topic: str, fill: Callable[..., None], opened: Callable[..., Any]
+    ) -> None:
+        fill(b"a", b"b")
+
+        async def main() -> None:
+            async with opened() as consumer:
+
+                async def handle(message: Message) -> None:
+                    for call in (consumer.store_offsets, consumer.commit):
+                        with pytest.raises(KafkaException, match="run is under way"):
+                            await call(message)
+                    await consumer.commit(asynchronous=True)
+                    if message.value() == b"b":
+                        consumer.stop()
+
+                await consumer.run(handle, order="partition")
+                assert await committed(consumer, topic) == 2
 
         run(main())
 
@@ -508,6 +579,18 @@ class TestImplicit:
                 assert LOG == []
                 assert await consumer.poll(10) is not None
                 assert LOG == [("begin", b"a")]
+
+        run(main())
+
+    def test_ends_with_the_subscription(self, fill: Callable[..., None], opened: Callable[..., Any]) -> None:
+        fill(b"a")
+
+        async def main() -> None:
+            async with opened(interceptors="lifecycle") as consumer:
+                assert await consumer.poll(10) is not None
+                await consumer.unsubscribe()
+                assert CURRENT.get() == ()
+                assert scope(b"a") == LOG
 
         run(main())
 

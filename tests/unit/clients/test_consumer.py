@@ -631,7 +631,15 @@ class TestLifecycle:
         consumer = make_consumer(Upper(), topic=topic)
         take(consumer, 1)
         assert consumer.stats()["upper"]["consumed"] == 1
-        assert consumer.stats()["client"] == {"pending": 0, "repeated": 0, "refused": 0}
+        assert consumer.stats()["client"] == {
+            "pending": 0,
+            "repeated": 0,
+            "refused": 0,
+            "processed": 0,
+            "retried": 0,
+            "skipped": 0,
+            "dead_lettered": 0,
+        }
 
 
 class TestRebalance:

@@ -153,7 +153,7 @@ class TestNames:
         assert Early.__mro__.count(instrumentation._INSERTED[0][1]) == 1
 
     def test_of_modules_of_ours_are_the_classes_of_c(self) -> None:
-        assert headerware.Producer.__mro__[1] is cimpl.Producer
+        assert cimpl.Producer in headerware.Producer.__bases__
 
     def test_can_be_mocked(self) -> None:
         with patch("confluent_kafka.Producer") as mock:

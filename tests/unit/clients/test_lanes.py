@@ -12,17 +12,22 @@ import confluent_kafka
 import msgspec
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
+from opentelemetry.sdk.metrics import MeterProvider
 
 from headerware.clients import Consumer, DeserializingConsumer, Producer
-from headerware.core.errors import ConfigError, InterceptorError
-from headerware.interceptors import Slice
+from headerware.core.chain import Chain
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, InterceptorError, ReassemblyError
+from headerware.core.record import Record
+from headerware.interceptors import Metrics, Slice
 from tests.unit.clients.conftest import committed
+from tests.unit.interceptors.test_metrics import Seen as SeenMetrics
+from tests.unit.interceptors.test_metrics import set_provider
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from headerware.core.record import Record
 
 
 class Seen:
@@ -292,6 +297,7 @@ class TestFailures:
         assert headers["tenant"] == b"north"
         assert headers["__connect.errors.stage"] == b"PROCESSING"
         assert headers["__connect.errors.offset"] == b"0"
+        assert headers["__connect.errors.exception.class.name"] == b"builtins.ValueError"
         assert b"payload" not in headers["__connect.errors.exception.message"]
         assert committed_of(consumer, topic) == 2
         (logged,) = [record.getMessage() for record in caplog.records if record.name == "headerware"]
@@ -365,6 +371,283 @@ class TestFailures:
         consumer.run(Seen(consumer, 99), on_failure="dead_letter", order="none")
         assert [letter.value for letter in letters] == [b"xbad"]
         assert committed_of(consumer, topic) == 2
+
+
+class HearsStops:
+    """Hears which records were stopped."""
+
+    def __init__(self) -> None:
+        self.stopped: list[tuple[bytes, str, str, str]] = []
+
+    def on_consume(self, record: Record) -> Record:
+        return record
+
+    def on_stopped(
+        self, direction: str, record: Record, step: str, outcome: str, error: BaseException | None
+    ) -> None:
+        assert direction == "consume"
+        assert error is not None
+        self.stopped.append((record.value, step, outcome, type(error.__cause__ or error).__name__))
+
+
+class TestWhatIsTold:
+    @pytest.mark.parametrize(
+        ("on_failure", "outcome"), [("skip", "skipped"), ("dead_letter", "dead_lettered")]
+    )
+    def test_interceptors_hear_once_of_each_record_that_is_given_up(
+        self,
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        on_failure: Any,
+        outcome: str,
+    ) -> None:
+        fill(b"xbad", b"refused", b"xc")
+        hears = HearsStops()
+        consumer = make_consumer(hears, RefusesBad(), topic=topic)
+        consumer.run(Seen(consumer, 2), on_failure=on_failure)
+        # The record as it was on the wire, or as the application got it if that is all there is.
+        value = b"xbad" if on_failure == "dead_letter" else b"bad"
+        assert sorted(hears.stopped) == sorted(
+            [
+                (value, "processing", outcome, "ValueError"),
+                (b"refused", "refusesbad", "refused", "InterceptorError"),
+            ]
+        )
+        assert consumer.stats()["client"][outcome] == 2
+
+    def test_metrics_count_them(
+        self,
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        metrics = SeenMetrics()
+        provider = MeterProvider([metrics.reader], shutdown_on_exit=False)
+        set_provider(monkeypatch, provider)
+        fill(b"bad")
+        consumer = make_consumer(Metrics(), topic=topic)
+        consumer.run(Seen(consumer, 1), on_failure="dead_letter")
+        found = metrics.values("headerware.records.stopped", "interceptor.name", "outcome", "error.type")
+        assert found == {("processing", "dead_lettered", "ValueError"): 1}
+        provider.shutdown()
+
+    def test_counts_are_there_from_the_beginning(self, make_consumer: Callable[..., Consumer]) -> None:
+        client = make_consumer(RefusesBad()).stats()["client"]
+        assert {name: client[name] for name in ("processed", "retried", "skipped", "dead_lettered")} == {
+            "processed": 0,
+            "retried": 0,
+            "skipped": 0,
+            "dead_lettered": 0,
+        }
+
+
+class TestErrorsWithoutARecord:
+    @pytest.mark.parametrize("on_failure", ["dead_letter", "raise"])
+    def test_slices_that_never_became_a_message_are_answered_for(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+        on_failure: Any,
+    ) -> None:
+        first, *_ = Chain([Slice(max_bytes=1_000)]).open(Context()).send([Record(topic, b"x" * 3_000)])
+        producer = make_producer()
+        producer.produce(topic, first.value, partition=0, headers=list(first.headers))
+        producer.produce(topic, b"small", partition=0)
+        assert producer.flush(20) == 0
+        consumer = make_consumer(Slice(max_bytes=1_000, expire_ms=200), topic=topic)
+        if on_failure == "raise":
+            with pytest.raises(ReassemblyError, match="of 4 slices came"):
+                consumer.run(Seen(consumer, 99), on_failure=on_failure)
+            return
+        with stops_after(consumer, "dead_lettered"):
+            consumer.run(Seen(consumer, 99), on_failure=on_failure)
+        (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
+        headers: dict[str, Any] = dict(letter.headers() or [])
+        assert (letter.key(), letter.value()) == (f"{topic}[0]@0".encode(), None)
+        assert headers["__connect.errors.topic"] == topic.encode()
+        assert (headers["__connect.errors.partition"], headers["__connect.errors.offset"]) == (b"0", b"0")
+        assert headers["__connect.errors.stage"] == b"ON_CONSUME"
+        assert b"1 of 4 slices came" in headers["__connect.errors.exception.message"]
+        assert committed_of(consumer, topic) == 2
+
+    def test_an_error_of_no_topic_ends_run(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        class Fails:
+            def on_consume(self, record: Record) -> Record:
+                return record
+
+            def poll(self, now_ms: int) -> list[Any]:
+                return [InterceptorError("out of order")]
+
+        fill(b"a")
+        consumer = make_consumer(Fails(), topic=topic)
+        with pytest.raises(InterceptorError, match="out of order"):
+            consumer.run(Seen(consumer, 99), on_failure="dead_letter")
+
+
+@contextmanager
+def stops_after(consumer: Consumer, count: str) -> Iterator[None]:
+    """Stop ``run`` once it has counted something."""
+    over = threading.Event()
+
+    def watch() -> None:
+        deadline = time.monotonic() + 20
+        while not over.is_set() and not consumer.stats()["client"][count] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        consumer.stop()
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+
+
+class TestRecordsFromBefore:
+    def test_have_dead_letters_as_they_were_on_the_wire(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+    ) -> None:
+        fill(b"xa", b"refused", b"xbad", b"xc")
+        consumer = make_consumer(RefusesBad(), topic=topic)
+        assert [message.value() for message in consumer.consume(4, 20)] == [b"a"]
+        assert consumer.stats()["client"]["pending"] == 3
+        seen = Seen(consumer, 2)
+        consumer.run(seen, on_failure="dead_letter")
+        assert seen.values == [b"bad", b"c"]
+        letters = read_all(connection, f"{topic}.dead-letter", 2)
+        assert sorted(letter.value() or b"" for letter in letters) == [b"refused", b"xbad"]
+        assert committed_of(consumer, topic) == 4
+
+    def test_messages_in_slices_are_whole(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+    ) -> None:
+        slices, value = Slice(max_bytes=1_000), b"x" * 3_000
+        producer = make_producer(slices)
+        for sent in (b"xfirst", b"refused", value, b"xend"):
+            producer.produce(topic, sent, partition=0)
+        assert producer.flush(20) == 0
+        consumer = make_consumer(RefusesBad(), slices, topic=topic)
+        assert [message.value() for message in consumer.consume(99, 1)] == [b"first"]
+        assert consumer.stats()["client"]["pending"] > 2
+        seen = Seen(consumer, 2, bad=value[1:])
+        consumer.run(seen, on_failure="dead_letter")
+        assert seen.values == [value[1:], b"end"]
+
+        again = make_consumer(slices)
+        again.subscribe([f"{topic}.dead-letter"])
+        found = [again.poll(20), again.poll(20)]
+        assert sorted(letter.value() or b"" for letter in found if letter is not None) == [b"refused", value]
+
+
+class TestSeek:
+    @pytest.mark.parametrize("where", ["handler", "callback"])
+    @pytest.mark.parametrize("target", [2, confluent_kafka.OFFSET_BEGINNING])
+    def test_commits_nothing_behind_what_comes_again(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        where: str,
+        target: int,
+    ) -> None:
+        fill(*[b"%d" % number for number in range(10)])
+        begin = max(0, target)
+        values: list[bytes | None] = []
+        wanted, done, go_on = threading.Event(), threading.Event(), threading.Event()
+        other = make_consumer(group_id=topic)
+
+        def seek() -> None:
+            consumer.seek(TopicPartition(topic, 0, target))
+            done.set()
+
+        def on_statistics(_: str) -> None:
+            if wanted.is_set() and where == "callback" and not done.is_set():
+                seek()
+
+        def handle(message: Message) -> None:
+            values.append(message.value())
+            if message.value() == b"5" and not done.is_set():
+                until(lambda: committed_of(other, topic) == 5)
+                wanted.set()
+                if where == "handler":
+                    seek()
+                assert done.wait(20)
+            elif message.offset() == begin and done.is_set():
+                until(lambda: committed_of(other, topic) == begin)
+                go_on.set()
+            elif message.value() == b"9" and go_on.is_set():
+                consumer.stop()
+
+        conf = {
+            **connection,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "headerware.processing": "explicit",
+            "auto.commit.interval.ms": 10,
+            "statistics.interval.ms": 20,
+            "stats_cb": on_statistics,
+        }
+        with Consumer(conf) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            consumer.run(handle, order="partition")
+            assert values == [b"%d" % number for number in [*range(6), *range(begin, 10)]]
+            assert committed_of(consumer, topic) == 10
+
+    def test_refuses_a_partition_that_is_not_assigned(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"a")
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        with pytest.raises(confluent_kafka.KafkaException, match=r"none\[0\] is not assigned"):
+            consumer.run(lambda _: consumer.seek(TopicPartition("none", 0, 0)))
+
+
+class TestOffsetsOfTheApplication:
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda consumer, message: consumer.commit(message),
+            lambda consumer, message: consumer.commit(message=message, asynchronous=False),
+            lambda consumer, message: consumer.commit(
+                offsets=[TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
+            ),
+            lambda consumer, message: consumer.store_offsets(message),
+            lambda consumer, message: consumer.commit(asynchronous=False),
+        ],
+    )
+    def test_are_refused_while_it_runs(
+        self,
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        call: Callable[[Consumer, Message], object],
+    ) -> None:
+        fill(b"a", b"b")
+        conf = {"headerware_processing": "explicit", "enable_auto_offset_store": False}
+        consumer = make_consumer(topic=topic, **conf)
+        with pytest.raises(confluent_kafka.KafkaException, match=r"run is under way.*let the handler return"):
+            consumer.run(lambda message: call(consumer, message))
+        assert committed_of(consumer, topic) == 0
+        message = consumer.poll(20)
+        assert message is not None
+        consumer.store_offsets(message)
+        call(consumer, message)  # and afterwards they are taken
 
 
 class TestDeserializing:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headerware import DROP, Chain, Context, DeadLetterError, Headers, Place, Record, SignatureError
+from headerware import (
+    DROP,
+    Chain,
+    Context,
+    DeadLetterError,
+    Headers,
+    InterceptorError,
+    Place,
+    Record,
+    SignatureError,
+)
 from headerware.core.dead_letter import is_dead_letter_topic
 from headerware.interceptors import Slice
 
@@ -149,6 +159,19 @@ class TestSpringNames:
             "exception-fqcn": b"headerware.core.errors.InterceptorError",
             "exception-cause-fqcn": b"builtins.ValueError",
         }
+
+    def test_name_what_the_application_s_processing_raised(self) -> None:
+        published: list[Record] = []
+        session = Chain([]).open(Context(publish=published.append))
+        error = InterceptorError("the handler raised ValueError")
+        error.__cause__ = ValueError(SECRET)
+        error.__cause__.__cause__ = KeyError(SECRET)
+        original = Record("orders", b"", offset=0, partition=0)
+        assert session.dead_letter(original, error, topic="{topic}.dead-letter", names="spring")
+        reason = dict(published[0].headers)
+        assert reason["kafka_dlt-exception-fqcn"] == b"builtins.ValueError"
+        assert reason["kafka_dlt-exception-cause-fqcn"] == b"builtins.KeyError"
+        assert not any(SECRET.encode() in (value or b"") for value in reason.values())
 
     def test_leave_out_what_is_unknown(self) -> None:
         bare = Record("orders", b"", offset=0, partition=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -244,6 +245,14 @@ class TestFlood:
             send(session, *[b"1"] * 3_000)
         ((_, point),) = seen.points("messaging.client.operation.duration")
         assert point.count == 3_000
+
+    def test_of_failures_of_processing_is_recorded_in_full(self, seen: Seen) -> None:
+        with Chain([Metrics(max_durations_per_s=1)]).open(Context(side="consumer")) as session:
+            for _ in range(100):
+                with contextlib.suppress(KeyError), session.processing([Record("orders")]):
+                    raise KeyError
+        ((attributes, point),) = seen.points("messaging.process.duration")
+        assert (attributes["error.type"], point.count) == ("KeyError", 100)
 
     @pytest.mark.parametrize("rate", [50, 100, 1_000, 20_000])
     def test_has_about_as_many_durations_a_second_as_are_wanted(
