@@ -4,7 +4,7 @@
     python examples/audit_signed_topic.py --bootstrap-servers localhost:9092
 
 Two services sign their records, one signature for a batch. Then somebody who can write to the topic, but has
-no key, sends records again, changed and without a signature. `headerware verify` shows the same in a terminal.
+no key, sends records again: changed, stripped and copied. `headerware verify` shows the same in a terminal.
 """
 
 from __future__ import annotations

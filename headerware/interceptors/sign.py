@@ -236,6 +236,7 @@ class SignStep:
         "_now_ms",
         "_options",
         "_producer",
+        "_proof_of",
         "_sequences",
         "_unbound",
         "_verification",
@@ -262,6 +263,7 @@ class SignStep:
         self._unbound = 0
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
+        self._proof_of: tuple[Keyring | None, int] = (None, 0)
         awaited = _fixed_or(options.cluster, context.awaited_cluster_id)
         self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=awaited)
         self.on_send: Callable[[Record], Record]
@@ -275,24 +277,31 @@ class SignStep:
 
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of the bytes that the signature adds to a record on the wire."""
-        cluster, most = self._cluster(), self._options.batch_records
+        cluster = self._cluster()
         layout = (
             STATEMENT_FIXED_BYTES
             + len((self._options.key_id or "").encode())
             + (_MAX_TEXT_BYTES if cluster is None else len(cluster.encode()))
             + len(record.topic.encode())
             + STAMP_BYTES
-            + self._signature_bytes()
-            + (PLACE_BYTES + path_bytes(most) if most > 1 else 0)
+            + self._proof_bytes()
         )
         return len(SIGNATURE_HEADER) + _FRAMING_BYTES + text_bytes(layout)
 
-    def _signature_bytes(self) -> int:
-        try:
-            key = self._file.current(self._now_ms()).signing_key(self._options.key_id or "")
-        except KeyringError:  # nothing is signed then
-            return HMAC_BYTES
-        return signature_bytes(key)
+    def _proof_bytes(self) -> int:
+        """Return the most that follows the stamp."""
+        keyring, size = self._proof_of
+        if (now := self._file.current(self._now_ms())) is not keyring:
+            try:
+                key = now.signing_key(self._options.key_id or "")
+            except KeyringError:  # nothing is signed
+                size = HMAC_BYTES
+            else:
+                size = signature_bytes(key)
+                if key.secret is None and self._options.batch_records > 1:
+                    size += PLACE_BYTES + path_bytes(self._options.batch_records)
+            self._proof_of = now, size
+        return size
 
     def stats(self) -> dict[str, int]:
         """Count unsigned and unbound records, those with uncovered headers, and the keyring's reloads."""
