@@ -19,7 +19,7 @@ from headerware.core.errors import WireFormatError
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(bytes).decode
-_LAST: Final = (frozenset(), frozenset(b"AQgw"), frozenset(b"AEIMQUYcgkosw048"))
+_LAST: Final[tuple[frozenset[int], ...]] = (frozenset(), frozenset(b"AQgw"), frozenset(b"AEIMQUYcgkosw048"))
 """What may stand before the padding if the last group holds one byte, or two."""
 
 

@@ -13,6 +13,7 @@ import os
 from collections import OrderedDict
 from fnmatch import fnmatchcase
 from glob import escape
+from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args
 from weakref import WeakSet
@@ -34,7 +35,7 @@ from headerware.keyring.merkle import (
     PLACE_BYTES,
     VerifiedBatches,
     batch_signer,
-    leaf_hasher,
+    leaf_beginning,
     path_bytes,
 )
 from headerware.keyring.signature import (
@@ -202,7 +203,7 @@ class _Batches(NamedTuple):
     """What batches of a topic are signed with."""
 
     statement: bytes
-    leaf: Callable[[bytes], bytes]
+    leaf_beginning: bytes
     sign: Callable[[Sequence[bytes]], list[bytes]]
 
 
@@ -377,10 +378,11 @@ class SignStep:
             for at, record in enumerate(records):
                 stamp = stamped(now, self._producer, next(sequences))
                 try:
-                    leaves.append(leaf(rest(stamp, record.key, record.value, record.headers)))
+                    signed = rest(leaf + stamp, record.key, record.value, record.headers)
                 except SignatureError as error:
                     outcomes[at] = error
                 else:
+                    leaves.append(sha256(signed).digest())
                     places.append(at)
                     begun.append(statement + stamp)
             if len(leaves) > 1:
@@ -430,7 +432,7 @@ class SignStep:
         batches = None
         if self._options.batch_records > 1 and key.secret is None:
             shared = stated.encode(BATCH)
-            batches = _Batches(shared, leaf_hasher(key, shared), batch_signer(key, shared))
+            batches = _Batches(shared, leaf_beginning(key, shared), batch_signer(key, shared))
         return _Prepared(statement, sign, until_ms, cluster is not None, batches)
 
 

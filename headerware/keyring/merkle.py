@@ -43,9 +43,10 @@ HASH_BYTES: Final = 32
 MAX_PATH_BYTES: Final = HASH_BYTES * MAX_RECORDS.bit_length()
 PLACE_BYTES: Final = 4
 
-_MAX_BATCHES: Final = 512
-_MAX_NODES: Final = 128
-"""A batch that is read in order leaves one node a level behind; one of which parts are read leaves more."""
+MAX_BATCHES: Final = 4_096
+MAX_NODES: Final = 65_536
+"""Of all batches together, some 30 MB. One that is read in order leaves its root in the end; one of which parts
+are read leaves more."""
 _NODE: Final = b"\x01"
 _LEAF: Final = b"\x00"
 _ROOT: Final = 1
@@ -57,16 +58,9 @@ def path_bytes(count: int) -> int:
     return HASH_BYTES * (count - 1).bit_length()
 
 
-def leaf_hasher(key: Key, statement: bytes) -> Callable[[bytes], bytes]:
-    """Return a function that hashes the leaf of a record from what is signed of it behind the statement."""
-    copy = sha256(_LEAF + beginning(key.algorithm, statement)).copy
-
-    def leaf(rest: bytes) -> bytes:
-        state = copy()
-        state.update(rest)
-        return state.digest()
-
-    return leaf
+def leaf_beginning(key: Key, statement: bytes) -> bytes:
+    """Return what is hashed for a leaf before what is signed of the record behind the statement."""
+    return _LEAF + beginning(key.algorithm, statement)
 
 
 def batch_signer(key: Key, statement: bytes) -> Callable[[Sequence[bytes]], list[bytes]]:
@@ -125,7 +119,14 @@ class VerifiedBatches(BoundedCache[bytes, _Batch]):
     """
 
     def __init__(self) -> None:
-        super().__init__(_MAX_BATCHES)
+        super().__init__(MAX_BATCHES)
+        self.nodes: int = 0
+        """How many nodes are remembered, roots aside, if none was forgotten with its batch."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        self.nodes = 0
 
     def verifier(self, key: Key, statement: bytes) -> Verify:
         """Return a function that verifies a record by what is signed of it, and what follows its stamp.
@@ -133,7 +134,7 @@ class VerifiedBatches(BoundedCache[bytes, _Batch]):
         The function raises WireFormatError for a place or a path that cannot be.
         """
         root_beginning = beginning(key.algorithm, statement, stamped=False)
-        check_root, leaf = verifier(key, root_beginning), leaf_hasher(key, statement)
+        check_root, leaf = verifier(key, root_beginning), leaf_beginning(key, statement)
         size, find_place, unknown = signature_bytes(key), place_of, _Batch(b"", b"", {})
 
         def verify(rest: bytes, proof: bytes) -> bool:
@@ -150,7 +151,7 @@ class VerifiedBatches(BoundedCache[bytes, _Batch]):
                 batch = unknown
             if batch.root_beginning is not root_beginning or batch.size != count:
                 batch = unknown
-            nodes, node, at, passed = batch.nodes, leaf(rest), PLACE_BYTES, []
+            nodes, node, at, passed = batch.nodes, sha256(leaf + rest).digest(), PLACE_BYTES, []
             while (proven := nodes.get(place)) is None and place > _ROOT:
                 sibling = proof[at : at + HASH_BYTES]
                 at += HASH_BYTES
@@ -166,12 +167,12 @@ class VerifiedBatches(BoundedCache[bytes, _Batch]):
                 return False
             elif place > _ROOT:
                 del nodes[place]  # it has served: a record is rarely read twice
+                self.nodes -= 1
             if passed:
-                if len(nodes) > _MAX_NODES:
-                    root = nodes[_ROOT]
-                    nodes.clear()
-                    nodes[_ROOT] = root
                 nodes.update(passed)
+                self.nodes += len(passed)
+                if self.nodes > MAX_NODES:
+                    self.clear()
             return True
 
         return verify

@@ -21,7 +21,7 @@ from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import Key, Keyring, encode_keyring, read_keyring, with_new_key, with_revocation
-from headerware.keyring.merkle import batch_signer, leaf_hasher, tree
+from headerware.keyring.merkle import batch_signer, leaf_beginning, tree
 from headerware.keyring.signature import (
     BATCH,
     Statement,
@@ -108,8 +108,9 @@ def leaves_of(path: Path, batch: Sequence[Record]) -> list[bytes]:
     for record in batch:
         head = parts_of(record)[0]
         if hashed is None:
-            hashed = leaf_hasher(read_keyring(path).signing_key("orders"), head[:-24])
-        leaves.append(hashed(rest(head[-24:], record.key, record.value, record.headers[:-1])))
+            hashed = leaf_beginning(read_keyring(path).signing_key("orders"), head[:-24])
+        signed = rest(hashed + head[-24:], record.key, record.value, record.headers[:-1])
+        leaves.append(sha256(signed).digest())
     return leaves
 
 
@@ -306,9 +307,10 @@ class TestCutAndPaste:
         )
         forged, honest = plain(0), plain(1)
         leaves = [
-            leaf_hasher(keys.signing_key(key_id), statement)(
-                rest_of_signed_bytes()(STAMP, record.key, record.value, record.headers)
-            )
+            sha256(
+                leaf_beginning(keys.signing_key(key_id), statement)
+                + rest_of_signed_bytes()(STAMP, record.key, record.value, record.headers)
+            ).digest()
             for key_id, statement, record in (("orders", stolen, forged), ("mallory", own, honest))
         ]
         proofs = batch_signer(keys.signing_key("mallory"), own)(leaves)
@@ -393,17 +395,21 @@ class TestFloods:
         refused(opened(path), with_layout(batch[0], head, place(0, 0xFFFF), bytes(32 * 16), signature))
         assert len(verifications) == 1
 
-    def test_a_signer_of_many_batches_fills_no_memory(self, path: Path) -> None:
-        """Also for those who have a key, what is remembered is bounded: by batches, and by nodes in each."""
+    def test_a_signer_of_many_batches_fills_no_memory(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also for those who have a key, what is remembered is bounded: batches, and nodes in all of them."""
+        monkeypatch.setattr("headerware.keyring.merkle.MAX_BATCHES", 64)
+        monkeypatch.setattr("headerware.keyring.merkle.MAX_NODES", 500)
         reader = opened(path)
-        for number in range(600):
-            reader.on_consume(batch_of(path, [plain(number), plain(number + 1)])[0])
-        signed = batch_of(path, [plain(at) for at in range(4096)], batch_records=4096)
-        for record in signed[::5]:
-            reader.on_consume(record)
         batches = reader._verification._batches
-        assert batches.total() <= 512
-        assert max(len(known.nodes) for known in batches.values()) <= 128 + 16
+        most = 0
+        for number in range(100):
+            for record in batch_of(path, [plain(number + at) for at in range(40)])[::5]:
+                reader.on_consume(record)
+                most = max(most, sum(len(known.nodes) for known in batches.values()))
+                assert batches.total() <= 64
+        assert 100 < most <= 500 + 64
 
     def test_a_batch_that_is_read_in_order_leaves_one_node_a_level(self, path: Path) -> None:
         reader = opened(path)
