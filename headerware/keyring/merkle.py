@@ -45,8 +45,8 @@ PLACE_BYTES: Final = 4
 
 MAX_BATCHES: Final = 4_096
 MAX_NODES: Final = 65_536
-"""Of all batches together, some 30 MB. One that is read in order leaves its root in the end; one of which parts
-are read leaves more."""
+"""Of all batches together, some 30 MB. One that is read in order leaves its root in the end; one of which
+parts are read leaves more."""
 _NODE: Final = b"\x01"
 _LEAF: Final = b"\x00"
 _ROOT: Final = 1
