@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import itertools
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ from vega_datasets import local_data
 
 import headerware
 from headerware import Chain, Record, load_chain
-from headerware.interceptors import Audit, Compress, Metrics, Sign, Trail
+from headerware.interceptors import Audit, Compress, Lineage, Metrics, Sign, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.testing import KafkaBroker
@@ -67,7 +69,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     yield _produced("A/A: raw produce against raw produce", broker, small, many, raw, "")
     yield _produced("produce, empty chain", broker, small, many, _with(empty), "at least 0.97")
     yield _produced("produce, 4 no-op interceptors", broker, small, many, _with(wrapped), "at least 0.7")
-    yield _watched_file(broker, small, many)
+    yield from _watched_file(broker, small, many)
     yield _consumed(
         "A/A: raw consume against raw consume", broker, small, pairs, confluent_kafka.Consumer, ""
     )
@@ -84,19 +86,38 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
 
 
 def _observed(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
-    """Measure what it costs to count and to measure what a chain does."""
+    """Measure what it costs to count, to measure and to tell of what a chain does."""
     set_meter_provider(MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False))
     broker.create_topic(audit_topic := "bench-audit")
     trail = Trail(service="bench")
     alone = Chain([trail])
-    for what, interceptor in (
-        ("metrics (with an SDK)", Metrics()),
-        ("audit", Audit(audit_topic=audit_topic)),
-    ):
-        chain = Chain([interceptor, trail])
-        name = f"{what} and a trail against a trail"
-        yield _produced(f"produce, {name}", broker, values, pairs * 3, _with(chain), "", _with(alone))
-        yield _consumed(f"consume, {name}", broker, values, pairs, _reading(chain), "", _reading(alone))
+    with tempfile.TemporaryDirectory() as folder, _lineage_events_in(Path(folder) / "events.json"):
+        for what, interceptor in (
+            ("metrics (with an SDK)", Metrics()),
+            ("audit", Audit(audit_topic=audit_topic)),
+            ("lineage (into a file)", Lineage(service="bench")),
+        ):
+            chain = Chain([interceptor, trail])
+            name = f"{what} and a trail against a trail"
+            yield _produced(f"produce, {name}", broker, values, pairs * 3, _with(chain), "", _with(alone))
+            yield _consumed(f"consume, {name}", broker, values, pairs, _reading(chain), "", _reading(alone))
+
+
+@contextlib.contextmanager
+def _lineage_events_in(path: Path) -> Iterator[None]:
+    """Have OpenLineage's client write its events into a file."""
+    variables = {
+        "OPENLINEAGE__TRANSPORT__TYPE": "file",
+        "OPENLINEAGE__TRANSPORT__LOG_FILE_PATH": str(path),
+        "OPENLINEAGE__TRANSPORT__APPEND": "true",
+    }
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _instrumented(name: str, chain_keys: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
@@ -116,21 +137,37 @@ def _reading(chain: Chain) -> Callable[[dict[str, Any]], Any]:
     return lambda conf: headerware.Consumer(conf, chain=chain)
 
 
-def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Row:
-    """Measure what it costs that a chain may change at any time."""
+def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
+    """Measure what it costs that a chain may change at any time, and what a change costs."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "chain.toml"
-        path.write_text('[[interceptors]]\ntype = "trail"\nservice = "bench"\n')
-        live = {"headerware.config": str(path), "headerware.reload": "watch"}
-        return _produced(
-            "produce, a trail from a watched file against one in code",
-            broker,
-            values,
-            pairs,
-            lambda conf: headerware.Producer({**conf, **live}),
-            "",
-            _with(load_chain(path)),
-        )
+        path, other = Path(folder) / "chain.toml", Path(folder) / "other.toml"
+        texts = [f'[[interceptors]]\ntype = "trail"\nservice = "bench-{each}"\n' for each in range(2)]
+        for each in (path, other):
+            each.write_text(texts[0])
+
+        def live(file: Path) -> Callable[[dict[str, Any]], headerware.Producer]:
+            keys = {"headerware.config": str(file), "headerware.reload": "watch"}
+            return lambda conf: headerware.Producer({**conf, **keys})
+
+        in_code = _with(load_chain(path))
+        name = "produce, a trail from a watched file against one in code"
+        yield _produced(name, broker, values, pairs, live(path), "", in_code)
+
+        broker.create_topic(topic := "produce-reloaded")
+        conf = _producer_conf(broker)
+        changing, staying = live(path)(conf), live(other)(conf)
+        send, turns = _producing(changing, topic, values), itertools.cycle(reversed(texts))
+
+        def reloaded() -> int:
+            path.write_text(next(turns))
+            changing.reload()
+            return send()
+
+        found = compare(reloaded, _producing(staying, topic, values), pairs=pairs)
+        changing.close()
+        staying.close()
+        note = f"the file is written and read again once in {CHUNK:,} records, flush included, {pairs} pairs"
+        yield _row("produce, a chain that is replaced while it runs against one that stays", found, "", note)
 
 
 def _with(chain: Chain) -> Callable[[dict[str, Any]], confluent_kafka.Producer]:

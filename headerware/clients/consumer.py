@@ -141,11 +141,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     at a time.
     """
 
-    _raises_events: bool = False
+    _hw_raises_events: bool = False
     """Whether ``poll`` raises error events, so that nobody overlooks them."""
-    _stopping: bool = False
+    _hw_stopping: bool = False
     """Whether ``stop`` was called."""
-    _FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
+    _HW_FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods that take records from the wire to the application."""
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
@@ -153,82 +153,82 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if given is None:
             _c_init(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
-        self._raises_errors = chain is not None
-        self.chain, rest = self._chain_for(given, chain)
+        self._hw_raises_errors = chain is not None
+        self._hw_chain, rest = self._hw_chain_for(given, chain)
         mode = processing_mode(rest.pop(PROCESSING, None), chain)
-        self._may_be_implicit = mode == "implicit"
+        self._hw_may_be_implicit = mode == "implicit"
         # An application that passed a chain, or says so, may call run, for which we store the offsets.
-        if not (self._may_have_a_chain() or chain or mode == "said"):
+        if not (self._hw_may_have_a_chain() or chain or mode == "said"):
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
             return
-        self._open(flattened(rest))
-        if self._live is not None:
-            self._live.follow(self)
+        self._hw_open(flattened(rest))
+        if self._hw_live is not None:
+            self._hw_live.follow(self)
 
-    def _open(self, conf: dict[str, Any]) -> None:
+    def _hw_open(self, conf: dict[str, Any]) -> None:
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
-        session = self._session = self.chain.open(consumer_context(self, conf, dead_letters, reports))
+        session = self._hw_session = self._hw_chain.open(consumer_context(self, conf, dead_letters, reports))
         try:
-            self._inbox = Inbox(session.consume_outcome)
-            self._offsets = Offsets(session, self._inbox.first_offset)
-            self._stores_offsets = boolean(conf, "enable.auto.offset.store", default=True)
-            self._run_commit_interval_s = number(conf, "auto.commit.interval.ms", 5_000) / 1000
-            self._commit_interval_s = (
-                self._run_commit_interval_s if boolean(conf, "enable.auto.commit", default=True) else 0.0
+            self._hw_inbox = Inbox(session.consume_outcome)
+            self._hw_offsets = Offsets(session, self._hw_inbox.first_offset)
+            self._hw_stores_offsets = boolean(conf, "enable.auto.offset.store", default=True)
+            self._hw_run_commit_interval_s = number(conf, "auto.commit.interval.ms", 5_000) / 1000
+            self._hw_commit_interval_s = (
+                self._hw_run_commit_interval_s if boolean(conf, "enable.auto.commit", default=True) else 0.0
             )
-            hears_commits = session.hears_commits or self._live is not None
-            raw = _raw_settings(conf, self._offsets, hears_commits=hears_commits)
+            hears_commits = session.hears_commits or self._hw_live is not None
+            raw = _raw_settings(conf, self._hw_offsets, hears_commits=hears_commits)
             reference = weakref.ref(self)
             listen_to_statistics(raw, session, lambda: _session_of(reference()))
             _c_init(self, raw)
         except BaseException:
             session.close()
             raise
-        self._keeps_originals = False
-        self._in_process = None
-        self._bind(session)
-        self._next_chain = None
-        self._lanes: Lanes | None = None
-        self._next_tick = self._next_commit = self._next_keep_alive = 0.0
-        self._paused: set[TopicPartitionKey] = set()
+        self._hw_keeps_originals = False
+        self._hw_in_process = None
+        self._hw_bind(session)
+        self._hw_next_chain = None
+        self._hw_lanes: Lanes | None = None
+        self._hw_next_tick = self._hw_next_commit = self._hw_next_keep_alive = 0.0
+        self._hw_paused: set[TopicPartitionKey] = set()
         # Partitions that are paused for the moment of a poll.
-        self._paused_briefly: list[TopicPartition] = []
+        self._hw_paused_briefly: list[TopicPartition] = []
         # The first offset of each partition that is neither in the inbox nor delivered; negative if reading
         # began at a symbolic offset, such as OFFSET_STORED.
-        self._next_offsets: dict[TopicPartitionKey, int] = {}
-        self._starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
-        self._repeated = self._refused = 0
-        self._logged = LoggedReasons()
-        self._run_counts: Counter[str] = Counter()
-        self._refused_offsets = RefusedOffsets()
-        self._pauses = RetryPauses()
+        self._hw_next_offsets: dict[TopicPartitionKey, int] = {}
+        self._hw_starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
+        self._hw_repeated = self._hw_refused = 0
+        self._hw_logged = LoggedReasons()
+        self._hw_run_counts: Counter[str] = Counter()
+        self._hw_refused_offsets = RefusedOffsets()
+        self._hw_pauses = RetryPauses()
         # The error of a callback, to be raised by the next call.
-        self._deferred_error: Exception | None = None
+        self._hw_deferred_error: Exception | None = None
         # The thread that is between the wire and the application, or that an interrupt took away from
         # there; 0 if none is.
-        self._fetching_thread = 0
+        self._hw_fetching_thread = 0
         # The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``.
-        self._fetched_batches: list[list[Message]] | None = None
+        self._hw_fetched_batches: list[list[Message]] | None = None
         # Whether the last batch was thrown away.
-        self._lost_a_batch = False
-        self._in_use = InUse(session)
-        self._sessions = Sessions(self._in_use, session)
-        self._finish = weakref.finalize(self, close_all, self._sessions, dead_letters, reports)
-        self._chained = True
+        self._hw_lost_a_batch = False
+        self._hw_in_use = InUse(session)
+        self._hw_sessions = Sessions(self._hw_in_use, session)
+        self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, dead_letters, reports)
+        self._hw_chained = True
         # CPython 3.11 reads an attribute of a subclass of a C type in 20 ns, but in 9 ns if its dict shares
         # no keys with others of its class; poll reads a dozen of them for each record.
         self.__dict__ = dict(vars(self))
 
-    def _bind(self, session: Session) -> None:
+    def _hw_bind(self, session: Session) -> None:
         """Let records go through a session from now on."""
-        self._session = session
-        self._consume_record = session.consume_outcome
-        self._reassembles = self._offsets.reassembles
-        self._observe(session)
-        if self._keeps_originals:
+        self._hw_session = session
+        self._hw_consume_record = session.consume_outcome
+        self._hw_reassembles = self._hw_offsets.reassembles
+        self._hw_observe(session)
+        if self._hw_keeps_originals:
             session.keep_originals()
-        self._needs_ticks = session.polls or session.ticks or self._reassembles
+        self._hw_needs_ticks = session.polls or session.ticks or self._hw_reassembles
 
     # Another chain
 
@@ -238,34 +238,34 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         As in other clients; and messages of which only some slices have come are kept, or read again if the
         new chain treats slices in another way.
         """
-        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         return FollowsFile.reload(self)
 
-    def _use_chain(self, chain: Chain) -> None:
-        earlier = self._session
+    def _hw_use_chain(self, chain: Chain) -> None:
+        earlier = self._hw_session
         session = chain.open(earlier.context, previous=earlier)
         if not session.keeps_waiting(earlier):
             waiting = earlier.waiting_offsets()
-            for topic_partition, taken in list(self._next_offsets.items()):
-                self._read_again_from_safe(topic_partition, taken, waiting.get(topic_partition, ()))
-        self._offsets.follow(session)
-        self._inbox.consume = session.consume_outcome
-        self._bind(session)
-        self.chain, self._in_use = chain, InUse(session)
-        self._sessions.add(self._in_use, session)
+            for topic_partition, taken in list(self._hw_next_offsets.items()):
+                self._hw_read_again_from_safe(topic_partition, taken, waiting.get(topic_partition, ()))
+        self._hw_offsets.follow(session)
+        self._hw_inbox.consume = session.consume_outcome
+        self._hw_bind(session)
+        self._hw_chain, self._hw_in_use = chain, InUse(session)
+        self._hw_sessions.add(self._hw_in_use, session)
 
-    def _read_again_from_safe(
+    def _hw_read_again_from_safe(
         self, topic_partition: TopicPartitionKey, taken: int, slices: Iterable[int]
     ) -> None:
         """Go back to where a restart would begin, if slices or records wait for the application."""
-        safe = self._offsets.safe_offset(topic_partition, taken).offset if taken >= 0 else taken
+        safe = self._hw_offsets.safe_offset(topic_partition, taken).offset if taken >= 0 else taken
         if safe == taken:
             return
-        first = self._inbox.first_offset(topic_partition)
+        first = self._hw_inbox.first_offset(topic_partition)
         given = taken if first is None else min(taken, first)
-        self._offsets.note_resumed(topic_partition, safe, given, slices)
-        self._next_offsets[topic_partition] = safe
-        self._inbox.drop({topic_partition})
+        self._hw_offsets.note_resumed(topic_partition, safe, given, slices)
+        self._hw_next_offsets[topic_partition] = safe
+        self._hw_inbox.drop({topic_partition})
         with suppress(KafkaException):  # it has gone meanwhile
             _C.seek(self, at_offset(topic_partition, safe))
 
@@ -285,60 +285,60 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     @unless_chained(_C.unsubscribe)
     def unsubscribe(self) -> None:
         """Leave the subscription, and forget records that were not delivered."""
-        self._end_implicit()
+        self._hw_end_implicit()
         gone = _C.assignment(self)
-        self._commit_watermarks()
+        self._hw_commit_watermarks()
         _C.unsubscribe(self)
-        self._remove_partitions(gone, commit=False)
+        self._hw_remove_partitions(gone, commit=False)
 
     @unless_chained(_C.assign)
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions; those without an offset begin at their committed offset."""
         gone = _C.assignment(self)
-        self._commit_watermarks()
+        self._hw_commit_watermarks()
         _C.assign(self, partitions)
-        self._remove_partitions(gone, commit=False)
-        self._add_partitions(partitions)
+        self._hw_remove_partitions(gone, commit=False)
+        self._hw_add_partitions(partitions)
 
     @unless_chained(_C.unassign)
     def unassign(self) -> None:
         """Give up all partitions."""
         gone = _C.assignment(self)
-        self._commit_watermarks()
+        self._hw_commit_watermarks()
         _C.unassign(self)
-        self._remove_partitions(gone, commit=False)
+        self._hw_remove_partitions(gone, commit=False)
 
     @unless_chained(_C.incremental_assign)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add partitions to the assignment."""
         _C.incremental_assign(self, partitions)
-        self._add_partitions(partitions)
+        self._hw_add_partitions(partitions)
 
     @unless_chained(_C.incremental_unassign)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Remove partitions from the assignment."""
-        self._commit_watermarks()
+        self._hw_commit_watermarks()
         _C.incremental_unassign(self, partitions)
-        self._remove_partitions(partitions, commit=False)
+        self._hw_remove_partitions(partitions, commit=False)
 
-    def _add_partitions(self, partitions: list[TopicPartition]) -> None:
+    def _hw_add_partitions(self, partitions: list[TopicPartition]) -> None:
         """Begin to read partitions."""
-        self._offsets.note_assigned(partitions)
-        self._next_offsets.update({topic_partition_of(each): each.offset for each in partitions})
+        self._hw_offsets.note_assigned(partitions)
+        self._hw_next_offsets.update({topic_partition_of(each): each.offset for each in partitions})
 
-    def _remove_partitions(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
+    def _hw_remove_partitions(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
         """Forget partitions that have gone to another consumer, or begin anew."""
         topic_partitions = {topic_partition_of(partition) for partition in partitions}
         if commit:
-            self._commit_watermarks()
-        self._session.revoke(topic_partitions)
-        self._inbox.drop(topic_partitions)
-        self._offsets.forget(topic_partitions)
-        self._paused -= topic_partitions
+            self._hw_commit_watermarks()
+        self._hw_session.revoke(topic_partitions)
+        self._hw_inbox.drop(topic_partitions)
+        self._hw_offsets.forget(topic_partitions)
+        self._hw_paused -= topic_partitions
         for topic_partition in topic_partitions:
             # librdkafka has committed the stored offset, if the partition was still ours.
-            self._refused_offsets.pop(topic_partition, None)
-            self._next_offsets.pop(topic_partition, None)
+            self._hw_refused_offsets.pop(topic_partition, None)
+            self._hw_next_offsets.pop(topic_partition, None)
 
     # Records
 
@@ -351,60 +351,60 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         Raises:
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
         """
-        if not self._chained:
+        if not self._hw_chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
-        self._begin_fetch()
-        began_ns = time.time_ns() if self._observes and self._is_awaited() else 0
+        self._hw_begin_fetch()
+        began_ns = time.time_ns() if self._hw_observes and self._hw_is_awaited() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked = False
         while True:
-            if self._inbox:
+            if self._hw_inbox:
                 try:
-                    messages = self._drain_inbox(1, [])
-                    if messages and self._raises_events:
-                        self._raise_event(messages[0])
+                    messages = self._hw_drain_inbox(1, [])
+                    if messages and self._hw_raises_events:
+                        self._hw_raise_event(messages[0])
                 except (HeaderwareError, ConsumeError):
-                    self._inbox.leaving, self._fetching_thread = [], 0
+                    self._hw_inbox.leaving, self._hw_fetching_thread = [], 0
                     raise
                 # From here on no call and no loop, so that an interrupt comes before this or after us.
-                self._inbox.leaving = []
+                self._hw_inbox.leaving = []
                 if messages:
                     if began_ns:
-                        self._hand_over(messages, began_ns)
-                    self._fetching_thread = 0
+                        self._hw_hand_over(messages, began_ns)
+                    self._hw_fetching_thread = 0
                     return messages[0]
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
-                self._fetching_thread = 0
+                self._hw_fetching_thread = 0
                 return None
-            if self._pauses.until and self._wait_for_dead_letter(left):
+            if self._hw_pauses.until and self._hw_wait_for_dead_letter(left):
                 asked = True
                 continue
-            message: Message | None = _c_poll(self, self._poll_timeout(left))
+            message: Message | None = _c_poll(self, self._hw_poll_timeout(left))
             asked = True
-            if self._needs_ticks:
-                self._tick()
+            if self._hw_needs_ticks:
+                self._hw_tick()
             if message is None:
                 continue
             if message.error() is not None:
-                self._fetching_thread = 0
-                if self._raises_events:
-                    self._raise_event(message)
+                self._hw_fetching_thread = 0
+                if self._hw_raises_events:
+                    self._hw_raise_event(message)
                 return message
             record = record_of(message)
-            if self._reassembles:
-                self._recall_watermark(record)
-            outcome = self._consume_record(record)
-            if outcome.__class__ is Record and not self._reassembles and not self._inbox:
-                if self._stores_offsets:
-                    self._store_message(message)
+            if self._hw_reassembles:
+                self._hw_recall_watermark(record)
+            outcome = self._hw_consume_record(record)
+            if outcome.__class__ is Record and not self._hw_reassembles and not self._hw_inbox:
+                if self._hw_stores_offsets:
+                    self._hw_store_message(message)
                 message = updated_message(message, record, outcome)
-                self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
+                self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 if began_ns:
-                    self._hand_over([message], began_ns)
-                self._fetching_thread = 0
+                    self._hw_hand_over([message], began_ns)
+                self._hw_fetching_thread = 0
                 return message
-            self._enqueue(message, record, outcome)
+            self._hw_enqueue(message, record, outcome)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to ``num_messages`` messages, or an empty list after ``timeout`` seconds.
@@ -415,89 +415,89 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         Raises:
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
         """
-        if not self._chained or not 0 < num_messages <= _MAX_BATCH:
+        if not self._hw_chained or not 0 < num_messages <= _MAX_BATCH:
             return list(_c_consume(self, num_messages, timeout))
-        self._begin_fetch()
-        began_ns = time.time_ns() if self._observes and self._is_awaited() else 0
+        self._hw_begin_fetch()
+        began_ns = time.time_ns() if self._hw_observes and self._hw_is_awaited() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         asked, enough = False, True
         while True:
-            if self._inbox:
+            if self._hw_inbox:
                 try:
-                    messages = self._drain_inbox(num_messages, self._inbox.given)
+                    messages = self._hw_drain_inbox(num_messages, self._hw_inbox.given)
                 except HeaderwareError:
-                    self._inbox.leaving, self._fetching_thread = [], 0
+                    self._hw_inbox.leaving, self._hw_fetching_thread = [], 0
                     raise
-                self._inbox.given, self._inbox.leaving = messages, []
-            enough = enough or bool(self._inbox) or self._deferred_error is not None
+                self._hw_inbox.given, self._hw_inbox.leaving = messages, []
+            enough = enough or bool(self._hw_inbox) or self._hw_deferred_error is not None
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
-            if (enough and self._inbox.given) or (asked and timeout >= 0 and left <= 0):
+            if (enough and self._hw_inbox.given) or (asked and timeout >= 0 and left <= 0):
                 if began_ns:
-                    self._hand_over(self._inbox.given, began_ns)
-                messages, self._inbox.given = self._inbox.given, []
+                    self._hw_hand_over(self._hw_inbox.given, began_ns)
+                messages, self._hw_inbox.given = self._hw_inbox.given, []
                 # Records that a callback threw away are read again when the application has got its error.
-                self._fetching_thread = 0 if self._deferred_error is None else self._fetching_thread
+                self._hw_fetching_thread = 0 if self._hw_deferred_error is None else self._hw_fetching_thread
                 return messages
-            if self._pauses.until and self._wait_for_dead_letter(left):
+            if self._hw_pauses.until and self._hw_wait_for_dead_letter(left):
                 asked = True
                 continue
             # Only one after a batch was thrown away, or a callback that always raises would stop everything.
-            wanted = 1 if self._lost_a_batch else num_messages - len(self._inbox.given)
+            wanted = 1 if self._hw_lost_a_batch else num_messages - len(self._hw_inbox.given)
             asked = True
-            fetched = self._fetch_batch(wanted, self._poll_timeout(left))
-            if self._needs_ticks:
-                self._tick()
+            fetched = self._hw_fetch_batch(wanted, self._hw_poll_timeout(left))
+            if self._hw_needs_ticks:
+                self._hw_tick()
             if fetched:
-                self._lost_a_batch = False
-                self._take_batch(fetched)
+                self._hw_lost_a_batch = False
+                self._hw_take_batch(fetched)
             # A batch that is short was cut off by our own timeout, not by the caller's.
-            enough = len(fetched) == wanted or (not fetched and bool(self._inbox))
+            enough = len(fetched) == wanted or (not fetched and bool(self._hw_inbox))
 
-    def _begin_fetch(self) -> None:
+    def _hw_begin_fetch(self) -> None:
         """Raise a deferred error, recover from an interrupt, and note that this thread fetches now."""
-        deferred, self._deferred_error = self._deferred_error, None
+        deferred, self._hw_deferred_error = self._hw_deferred_error, None
         if deferred is not None:
             raise deferred
-        if self._in_process is not None:
-            self._end_implicit()
-        if self._fetching_thread:
-            self._fetching_thread = get_ident()
+        if self._hw_in_process is not None:
+            self._hw_end_implicit()
+        if self._hw_fetching_thread:
+            self._hw_fetching_thread = get_ident()
             # Not _getframe(2): a thread may have begun with the call.
-            self._recover(sys._getframe(1).f_back)  # noqa: SLF001 - as inspect does
-        if self._next_chain is not None:
-            self._take_next_chain()
-        self._fetched_batches = None
-        self._fetching_thread = get_ident()
-        if self._refused_offsets:
-            self._refused_offsets.commit_if_due(self)
+            self._hw_recover(sys._getframe(1).f_back)  # noqa: SLF001 - as inspect does
+        if self._hw_next_chain is not None:
+            self._hw_take_next_chain()
+        self._hw_fetched_batches = None
+        self._hw_fetching_thread = get_ident()
+        if self._hw_refused_offsets:
+            self._hw_refused_offsets.commit_if_due(self)
 
-    def _poll_timeout(self, left: float) -> float:
+    def _hw_poll_timeout(self, left: float) -> float:
         """Return how long to wait for the wire before the chain has to be asked again."""
-        return _TICK_S if self._needs_ticks and not 0 <= left <= _TICK_S else left
+        return _TICK_S if self._hw_needs_ticks and not 0 <= left <= _TICK_S else left
 
-    def _fetch_batch(self, count: int, timeout: float) -> list[Message]:
+    def _hw_fetch_batch(self, count: int, timeout: float) -> list[Message]:
         """Fetch from the wire; an error of a callback waits until the messages before it have been given."""
         try:
-            batches = self._fetched_batches = []
+            batches = self._hw_fetched_batches = []
             batches.extend(map(_c_consume, (self,), (count,), (timeout,)))  # in C, so that nothing gets lost
             return batches[0]
         except Exception as raised:
             pass_on_interrupt(raised)
-            if not self._inbox.given:
+            if not self._hw_inbox.given:
                 raise
-            self._deferred_error = raised
+            self._hw_deferred_error = raised
             return []
 
-    def _take_batch(self, fetched: list[Message]) -> None:
+    def _hw_take_batch(self, fetched: list[Message]) -> None:
         """Take a batch through the chain; its messages are given at once, or go into the inbox."""
         records = [record_of(message) for message in fetched if message.error() is None]
-        if self._reassembles:
+        if self._hw_reassembles:
             for record in records:
-                self._recall_watermark(record)
-        outcomes = self._session.consume_outcomes(records)
-        plain = not self._reassembles and not self._inbox and len(records) == len(fetched)
+                self._hw_recall_watermark(record)
+        outcomes = self._hw_session.consume_outcomes(records)
+        plain = not self._hw_reassembles and not self._hw_inbox and len(records) == len(fetched)
         if not plain or set(map(type, outcomes)) != {Record}:
-            self._enqueue_batch(fetched, records, outcomes)
+            self._hw_enqueue_batch(fetched, records, outcomes)
             return
         last: dict[TopicPartitionKey, int] = {}
         before = records[0]
@@ -506,62 +506,64 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 last[before.topic, before.partition or 0] = index - 1
             before = record
         last[before.topic, before.partition or 0] = len(records) - 1
-        if self._stores_offsets:
+        if self._hw_stores_offsets:
             # By message, and so before the chain's changes: the topic is that on the wire.
             for index in last.values():
-                self._store_message(fetched[index])
+                self._hw_store_message(fetched[index])
         taken = {topic_partition: (records[index].offset or 0) + 1 for topic_partition, index in last.items()}
         good: list[Any] = outcomes
-        given = [*self._inbox.given, *map(updated_message, fetched, records, good)]
-        self._inbox.given, self._next_offsets = given, self._next_offsets | taken
+        given = [*self._hw_inbox.given, *map(updated_message, fetched, records, good)]
+        self._hw_inbox.given, self._hw_next_offsets = given, self._hw_next_offsets | taken
 
-    def _enqueue_batch(self, fetched: list[Message], records: list[Record], outcomes: list[Any]) -> None:
+    def _hw_enqueue_batch(self, fetched: list[Message], records: list[Record], outcomes: list[Any]) -> None:
         """Put a batch into the inbox, with events between the records, in the order of the wire."""
         results = iter(zip(records, outcomes, strict=True))
         for message in fetched:
             if message.error() is not None:
-                self._inbox.add_event(message)
+                self._hw_inbox.add_event(message)
             else:
-                self._enqueue(message, *next(results))
+                self._hw_enqueue(message, *next(results))
 
-    def _enqueue(self, message: Message, record: Record, outcome: Any) -> None:
+    def _hw_enqueue(self, message: Message, record: Record, outcome: Any) -> None:
         """Put the outcome of a message into the inbox."""
-        self._inbox.add(message, record, outcome)
-        self._next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
+        self._hw_inbox.add(message, record, outcome)
+        self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
 
-    def _drain_inbox(self, limit: int, messages: list[Message]) -> list[Message]:
+    def _hw_drain_inbox(self, limit: int, messages: list[Message]) -> list[Message]:
         """Add messages from the inbox, up to a refused record; answer for that one if it is the first."""
         messages = [*messages]
         passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
-        self._pauses.until = 0.0
+        self._hw_pauses.until = 0.0
         while len(messages) < limit:
-            entry = self._inbox.pop(self._paused)
+            entry = self._hw_inbox.pop(self._hw_paused)
             if entry is None:
                 break
-            if entry.error is not None and not self._was_delivered(entry):
-                if messages or not self._pauses.is_due(entry):
-                    self._inbox.put_back(entry)
+            if entry.error is not None and not self._hw_was_delivered(entry):
+                if messages or not self._hw_pauses.is_due(entry):
+                    self._hw_inbox.put_back(entry)
                     break
-                if (entry.raised or self._pauses.were_for_another(entry)) and self._retry_dead_letter(entry):
+                if (entry.raised or self._hw_pauses.were_for_another(entry)) and self._hw_retry_dead_letter(
+                    entry
+                ):
                     continue
                 if entry.position is not None and not entry.blocked:
                     passed[entry.topic_partition] = entry.position, entry.leader_epoch
-                self._store_passed(passed)
-                return [self._refuse_entry(entry)]
-            if entry.message is not None and not self._was_delivered(entry):
+                self._hw_store_passed(passed)
+                return [self._hw_refuse_entry(entry)]
+            if entry.message is not None and not self._hw_was_delivered(entry):
                 messages.append(entry.message)
             if entry.position is not None:
                 passed[entry.topic_partition] = entry.position, entry.leader_epoch
-        self._store_passed(passed)
+        self._hw_store_passed(passed)
         return messages
 
-    def _was_delivered(self, entry: Entry) -> bool:
-        if entry.offset is None or not self._offsets.was_delivered(entry.topic_partition, entry.offset):
+    def _hw_was_delivered(self, entry: Entry) -> bool:
+        if entry.offset is None or not self._hw_offsets.was_delivered(entry.topic_partition, entry.offset):
             return False
-        self._repeated += 1
+        self._hw_repeated += 1
         return True
 
-    def _raise_event(self, message: Message) -> None:
+    def _hw_raise_event(self, message: Message) -> None:
         """Raise an event, or a refused record, as confluent-kafka's deserializing consumer does."""
         error = message.error()
         if error is None:
@@ -575,123 +577,127 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     # Refused records
 
-    def _refuse_entry(self, entry: Entry) -> Message:
+    def _hw_refuse_entry(self, entry: Entry) -> Message:
         """Answer for a refused record: raise, or return a message if the application does not know of us."""
         error = entry.error
         assert error is not None  # noqa: S101 - the caller has looked
         if entry.blocked:
-            self._hold_entry(entry)
+            self._hw_hold_entry(entry)
         else:
-            self._refused += 1
-            self._pass_refused(entry)
-        if self._raises_errors:
+            self._hw_refused += 1
+            self._hw_pass_refused(entry)
+        if self._hw_raises_errors:
             raise raisable(error)
-        if not self._raises_events and self._lanes is None and self._logged.is_new_error(error):
+        if not self._hw_raises_events and self._hw_lanes is None and self._hw_logged.is_new_error(error):
             # Log its text only: a handler may keep the arguments, and the error refers to the record.
             _log.warning("%s (refused; further ones for this reason are only counted)", str(error))
         return as_message(error, entry.topic_partition, entry.offset)
 
-    def _pass_refused(self, entry: Entry) -> None:
+    def _hw_pass_refused(self, entry: Entry) -> None:
         """Commit the offset behind a refused record."""
-        if not self._stores_offsets:
+        if not self._hw_stores_offsets:
             return
         if entry.position is not None:
-            safe = self._offsets.safe_offset(entry.topic_partition, entry.position, None, entry.leader_epoch)
-            self._commit_refused(safe)
+            safe = self._hw_offsets.safe_offset(
+                entry.topic_partition, entry.position, None, entry.leader_epoch
+            )
+            self._hw_commit_refused(safe)
             return
         # Slices that were given up no longer hold anything back.
-        for safe in self._offsets.refreshed():
-            self._store_offset(safe)
+        for safe in self._hw_offsets.refreshed():
+            self._hw_store_offset(safe)
             if topic_partition_of(safe) == entry.topic_partition:
-                self._commit_refused(safe)
+                self._hw_commit_refused(safe)
 
-    def _commit_refused(self, offset: TopicPartition) -> None:
-        if self._commit_interval_s:
-            self._refused_offsets.commit_soon(self, offset)
+    def _hw_commit_refused(self, offset: TopicPartition) -> None:
+        if self._hw_commit_interval_s:
+            self._hw_refused_offsets.commit_soon(self, offset)
 
-    def _hold_entry(self, entry: Entry) -> None:
+    def _hw_hold_entry(self, entry: Entry) -> None:
         """Keep a record whose dead letter could not be stored."""
         entry.raised = True
-        self._inbox.put_back(entry)
-        self._pauses.postpone(entry)
-        self._stay_in_the_group(0)
+        self._hw_inbox.put_back(entry)
+        self._hw_pauses.postpone(entry)
+        self._hw_stay_in_the_group(0)
 
-    def _retry_dead_letter(self, entry: Entry) -> bool:
+    def _hw_retry_dead_letter(self, entry: Entry) -> bool:
         """Try once more to store a dead letter, and return whether that changed anything."""
         if entry.original is not None:
-            return self._inbox.retry(entry)
+            return self._hw_inbox.retry(entry)
         if entry.offset is None:
             return False
         try:
             # It was reassembled from several records, so they are read again.
-            self._seek(at_offset(entry.topic_partition, entry.offset))
-            self._inbox.leaving = self._inbox.leaving[:-1]
+            self._hw_seek(at_offset(entry.topic_partition, entry.offset))
+            self._hw_inbox.leaving = self._hw_inbox.leaving[:-1]
         except KafkaException:
-            self._hold_entry(entry)
+            self._hw_hold_entry(entry)
             raise
         return True
 
-    def _wait_for_dead_letter(self, left: float) -> bool:
+    def _hw_wait_for_dead_letter(self, left: float) -> bool:
         """Wait until a dead letter may be tried again; return False if none holds the stream."""
-        waits = self._pauses.until - time.monotonic() if self._inbox else 0.0
+        waits = self._hw_pauses.until - time.monotonic() if self._hw_inbox else 0.0
         if waits <= 0:
             return False
-        self._stay_in_the_group(min(waits, left) if left >= 0 else waits)
+        self._hw_stay_in_the_group(min(waits, left) if left >= 0 else waits)
         return True
 
-    def _stay_in_the_group(self, timeout: float) -> None:
+    def _hw_stay_in_the_group(self, timeout: float) -> None:
         """Poll with all partitions paused, so that an outage of dead letters costs no membership."""
         now = time.monotonic()
-        if not timeout and now < self._next_keep_alive:
+        if not timeout and now < self._hw_next_keep_alive:
             return
-        self._next_keep_alive = now + _KEEP_ALIVE_S
-        going = [each for each in _C.assignment(self) if topic_partition_of(each) not in self._paused]
-        self._paused_briefly = going
+        self._hw_next_keep_alive = now + _KEEP_ALIVE_S
+        going = [each for each in _C.assignment(self) if topic_partition_of(each) not in self._hw_paused]
+        self._hw_paused_briefly = going
         _C.pause(self, going)
         try:
             event: Message | None = _c_poll(self, timeout)
             if event is not None and event.error() is not None:
-                self._inbox.add_event(event)
+                self._hw_inbox.add_event(event)
             elif event is not None:
                 record = record_of(event)
-                self._enqueue(event, record, self._consume_record(record))
+                self._hw_enqueue(event, record, self._hw_consume_record(record))
         finally:
-            self._resume_paused_briefly()
+            self._hw_resume_paused_briefly()
 
-    def _resume_paused_briefly(self) -> None:
+    def _hw_resume_paused_briefly(self) -> None:
         # Also those that were lost meanwhile: a partition that comes back would still be paused.
-        for partition in self._paused_briefly:
-            if topic_partition_of(partition) in self._paused:
+        for partition in self._hw_paused_briefly:
+            if topic_partition_of(partition) in self._hw_paused:
                 continue  # by a callback, or after an interrupt
             with suppress(KafkaException):
                 _C.resume(self, [partition])
-        self._paused_briefly = []
+        self._hw_paused_briefly = []
 
     # Between records
 
-    def _tick(self) -> None:
+    def _hw_tick(self) -> None:
         """Ask the chain, now and then, for expired records, and bring watermarks to the broker."""
         now = time.monotonic()
-        if now < self._next_tick:
+        if now < self._hw_next_tick:
             return
-        self._next_tick = now + _TICK_S
-        self._session.tick()
-        self._pauses.count(now)
-        if self._pauses.held_s and not self._session.safe_offsets():
-            self._pauses.held_s = 0.0
-        for outcome in self._session.poll(self._session.context.now_ms() - int(self._pauses.held_s * 1000)):
-            self._inbox.add_released(outcome)
-        if self._reassembles and not self._inbox and self._lanes is None:
-            self._store_refreshed()
-        if self._commit_interval_s and now >= self._next_commit:
-            self._next_commit = now + self._commit_interval_s
-            if held := self._offsets.take_watermarked():
-                commits.commit_quietly(self, self._session, held, waits=False)
+        self._hw_next_tick = now + _TICK_S
+        self._hw_session.tick()
+        self._hw_pauses.count(now)
+        if self._hw_pauses.held_s and not self._hw_session.safe_offsets():
+            self._hw_pauses.held_s = 0.0
+        for outcome in self._hw_session.poll(
+            self._hw_session.context.now_ms() - int(self._hw_pauses.held_s * 1000)
+        ):
+            self._hw_inbox.add_released(outcome)
+        if self._hw_reassembles and not self._hw_inbox and self._hw_lanes is None:
+            self._hw_store_refreshed()
+        if self._hw_commit_interval_s and now >= self._hw_next_commit:
+            self._hw_next_commit = now + self._hw_commit_interval_s
+            if held := self._hw_offsets.take_watermarked():
+                commits.commit_quietly(self, self._hw_session, held, waits=False)
 
-    def _recall_watermark(self, record: Record) -> None:
+    def _hw_recall_watermark(self, record: Record) -> None:
         """Look, at the first record of a partition, for the watermark of the consumer before this one."""
         topic_partition = (record.topic, record.partition or 0)
-        if not self._offsets.take_unread_metadata(topic_partition):
+        if not self._hw_offsets.take_unread_metadata(topic_partition):
             return
 
         def end() -> int:
@@ -702,7 +708,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
         try:
             committed = _C.committed(self, [TopicPartition(*topic_partition)], _COMMITTED_TIMEOUT_S)[0]
-            self._offsets.recall_watermark(topic_partition, committed, record.offset or 0, end)
+            self._hw_offsets.recall_watermark(topic_partition, committed, record.offset or 0, end)
         except KafkaException as error:
             _log.warning(
                 "no committed offset of %s[%s], or no end, so records may repeat: %s", *topic_partition, error
@@ -714,13 +720,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Pause partitions, including their records that the chain has already seen."""
         _c_pause(self, partitions)
-        self._paused.update(map(topic_partition_of, partitions))
+        self._hw_paused.update(map(topic_partition_of, partitions))
 
     @unless_chained(_c_resume)
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Resume partitions."""
         _c_resume(self, partitions)
-        self._paused.difference_update(map(topic_partition_of, partitions))
+        self._hw_paused.difference_update(map(topic_partition_of, partitions))
 
     @unless_chained(_C.seek)
     def seek(self, partition: TopicPartition) -> None:
@@ -728,22 +734,22 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
         While :meth:`run` is under way, any thread may call it: what was read of the partition is forgotten.
         """
-        (self._seek if self._lanes is None else self._lanes.seek)(partition)
+        (self._hw_seek if self._hw_lanes is None else self._hw_lanes.seek)(partition)
 
-    def _seek(self, partition: TopicPartition) -> None:
-        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+    def _hw_seek(self, partition: TopicPartition) -> None:
+        self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         if getattr(partition, "offset", -1) < 0:
             _C.seek(self, partition)  # raises unless it is a TopicPartition
             begin = partition.offset
             topic_partition = topic_partition_of(partition)
-            self._session.revoke([topic_partition])
+            self._hw_session.revoke([topic_partition])
         else:
-            begin = self._session.seek(partition.topic, partition.partition, partition.offset)
+            begin = self._hw_session.seek(partition.topic, partition.partition, partition.offset)
             topic_partition = topic_partition_of(partition)
             _C.seek(self, partition if begin == partition.offset else at_offset(topic_partition, begin))
-        self._next_offsets[topic_partition] = begin
-        self._inbox.drop({topic_partition})
-        self._offsets.note_seek(topic_partition, begin, partition.offset)
+        self._hw_next_offsets[topic_partition] = begin
+        self._hw_inbox.drop({topic_partition})
+        self._hw_offsets.note_seek(topic_partition, begin, partition.offset)
 
     # Offsets
 
@@ -757,17 +763,19 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 ``enable.auto.offset.store`` is false; or :meth:`run` is under way.
         """
         unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
-        if not self._chained or unclear:
+        if not self._hw_chained or unclear:
             _c_store(self, message, offsets)  # raises if the arguments are unclear
             return
-        self._refuse_offsets_of_the_application()
-        if self._stores_offsets:
+        self._hw_refuse_offsets_of_the_application()
+        if self._hw_stores_offsets:
             reason = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
-        if self._fetching_thread:
-            self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        wanted = [self._behind(message)] if message is not None else offsets or []
-        _c_store(self, offsets=[self._offsets.offset_to_store(*_parts_of(partition)) for partition in wanted])
+        if self._hw_fetching_thread:
+            self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        wanted = [self._hw_behind(message)] if message is not None else offsets or []
+        _c_store(
+            self, offsets=[self._hw_offsets.offset_to_store(*_parts_of(partition)) for partition in wanted]
+        )
 
     @unless_chained(_c_commit)
     def commit(
@@ -787,16 +795,16 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             KafkaException: the commit failed; or :meth:`run` is under way, which commits by itself. Only its
                 callbacks, and tasks, may then commit the stored offsets.
         """
-        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         waits = not (more[0] if more else keywords.pop("async", asynchronous))
         unclear = message is not None and (offsets is not None or not _is_good(message))
         if keywords or len(more) > 1 or unclear:
             return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
-        if message is None and offsets is None and (self._lanes is None or self._lanes.is_poller()):
-            return commits.commit_stored(self, self._offsets, waits=waits)
-        self._refuse_offsets_of_the_application()
-        wanted = [self._behind(message)] if message is not None else offsets
-        return commits.commit(self, self._session, self.committable(wanted or []), waits=waits)
+        if message is None and offsets is None and (self._hw_lanes is None or self._hw_lanes.is_poller()):
+            return commits.commit_stored(self, self._hw_offsets, waits=waits)
+        self._hw_refuse_offsets_of_the_application()
+        wanted = [self._hw_behind(message)] if message is not None else offsets
+        return commits.commit(self, self._hw_session, self._hw_committable(wanted or []), waits=waits)
 
     @unless_chained(_C.committed)
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -805,10 +813,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         """Return positions held back to where a restart loses nothing, with watermarks in their metadata."""
-        if not self._chained:
-            return positions
-        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        return [self._offsets.safe_offset(*_parts_of(partition)) for partition in positions]
+        return self._hw_committable(positions) if self._hw_chained else positions
+
+    def _hw_committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+        self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        return [self._hw_offsets.safe_offset(*_parts_of(partition)) for partition in positions]
 
     @unless_chained(_C.consumer_group_metadata)
     def consumer_group_metadata(self) -> Any:
@@ -817,43 +826,45 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         register_consumer(metadata, self)
         return metadata
 
-    def _behind(self, message: Message) -> TopicPartition:
+    def _hw_behind(self, message: Message) -> TopicPartition:
         """Return the offset behind a message, on the topic of the wire."""
         topic_partition = (wire_topic_and_local(message)[0], message.partition() or 0)
         return at_offset(topic_partition, (message.offset() or 0) + 1, None, message.leader_epoch())
 
-    def _store_passed(self, positions: Mapping[TopicPartitionKey, tuple[int, int | None]]) -> None:
+    def _hw_store_passed(self, positions: Mapping[TopicPartitionKey, tuple[int, int | None]]) -> None:
         """Store positions that have been passed, one a partition."""
-        for topic_partition, (position, leader_epoch) in positions.items() if self._stores_offsets else ():
-            self._store_offset(self._offsets.offset_to_store(topic_partition, position, None, leader_epoch))
+        for topic_partition, (position, leader_epoch) in positions.items() if self._hw_stores_offsets else ():
+            self._hw_store_offset(
+                self._hw_offsets.offset_to_store(topic_partition, position, None, leader_epoch)
+            )
 
-    def _store_refreshed(self) -> None:
+    def _hw_store_refreshed(self) -> None:
         """Store the offsets that slices no longer hold back, because they have expired or were given up."""
-        for safe in self._offsets.refreshed():
-            self._store_offset(safe)
+        for safe in self._hw_offsets.refreshed():
+            self._hw_store_offset(safe)
 
-    def _store_offset(self, offset: TopicPartition) -> None:
+    def _hw_store_offset(self, offset: TopicPartition) -> None:
         try:
             _c_store(self, offsets=[offset])
         except KafkaException as error:
             _log.debug("%s is not assigned any more: %s", offset, error)
 
-    def _store_message(self, message: Message) -> None:
+    def _hw_store_message(self, message: Message) -> None:
         """Store by message, which costs a third of storing by partition."""
         try:
             _c_store(self, message)
         except KafkaException as error:
             _log.debug("%s is not assigned any more: %s", message.topic(), error)
 
-    def _commit_watermarks(self) -> None:
+    def _hw_commit_watermarks(self) -> None:
         """Bring the last watermarks to the broker, if the client commits by itself."""
-        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        if self._commit_interval_s and (held := self._offsets.take_watermarked(everything=True)):
-            commits.commit_quietly(self, self._session, held, waits=True)
+        self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        if self._hw_commit_interval_s and (held := self._hw_offsets.take_watermarked(everything=True)):
+            commits.commit_quietly(self, self._hw_session, held, waits=True)
 
     # After an interrupt
 
-    def _recover(self, caller: FrameType | None) -> None:
+    def _hw_recover(self, caller: FrameType | None) -> None:
         """Recover records that an interrupt, or a callback that raised, left between wire and application.
 
         confluent-kafka's position is behind the last record that it gave out, ours behind the last one that
@@ -864,73 +875,74 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             caller: the frame from which on no call of this consumer may be under way, such as one that has
                 called a callback which now commits.
         """
-        if self._fetching_thread != get_ident() or is_under_way(self, self._FETCHING, caller):
+        if self._hw_fetching_thread != get_ident() or is_under_way(self, self._HW_FETCHING, caller):
             return
-        self._resume_paused_briefly()
-        self._inbox.restore(self._entries_of_given())
+        self._hw_resume_paused_briefly()
+        self._hw_inbox.restore(self._hw_entries_of_given())
         found = _C.position(self, _C.assignment(self))
         positions = {topic_partition_of(each): each.offset for each in found}
-        gone = [TopicPartition(*each) for each in self._next_offsets if each not in positions]
-        self._remove_partitions(gone, commit=False)
-        threw_away = self._lost_a_batch = self._fetched_batches == []
+        gone = [TopicPartition(*each) for each in self._hw_next_offsets if each not in positions]
+        self._hw_remove_partitions(gone, commit=False)
+        threw_away = self._hw_lost_a_batch = self._hw_fetched_batches == []
         for topic_partition, position in positions.items():
-            if topic_partition not in self._next_offsets:  # its callback was interrupted
-                self._add_partitions([TopicPartition(*topic_partition)])
-            taken = self._next_offsets[topic_partition] = max(
-                self._next_offsets[topic_partition], self._inbox.position(topic_partition) or OFFSET_INVALID
+            if topic_partition not in self._hw_next_offsets:  # its callback was interrupted
+                self._hw_add_partitions([TopicPartition(*topic_partition)])
+            taken = self._hw_next_offsets[topic_partition] = max(
+                self._hw_next_offsets[topic_partition],
+                self._hw_inbox.position(topic_partition) or OFFSET_INVALID,
             )
             if taken < 0:
-                taken = self._first_fetched(topic_partition, taken, position, threw_away=threw_away)
+                taken = self._hw_first_fetched(topic_partition, taken, position, threw_away=threw_away)
             if taken != OFFSET_INVALID and (taken < position or threw_away):
-                self._read_again(topic_partition, taken)
-            if taken >= 0 and self._stores_offsets:
-                next_offset = self._next_offsets[topic_partition]
-                self._store_offset(self._offsets.offset_to_store(topic_partition, next_offset))
-        self._fetching_thread = 0
+                self._hw_read_again(topic_partition, taken)
+            if taken >= 0 and self._hw_stores_offsets:
+                next_offset = self._hw_next_offsets[topic_partition]
+                self._hw_store_offset(self._hw_offsets.offset_to_store(topic_partition, next_offset))
+        self._hw_fetching_thread = 0
 
-    def _entries_of_given(self) -> list[Entry]:
+    def _hw_entries_of_given(self) -> list[Entry]:
         """Return entries for messages that were to be given; each moves the offset unless siblings follow."""
         entries: list[Entry] = []
         lowest: dict[TopicPartitionKey, int] = {}
-        for message in reversed(self._inbox.given):
-            topic_partition, offset = topic_partition_of(self._behind(message)), message.offset()
+        for message in reversed(self._hw_inbox.given):
+            topic_partition, offset = topic_partition_of(self._hw_behind(message)), message.offset()
             entry = Entry(topic_partition, offset=offset, message=message)
             if offset is not None and 0 <= offset < lowest.get(topic_partition, offset + 1):
                 entry.position, lowest[topic_partition] = offset + 1, offset
             entries.append(entry)
         return entries[::-1]
 
-    def _first_fetched(
+    def _hw_first_fetched(
         self, topic_partition: TopicPartitionKey, began: int, position: int, *, threw_away: bool
     ) -> int:
         """Return the offset from which to read a partition again of which nothing has arrived here."""
-        fetched = [message for batch in self._fetched_batches or () for message in batch]
+        fetched = [message for batch in self._hw_fetched_batches or () for message in batch]
         offsets = [message.offset() or 0 for message in fetched if _is_of(message, topic_partition)]
         if offsets:
             return min(offsets)
         if threw_away and began == OFFSET_BEGINNING:
             return began
-        if threw_away and began != OFFSET_END and self._starts_at_beginning:
+        if threw_away and began != OFFSET_END and self._hw_starts_at_beginning:
             with suppress(KafkaException):  # it cannot be asked just now
                 found = _C.committed(self, [TopicPartition(*topic_partition)], _COMMITTED_TIMEOUT_S)
                 committed: int = found[0].offset
                 return committed if committed >= 0 else OFFSET_BEGINNING
         return OFFSET_INVALID if position < 0 else position - 1
 
-    def _read_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
+    def _hw_read_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
         """Go back to an offset, and to the first slice of a message that was incomplete there."""
         begin = wanted = taken
-        if self._reassembles and taken >= 0:
-            safe = self._session.safe_offset(*topic_partition, taken)
-            begin = min(self._offsets.first_incomplete(topic_partition, taken), safe)
-            waiting = self._inbox.first_offset(topic_partition)
+        if self._hw_reassembles and taken >= 0:
+            safe = self._hw_session.safe_offset(*topic_partition, taken)
+            begin = min(self._hw_offsets.first_incomplete(topic_partition, taken), safe)
+            waiting = self._hw_inbox.first_offset(topic_partition)
             wanted = taken if waiting is None or begin == taken else min(taken, waiting)
         # In this order, because this may be interrupted, too.
-        self._offsets.note_resumed(topic_partition, begin, wanted)
-        self._next_offsets[topic_partition] = begin
+        self._hw_offsets.note_resumed(topic_partition, begin, wanted)
+        self._hw_next_offsets[topic_partition] = begin
         if begin < taken:
-            self._inbox.drop({topic_partition})
-        self._session.revoke([topic_partition])
+            self._hw_inbox.drop({topic_partition})
+        self._hw_session.revoke([topic_partition])
         with suppress(KafkaException):  # it has gone meanwhile
             _C.seek(self, at_offset(topic_partition, begin))
 
@@ -1015,35 +1027,35 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         )
         if inspect.iscoroutinefunction(handler):
             raise TypeError("expected a function as handler, found a coroutine function (see AsyncConsumer)")
-        if not self._chained:
+        if not self._hw_chained:
             raise ConfigError(
                 f"a consumer without a chain stores an offset when poll returns the message; set "
                 f"{PROCESSING} = 'explicit' to use run without a chain"
             )
-        if self._lanes is not None:
+        if self._hw_lanes is not None:
             raise ConfigError("run is under way already; a consumer has one caller at a time")
-        self._begin_explicit()
+        self._hw_begin_explicit()
         Lanes(self, handler, options).run()
 
-    def _keep_originals(self) -> None:
+    def _hw_keep_originals(self) -> None:
         """Keep what each record was on the wire, from here on, and in a later chain, too.
 
         Records that wait for the application already came without, and are read again.
         """
-        if self._keeps_originals:
+        if self._hw_keeps_originals:
             return
-        self._keeps_originals = True
-        self._session.keep_originals()
-        self._recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        for topic_partition in list(self._next_offsets):
-            first = self._inbox.first_offset(topic_partition)
+        self._hw_keeps_originals = True
+        self._hw_session.keep_originals()
+        self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        for topic_partition in list(self._hw_next_offsets):
+            first = self._hw_inbox.first_offset(topic_partition)
             if first is not None:
-                self._inbox.drop({topic_partition})
-                self._read_again(topic_partition, first)
+                self._hw_inbox.drop({topic_partition})
+                self._hw_read_again(topic_partition, first)
 
-    def _refuse_offsets_of_the_application(self) -> None:
+    def _hw_refuse_offsets_of_the_application(self) -> None:
         """Raise if ``run`` is under way: what is committed beside it may be at work still."""
-        if self._lanes is not None:
+        if self._hw_lanes is not None:
             raise KafkaException(
                 KafkaError(
                     STATE,
@@ -1052,15 +1064,15 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 )
             )
 
-    def _next_message(self, timeout: float) -> Message | None:
+    def _hw_next_message(self, timeout: float) -> Message | None:
         """Return the next message for a loop, or None at its end."""
         deadline = inf if timeout < 0 else time.monotonic() + timeout
-        while not self._stopping:
+        while not self._hw_stopping:
             left = deadline - time.monotonic()
             message = self.poll(max(0.0, min(left, _LOOP_S)))
             if message is not None or left <= _LOOP_S:
                 return message
-        self._stopping = False
+        self._hw_stopping = False
         return None
 
     def stop(self) -> None:
@@ -1068,52 +1080,53 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
         Any thread may call it, and so may a signal's handler.
         """
-        self._stopping = True
+        self._hw_stopping = True
 
-    def _store_processed(
+    def _hw_store_processed(
         self, topic_partition: TopicPartitionKey, position: int, leader_epoch: int | None
     ) -> TopicPartition:
         """Store the position up to which a partition is processed, and return what was stored for it."""
-        safe = self._offsets.offset_to_store(topic_partition, position, None, leader_epoch)
-        self._store_offset(safe)
+        safe = self._hw_offsets.offset_to_store(topic_partition, position, None, leader_epoch)
+        self._hw_store_offset(safe)
         return safe
 
-    def _before_revocation(self, partitions: list[TopicPartition], *, lost: bool = False) -> None:
+    def _hw_before_revocation(self, partitions: list[TopicPartition], *, lost: bool = False) -> None:
         """Let records at work of partitions that go be finished, and commit them."""
-        if self._lanes is not None:
-            self._lanes.revoke({topic_partition_of(partition) for partition in partitions}, lost=lost)
+        if self._hw_lanes is not None:
+            self._hw_lanes.revoke({topic_partition_of(partition) for partition in partitions}, lost=lost)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
-        if not self._chained:
+        if not self._hw_chained:
             return {"client": {}}
-        lanes = self._lanes
+        lanes = self._hw_lanes
         counts = {
-            name: self._run_counts[name] + (0 if lanes is None else lanes.counts[name]) for name in OUTCOMES
+            name: self._hw_run_counts[name] + (0 if lanes is None else lanes.counts[name])
+            for name in OUTCOMES
         }
-        own = {"pending": len(self._inbox), "repeated": self._repeated, "refused": self._refused}
-        if self._live is not None:
-            own |= self._live.stats()
-        return {**self._session.stats(), "client": {**own, **counts}}
+        own = {"pending": len(self._hw_inbox), "repeated": self._hw_repeated, "refused": self._hw_refused}
+        if self._hw_live is not None:
+            own |= self._hw_live.stats()
+        return {**self._hw_session.stats(), "client": {**own, **counts}}
 
     # The end
 
     @unless_chained(_C.close)
     def close(self) -> None:
         """Commit what is safe, leave the group, and close the interceptors, once."""
-        if not self._finish.alive:
+        if not self._hw_finish.alive:
             _C.close(self)
             return
-        self._end_implicit()
-        if self._live is not None:
-            self._live.close(self)
+        self._hw_end_implicit()
+        if self._hw_live is not None:
+            self._hw_live.close(self)
         try:
-            self._commit_watermarks()
+            self._hw_commit_watermarks()
             _C.close(self)
         finally:
-            self._inbox.clear()
-            self._refused_offsets.clear()
-            self._finish()
+            self._hw_inbox.clear()
+            self._hw_refused_offsets.clear()
+            self._hw_finish()
 
     @unless_chained(_C.__exit__)
     def __exit__(
@@ -1122,22 +1135,22 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         exc_value: BaseException | None,
         exc_traceback: TracebackType | None,
     ) -> None:
-        self._end_implicit(exc_value)
+        self._hw_end_implicit(exc_value)
         self.close()
 
     def __del__(self) -> None:
         # Not at the exit of the process: the cycle collector has taken the consumer out of that set by now.
-        if getattr(self, "_in_process", None) is not None:
-            self._end_implicit()
-        refused = getattr(self, "_refused_offsets", None)
+        if getattr(self, "_hw_in_process", None) is not None:
+            self._hw_end_implicit()
+        refused = getattr(self, "_hw_refused_offsets", None)
         if refused:
             refused.commit(self)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
+        return f"<{type(self).__name__} {self._hw_chain!r}>"
 
 
-Consumer._FETCHING = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
+Consumer._HW_FETCHING = frozenset({Consumer.poll.__code__, Consumer.consume.__code__})  # noqa: SLF001 - our own
 
 
 def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: bool) -> dict[str, Any]:
@@ -1151,7 +1164,7 @@ def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: b
 
 
 def _session_of(consumer: Consumer | None) -> Session | None:
-    return None if consumer is None else consumer._session  # noqa: SLF001 - our own
+    return None if consumer is None else consumer._hw_session  # noqa: SLF001 - our own
 
 
 def _is_good(message: Any) -> bool:
@@ -1191,26 +1204,26 @@ def _rebalance_callbacks(
 
 
 def _on_assign(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
-    consumer._add_partitions(partitions)  # noqa: SLF001 - the client itself, without a cycle
+    consumer._hw_add_partitions(partitions)  # noqa: SLF001 - the client itself, without a cycle
     if callback is not None:
         callback(consumer, partitions)
 
 
 def _on_revoke(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
     try:
-        consumer._before_revocation(partitions)  # noqa: SLF001 - as above
+        consumer._hw_before_revocation(partitions)  # noqa: SLF001 - as above
         if callback is not None:
             callback(consumer, partitions)
     finally:
-        consumer._remove_partitions(partitions, commit=True)  # noqa: SLF001 - as above
+        consumer._hw_remove_partitions(partitions, commit=True)  # noqa: SLF001 - as above
 
 
 def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicPartition]) -> None:
     try:
-        consumer._before_revocation(partitions, lost=True)  # noqa: SLF001 - as above
+        consumer._hw_before_revocation(partitions, lost=True)  # noqa: SLF001 - as above
         callback(consumer, partitions)
     finally:
-        consumer._remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
+        consumer._hw_remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
 
 
 _CALLBACKS: Final = frozenset(

@@ -84,16 +84,16 @@ def instrument_under_run() -> None:
 # What stands for confluent-kafka's classes
 
 
-def _while_on(ours: Any) -> Any:
+def _while_on(ours: Any, always: type | tuple[()] = ()) -> Any:
     """Return the method by which a client finds its chain: it has none once the instrumentation is off.
 
-    A subclass may have outlived that.
+    A subclass may have outlived that. Instances of ``always`` have their chain in any case.
     """
 
     def chain_for(client: Any, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        if not _is_on and chain is None:
+        if not _is_on and chain is None and not isinstance(client, always):
             return Chain(), conf
-        found: tuple[Chain, dict[str, Any]] = ours._chain_for(client, conf, chain)  # noqa: SLF001 - our own
+        found: tuple[Chain, dict[str, Any]] = ours._hw_chain_for(client, conf, chain)  # noqa: SLF001 - our own
         return found
 
     return chain_for
@@ -102,56 +102,56 @@ def _while_on(ours: Any) -> Any:
 @classmethod  # type: ignore[misc]  # the classes below share it
 def _counts(cls: type, other: type) -> Any:
     """Count what is derived from confluent-kafka's class as derived from ours, however it came to be."""
-    theirs = vars(cls).get("_stands_for")
+    theirs = vars(cls).get("_hw_stands_for")
     return NotImplemented if theirs is None else issubclass(other, theirs)
 
 
 # ABCMeta, and no metaclass of ours: an application's class may have another base with this one.
 class _Producer(Producer, metaclass=ABCMeta):
-    _stands_for = cimpl.Producer
-    _chain_for = _while_on(Producer)
+    _hw_stands_for = cimpl.Producer
+    _hw_chain_for = _while_on(Producer)
     __subclasshook__ = _counts
 
 
 class _Consumer(Consumer, metaclass=ABCMeta):
-    _stands_for = cimpl.Consumer
-    _chain_for = _while_on(Consumer)
+    _hw_stands_for = cimpl.Consumer
+    _hw_chain_for = _while_on(Consumer)
     __subclasshook__ = _counts
 
 
 class _ShareConsumer(ShareConsumer, metaclass=ABCMeta):
-    _stands_for = getattr(cimpl, "ShareConsumer", None)
-    _chain_for = _while_on(ShareConsumer)
+    _hw_stands_for = getattr(cimpl, "ShareConsumer", None)
+    _hw_chain_for = _while_on(ShareConsumer)
     __subclasshook__ = _counts
 
 
 class _QueueingProducer(QueueingProducer):
-    _chain_for = _while_on(QueueingProducer)
+    _hw_chain_for = _while_on(QueueingProducer)
 
 
 class _InterruptibleConsumer(InterruptibleConsumer):
-    _chain_for = _while_on(InterruptibleConsumer)
+    _hw_chain_for = _while_on(InterruptibleConsumer)
 
 
 # A class that was derived before calls ``AIOProducer.__init__(self, conf)`` by a name that now is ours, and
 # keeps their methods. No ``super()`` here: its cell would be a name that is replaced.
 class _AIOProducer(AIOProducer, metaclass=ABCMeta):
-    _stands_for = confluent_kafka.aio.AIOProducer
-    _core_type = _QueueingProducer
+    _hw_stands_for = confluent_kafka.aio.AIOProducer
+    _hw_core_type = _QueueingProducer
     __subclasshook__ = _counts
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        side = AIOProducer if _AIOProducer in type(self).__mro__ else _AIOProducer._stands_for
+        side = AIOProducer if _AIOProducer in type(self).__mro__ else _AIOProducer._hw_stands_for
         side.__init__(self, *args, **options)
 
 
 class _AIOConsumer(AIOConsumer, metaclass=ABCMeta):
-    _stands_for = confluent_kafka.aio.AIOConsumer
-    _core_type = _InterruptibleConsumer
+    _hw_stands_for = confluent_kafka.aio.AIOConsumer
+    _hw_core_type = _InterruptibleConsumer
     __subclasshook__ = _counts
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        side = AIOConsumer if _AIOConsumer in type(self).__mro__ else _AIOConsumer._stands_for
+        side = AIOConsumer if _AIOConsumer in type(self).__mro__ else _AIOConsumer._hw_stands_for
         side.__init__(self, *args, **options)
 
 
@@ -169,7 +169,9 @@ def _methods_of(ours: type, c_class: type) -> type:
     """
     kept = {name: value for name, value in vars(ours).items() if name not in {"__dict__", "__weakref__"}}
     bases = tuple(base for base in ours.__bases__ if base is not c_class)
-    return type(f"Chained{ours.__name__}", bases, {**kept, "__slots__": (), "_chain_for": _while_on(ours)})
+    # Our serializing clients are derived from theirs, which get this base.
+    kept |= {"__slots__": (), "_hw_chain_for": _while_on(ours, always=ours)}
+    return type(f"Chained{ours.__name__}", bases, kept)
 
 
 _STANDING: Final = tuple(
@@ -177,16 +179,16 @@ _STANDING: Final = tuple(
     for each, standing_for, module in (
         (cimpl.Producer, _Producer, "confluent_kafka"),
         (cimpl.Consumer, _Consumer, "confluent_kafka"),
-        (_ShareConsumer._stands_for, _ShareConsumer, "confluent_kafka"),  # noqa: SLF001 - our own
+        (_ShareConsumer._hw_stands_for, _ShareConsumer, "confluent_kafka"),  # noqa: SLF001 - our own
         (confluent_kafka.aio.AIOProducer, _AIOProducer, "confluent_kafka.aio"),
         (confluent_kafka.aio.AIOConsumer, _AIOConsumer, "confluent_kafka.aio"),
     )
     if each is not None  # confluent-kafka before 2.16 has no share consumers
 )
 _INSERTED: Final = tuple(
-    (standing_for._stands_for, _methods_of(ours, standing_for._stands_for))  # noqa: SLF001 - our own
+    (standing_for._hw_stands_for, _methods_of(ours, standing_for._hw_stands_for))  # noqa: SLF001 - our own
     for standing_for, ours in ((_Producer, Producer), (_Consumer, Consumer), (_ShareConsumer, ShareConsumer))
-    if standing_for._stands_for is not None  # noqa: SLF001
+    if standing_for._hw_stands_for is not None  # noqa: SLF001
 )
 
 
@@ -210,7 +212,7 @@ def _remove_methods(c_class: type, methods: type) -> None:
 
 
 def _is_ours(found: type) -> bool:
-    return "_stands_for" in vars(found) or _is_our_module(found.__module__)
+    return "_hw_stands_for" in vars(found) or _is_our_module(found.__module__)
 
 
 def _is_our_module(name: object) -> bool:
@@ -225,7 +227,7 @@ def _has_room(derived: type) -> bool:
 def _has_chained_instances(derived: type) -> bool:
     with_heirs = {derived, *_heirs(derived)}
     return any(
-        type(found) in with_heirs and found._chained  # noqa: SLF001 - our own
+        type(found) in with_heirs and found._hw_chained  # noqa: SLF001 - our own
         for heir in with_heirs
         for found in gc.get_referrers(heir)
     )

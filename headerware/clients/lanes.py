@@ -121,23 +121,23 @@ class Lanes:
         The consumer is as before afterwards.
         """
         consumer = self._consumer
-        if self.options.on_failure == "dead_letter" or consumer._session.takes_objects:
-            consumer._keep_originals()
-        self._poller, consumer._lanes = get_ident(), self
-        before = consumer._stores_offsets, consumer._raises_errors, consumer._raises_events
+        if self.options.on_failure == "dead_letter" or consumer._hw_session.takes_objects:
+            consumer._hw_keep_originals()
+        self._poller, consumer._hw_lanes = get_ident(), self
+        before = consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events
         # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.
-        consumer._stores_offsets = consumer._raises_errors = consumer._raises_events = False
+        consumer._hw_stores_offsets = consumer._hw_raises_errors = consumer._hw_raises_events = False
         try:
             self._poll_until_the_end()
         finally:
-            consumer._lanes, consumer._stopping = None, False
-            consumer._stores_offsets, consumer._raises_errors, consumer._raises_events = before
-            consumer._run_counts.update(self.counts)
+            consumer._hw_lanes, consumer._hw_stopping = None, False
+            consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events = before
+            consumer._hw_run_counts.update(self.counts)
 
     def _poll_until_the_end(self) -> None:
         self._start_lanes()
         try:
-            while self._failure is None and not self._consumer._stopping:
+            while self._failure is None and not self._consumer._hw_stopping:
                 self._seek_where_asked()
                 message = self._consumer.poll(_POLL_S)
                 if message is not None:
@@ -198,7 +198,7 @@ class Lanes:
             _log.warning("%s (run goes on; further ones of this kind are not logged)", error.str())
 
     def _pause(self, crowded: Collection[TopicPartitionKey]) -> None:
-        for topic_partition in set(crowded) - self._consumer._paused:
+        for topic_partition in set(crowded) - self._consumer._hw_paused:
             with suppress(KafkaException):  # it has gone meanwhile
                 self._consumer.pause([TopicPartition(*topic_partition)])
                 self._paused.add(topic_partition)
@@ -222,12 +222,12 @@ class Lanes:
         self._next_store = now + _STORE_S
         with self._lock:
             # What was read and did not become a job is not waited for.
-            for topic_partition, next_offset in self._consumer._next_offsets.items():
+            for topic_partition, next_offset in self._consumer._hw_next_offsets.items():
                 if next_offset >= 0 and topic_partition not in self._seeks:
                     self._progress.advance(topic_partition, next_offset)
         self._store()
-        if self._consumer._commit_interval_s == 0.0 and now >= self._next_commit:
-            self._next_commit = now + self._consumer._run_commit_interval_s
+        if self._consumer._hw_commit_interval_s == 0.0 and now >= self._next_commit:
+            self._next_commit = now + self._consumer._hw_run_commit_interval_s
             self._commit(waits=False)
 
     def _store(self) -> None:
@@ -235,18 +235,18 @@ class Lanes:
             moved = self._progress.moved()
         back: list[TopicPartition] = []
         for topic_partition, (offset, leader_epoch) in moved.items():
-            stored = self._consumer._store_processed(topic_partition, offset, leader_epoch)
+            stored = self._consumer._hw_store_processed(topic_partition, offset, leader_epoch)
             if topic_partition in self._sought:
                 self._sought.discard(topic_partition)
                 back.append(stored)
-        self._consumer._store_refreshed()
+        self._consumer._hw_store_refreshed()
         if back:
             # librdkafka commits no stored offset that is smaller than the committed one.
-            commits.commit_quietly(self._consumer, self._consumer._session, back, waits=False)
+            commits.commit_quietly(self._consumer, self._consumer._hw_session, back, waits=False)
 
     def _commit(self, *, waits: bool) -> None:
         try:
-            commits.commit_stored(self._consumer, self._consumer._offsets, waits=waits)
+            commits.commit_stored(self._consumer, self._consumer._hw_offsets, waits=waits)
         except KafkaException as error:
             if error.args[0].code() != NO_OFFSET:
                 _log.warning("offsets were not committed, so records may repeat: %s", error)
@@ -263,7 +263,7 @@ class Lanes:
             self._seek(partition)
             return
         topic_partition = topic_partition_of(partition)
-        if topic_partition not in self._consumer._next_offsets:
+        if topic_partition not in self._consumer._hw_next_offsets:
             raise KafkaException(
                 KafkaError(STATE, f"seek: {position(*topic_partition, None)} is not assigned")
             )
@@ -282,7 +282,7 @@ class Lanes:
                     del self._seeks[topic_partition]
 
     def _seek(self, partition: TopicPartition) -> None:
-        self._consumer._seek(partition)
+        self._consumer._hw_seek(partition)
         topic_partition = topic_partition_of(partition)
         with self._lock:
             self._progress.forget([topic_partition])
@@ -343,7 +343,7 @@ class Lanes:
                 if self._wait(lambda: not self._progress.at_work, wait_s):
                     return True
             try:
-                self._consumer._stay_in_the_group(0)
+                self._consumer._hw_stay_in_the_group(0)
             except KafkaException:
                 pass
             except Exception as raised:  # noqa: BLE001 - a callback's, which run raises at its end
@@ -369,7 +369,7 @@ class Lanes:
         # Whoever polls next gets what was read and not processed, and commits nothing behind it before that.
         for topic_partition, offset in again.items():
             with suppress(KafkaException):  # it has gone meanwhile
-                self._consumer._seek(TopicPartition(*topic_partition, offset))
+                self._consumer._hw_seek(TopicPartition(*topic_partition, offset))
         self._resume(set(self._paused))
 
     # The lanes
@@ -433,7 +433,7 @@ class Lanes:
     def _attempt(self, job: Job, failures: list[_Failure]) -> Iterator[None]:
         """Surround the handler with the chain's processing; what it raises becomes a failure."""
         record = record_with_local(job.message)
-        in_use = self._consumer._in_use  # so that its interceptors are not closed before the end
+        in_use = self._consumer._hw_in_use  # so that its interceptors are not closed before the end
         pause_s: float | None = None
         try:
             with in_use.session.processing([record]) as told:
@@ -476,7 +476,7 @@ class Lanes:
     ) -> Callable[[], object]:
         """Store the dead letter of a record; if that fails, try it again later."""
         try:
-            stored = self._consumer._session.dead_letter(
+            stored = self._consumer._hw_session.dead_letter(
                 original,
                 reason,
                 topic=self.options.dead_letter_topic,
@@ -498,7 +498,7 @@ class Lanes:
     ) -> Callable[[], object]:
         """Tell of a record that counts as processed all the same; the chain has told of those it refused."""
         if job.message.error() is None:
-            self._consumer._session.stopped(original, outcome, reason)
+            self._consumer._hw_session.stopped(original, outcome, reason)
         if self._reasons.is_new_error(reason):
             _log.warning("%s (%s; further ones for this reason are only counted)", str(reason), outcome)
         return partial(self._end, job, outcome)

@@ -158,7 +158,7 @@ class LiveChain:
                 pass_on_interrupt(error)
                 self._log_failure(error)
                 return
-        client._offer_chain(loaded)  # noqa: SLF001 - the client itself
+        client._hw_offer_chain(loaded)  # noqa: SLF001 - the client itself
 
     def replace(self, client: FollowsFile, loaded: LoadedChain) -> None:
         """Put a chain in force; if it cannot be opened, that is logged, and the present one goes on."""
@@ -201,7 +201,7 @@ class LiveChain:
     def _read(self, client: FollowsFile) -> LoadedChain:
         reading = _Reading(refuses_empty=True)
         try:
-            chain = client._whole_chain(client_chain(self._conf, None, reading)[0])  # noqa: SLF001 - as above
+            chain = client._hw_whole_chain(client_chain(self._conf, None, reading)[0])  # noqa: SLF001 - as above
         except BaseException:
             # A file that could not be reached for a mistake in another one is still to be looked at.
             self._stamps = {**self._stamps, **reading.stamps}
@@ -210,10 +210,10 @@ class LiveChain:
         return LoadedChain(chain, reading.digest, wall_clock_ms())
 
     def _put_in_force(self, client: FollowsFile, loaded: LoadedChain) -> bool:
-        before, after = client.chain, loaded.chain
+        before, after = client._hw_chain, loaded.chain  # noqa: SLF001 - as above
         changed = before != after
         if changed:
-            client._use_chain(after)  # noqa: SLF001 - as above
+            client._hw_use_chain(after)  # noqa: SLF001 - as above
             self._reloads += 1
         self._digest, self._loaded_at_ms, self._failure = loaded.digest, loaded.loaded_at_ms, None
         if changed:
@@ -257,32 +257,46 @@ def reload_of(path: str | os.PathLike[str], conf: Mapping[str, Any]) -> Reload:
     return reload
 
 
-class FollowsFile:
-    """A client's part that knows where its chain comes from, and takes another one when its file changes."""
+class ShownChain:
+    """The public name of a client's chain, which a subclass may take for an attribute of its own."""
 
-    chain: Chain = Chain()
+    def __get__(self, client: Any, owner: object = None) -> Chain:
+        """Return the chain."""
+        chain: Chain = Chain() if client is None else client._hw_chain  # noqa: SLF001 - the client itself
+        return chain
+
+
+class FollowsFile:
+    """A client's part that knows where its chain comes from, and takes another one when its file changes.
+
+    Private names of clients begin with ``_hw_``: an application that derives a class of its own from a client
+    need not know ours, all the less if instrumentation has put ours in place of confluent-kafka's.
+    """
+
+    chain: ShownChain = ShownChain()
     """The chain; empty for a raw client."""
-    _chained: bool = False
+    _hw_chain: Chain = Chain()
+    _hw_chained: bool = False
     """Whether there is a chain; if not, confluent-kafka's own methods answer."""
-    _live: LiveChain | None = None
+    _hw_live: LiveChain | None = None
     """The chain as its file declares it; None if it comes from elsewhere."""
-    _next_chain: LoadedChain | None = None
+    _hw_next_chain: LoadedChain | None = None
     """The chain that takes the place of the present one at the next call; None if there is none."""
 
-    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+    def _hw_chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         """Return the chain, and the configuration that remains for the client itself."""
-        self._live = live_chain(conf, chain)
-        return client_chain(conf, chain) if self._live is None else self._live.first()
+        self._hw_live = live_chain(conf, chain)
+        return client_chain(conf, chain) if self._hw_live is None else self._hw_live.first()
 
-    def _may_have_a_chain(self) -> bool:
+    def _hw_may_have_a_chain(self) -> bool:
         """Return whether there is a chain, or may be one later."""
-        return bool(self.chain or (self._live and self._live.follows))
+        return bool(self._hw_chain or (self._hw_live and self._hw_live.follows))
 
-    def _whole_chain(self, chain: Chain) -> Chain:
+    def _hw_whole_chain(self, chain: Chain) -> Chain:
         """Return a chain that was read again, with what the client itself adds to it."""
         return chain
 
-    def _use_chain(self, chain: Chain) -> None:
+    def _hw_use_chain(self, chain: Chain) -> None:
         """Open a chain and let it take the place of the present one, between two records; or raise."""
         raise NotImplementedError
 
@@ -299,31 +313,31 @@ class FollowsFile:
             ConfigError: the file is wrong, or the chain does not come from a file.
             HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
         """
-        if self._live is None:
+        if self._hw_live is None:
             raise ConfigError("the chain does not come from a file (headerware.config, HEADERWARE_CONFIG)")
-        if not self._chained:
+        if not self._hw_chained:
             raise ConfigError(
                 "the chain was empty when the client was made, so confluent-kafka's own methods answer; with "
                 f"{RELOAD} = watch or signal the client is ready for any chain"
             )
-        return self._live.reload(self)
+        return self._hw_live.reload(self)
 
     def chain_in_force(self) -> ChainInForce | None:
         """Return which version of its file the chain is; None if it does not come from a file."""
-        return None if self._live is None else self._live.in_force(self.chain)
+        return None if self._hw_live is None else self._hw_live.in_force(self._hw_chain)
 
-    def _offer_chain(self, loaded: LoadedChain) -> None:
+    def _hw_offer_chain(self, loaded: LoadedChain) -> None:
         """Have the chain replaced, on a thread where the client may change it; here, by its next call."""
-        self._next_chain = loaded
+        self._hw_next_chain = loaded
 
-    def _take_next_chain(self) -> None:
-        loaded, self._next_chain = self._next_chain, None
-        if loaded is None or self._live is None:
+    def _hw_take_next_chain(self) -> None:
+        loaded, self._hw_next_chain = self._hw_next_chain, None
+        if loaded is None or self._hw_live is None:
             return
         try:
-            self._live.replace(self, loaded)
+            self._hw_live.replace(self, loaded)
         except BaseException:  # an interrupt; the next call tries again, unless there is a newer one
-            self._next_chain = vars(self)["_next_chain"] or loaded
+            self._hw_next_chain = vars(self)["_hw_next_chain"] or loaded
             raise
 
 

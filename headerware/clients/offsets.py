@@ -248,7 +248,7 @@ class Offsets:
 
 
 class _HoldsOffsetsBack(Protocol):
-    def committable(self, positions: list[TopicPartition]) -> list[TopicPartition]: ...
+    def _hw_committable(self, positions: list[TopicPartition]) -> list[TopicPartition]: ...
 
 
 _consumers: Final[dict[bytes, weakref.WeakSet[Any]]] = {}
@@ -296,7 +296,7 @@ def _lowest(consumers: list[Any], position: TopicPartition) -> TopicPartition:
     """Return the position as held back by the consumer that reads its partition."""
     held: TopicPartition
     for consumer in consumers:
-        held = consumer.committable([position])[0]
+        held = consumer._hw_committable([position])[0]  # noqa: SLF001 - our own
         if held.offset != position.offset:
             break
     return held

@@ -28,54 +28,54 @@ class Processes:
     returned are processed until the next call.
     """
 
-    _chained: bool
-    _session: Session
-    _in_use: InUse
-    _may_be_implicit: bool
+    _hw_chained: bool
+    _hw_session: Session
+    _hw_in_use: InUse
+    _hw_may_be_implicit: bool
     """Whether processing is implicit if any interceptor asks for it."""
-    _is_implicit: bool
-    _observes: bool
+    _hw_is_implicit: bool
+    _hw_observes: bool
     """Whether anybody has to know which records the application gets."""
-    _in_process: tuple[AbstractContextManager[list[Record]], list[Record], InUse] | None = None
+    _hw_in_process: tuple[AbstractContextManager[list[Record]], list[Record], InUse] | None = None
     """The implicit processing that the next call ends, the records that are told of it, and its session."""
 
-    def _observe(self, session: Session) -> None:
+    def _hw_observe(self, session: Session) -> None:
         """Find out what the session has to be told."""
-        self._is_implicit = self._may_be_implicit and session.hears_processing
-        self._observes = session.hears_operations or self._is_implicit
+        self._hw_is_implicit = self._hw_may_be_implicit and session.hears_processing
+        self._hw_observes = session.hears_operations or self._hw_is_implicit
 
-    def _is_awaited(self) -> bool:
+    def _hw_is_awaited(self) -> bool:
         """Return whether anybody would do something now with the records that the application gets."""
-        return self._is_implicit or self._session.awaits_operations()
+        return self._hw_is_implicit or self._hw_session.awaits_operations()
 
-    def _hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
+    def _hw_hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
         """Tell the interceptors which records the application receives, and processes from now on."""
         records = [record_with_local(message) for message in messages if message.error() is None]
         if not records:
             return
-        if self._session.awaits_operations():
+        if self._hw_session.awaits_operations():
             operation = Operation(name="receive", began_ns=began_ns, ended_ns=time.time_ns(), records=records)
-            self._session.operation(operation)
-        if self._is_implicit:
-            self._begin_implicit(records)
+            self._hw_session.operation(operation)
+        if self._hw_is_implicit:
+            self._hw_begin_implicit(records)
 
-    def _begin_implicit(self, records: list[Record]) -> None:
-        scope = self._session.processing(records)
-        self._in_process = scope, scope.__enter__(), self._in_use
+    def _hw_begin_implicit(self, records: list[Record]) -> None:
+        scope = self._hw_session.processing(records)
+        self._hw_in_process = scope, scope.__enter__(), self._hw_in_use
 
-    def _end_implicit(self, error: BaseException | None = None) -> None:
+    def _hw_end_implicit(self, error: BaseException | None = None) -> None:
         """End the processing of the records that were given last; the next call shows that it is over."""
-        ended, self._in_process = self._in_process, None
+        ended, self._hw_in_process = self._hw_in_process, None
         if ended is not None:
             ended[0].__exit__(*exit_arguments(error))
 
-    def _begin_explicit(self) -> None:
+    def _hw_begin_explicit(self) -> None:
         """Leave it to the application, from now on, to say which record it processes, and when."""
-        self._may_be_implicit = self._is_implicit = False
-        self._observes = self._session.hears_operations
-        if self._in_process is not None:
-            self._in_process[1].clear()  # the application is about to say so itself
-            self._end_implicit()
+        self._hw_may_be_implicit = self._hw_is_implicit = False
+        self._hw_observes = self._hw_session.hears_operations
+        if self._hw_in_process is not None:
+            self._hw_in_process[1].clear()  # the application is about to say so itself
+            self._hw_end_implicit()
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[Message]:
@@ -83,12 +83,12 @@ class Processes:
 
         What the block raises is passed to them, and on. The first use ends implicit processing.
         """
-        if not self._chained or message.error() is not None:
+        if not self._hw_chained or message.error() is not None:
             yield message
             return
-        if self._may_be_implicit:
-            self._begin_explicit()
-        in_use = self._in_use  # so that its interceptors are not closed before the block ends
+        if self._hw_may_be_implicit:
+            self._hw_begin_explicit()
+        in_use = self._hw_in_use  # so that its interceptors are not closed before the block ends
         with in_use.session.processing([record_with_local(message)]):
             yield message
 
@@ -97,7 +97,7 @@ class Processes:
 
         It is there as long as the message is, and as the message keeps the headers that it came with.
         """
-        return (wire_topic_and_local(message)[1] or {}) if self._chained else {}
+        return (wire_topic_and_local(message)[1] or {}) if self._hw_chained else {}
 
     def verified(self, message: Message) -> Verified | None:
         """Return what a signature verified of a delivered message; None if no signature did.
@@ -122,7 +122,7 @@ class MessageLoop:
     def __next__(self) -> Message:
         """End the processing of the message before, and return the next one."""
         self.end()
-        message = self._consumer._next_message(self._timeout)  # noqa: SLF001 - the consumer's own iterator
+        message = self._consumer._hw_next_message(self._timeout)  # noqa: SLF001 - the consumer's own iterator
         if message is None:
             raise StopIteration
         return self.begin(message)

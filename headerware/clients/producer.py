@@ -97,7 +97,7 @@ class Producer(FollowsFile, cimpl.Producer):
     that sends, acknowledgements and callbacks on the one that polls.
     """
 
-    _RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
+    _HW_RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods within which callbacks run."""
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
@@ -105,23 +105,23 @@ class Producer(FollowsFile, cimpl.Producer):
         if given is None:
             _c_init(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
-        self.chain, rest = self._chain_for(given, chain)
-        if not self._may_have_a_chain():
+        self._hw_chain, rest = self._hw_chain_for(given, chain)
+        if not self._hw_may_have_a_chain():
             _c_init(self, rest)
             return
-        self._open(flattened(rest))
-        if self._live is not None:
-            self._live.follow(self)
+        self._hw_open(flattened(rest))
+        if self._hw_live is not None:
+            self._hw_live.follow(self)
 
-    def _open(self, conf: dict[str, Any]) -> None:
+    def _hw_open(self, conf: dict[str, Any]) -> None:
         beside = DeadLetters(conf)
-        self._serving: set[int] = set()
-        session = self.chain.open(self._context(conf, beside))
+        self._hw_serving: set[int] = set()
+        session = self._hw_chain.open(self._hw_context(conf, beside))
         try:
             default = _callback_of(conf)
             only_errors = boolean(conf, "delivery.report.only.error", default=False)
-            reports = self._reports = QueuedReports()
-            self._deliveries = Deliveries(session, reports, only_errors=only_errors)
+            reports = self._hw_reports = QueuedReports()
+            self._hw_deliveries = Deliveries(session, reports, only_errors=only_errors)
             # Interceptors hear of successes too, and a message's last slice may be one.
             conf["delivery.report.only.error"] = False
             reference = weakref.ref(self)
@@ -130,26 +130,26 @@ class Producer(FollowsFile, cimpl.Producer):
         except BaseException:
             session.close()
             raise
-        self._default = default
-        self._max_messages = number(conf, "queue.buffering.max.messages", 100_000)
-        self._max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
+        self._hw_default = default
+        self._hw_max_messages = number(conf, "queue.buffering.max.messages", 100_000)
+        self._hw_max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
-        self._room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
-        self._sessions = Sessions(self._deliveries, session)
-        self._finish = weakref.finalize(self, close_all, self._sessions, beside)
-        self._chained = True
+        self._hw_room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
+        self._hw_sessions = Sessions(self._hw_deliveries, session)
+        self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, beside)
+        self._hw_chained = True
 
-    def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
+    def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
-        cluster_id = cluster_id_port(self, conf, Producer._is_serving)
+        cluster_id = cluster_id_port(self, conf, Producer._hw_is_serving)
 
         def publish(record: Record) -> None:
             live = reference()
             if live is None:
                 return
             try:
-                live._publish(record)  # noqa: SLF001 - the client itself, without a cycle
+                live._hw_publish(record)  # noqa: SLF001 - the client itself, without a cycle
             except (KafkaException, BufferError) as error:
                 raise dead_letter_error(record, error) from error
 
@@ -169,16 +169,16 @@ class Producer(FollowsFile, cimpl.Producer):
 
     # Another chain
 
-    def _use_chain(self, chain: Chain) -> None:
-        earlier = self._deliveries
+    def _hw_use_chain(self, chain: Chain) -> None:
+        earlier = self._hw_deliveries
         session = chain.open(earlier.session.context, previous=earlier.session)
         following = earlier.following(session)
-        self._sessions.add(following, session)
-        self.chain, self._deliveries = chain, following
+        self._hw_sessions.add(following, session)
+        self._hw_chain, self._hw_deliveries = chain, following
 
-    def _offer_chain(self, loaded: LoadedChain) -> None:
-        if self._live is not None:
-            self._live.replace(self, loaded)
+    def _hw_offer_chain(self, loaded: LoadedChain) -> None:
+        if self._hw_live is not None:
+            self._hw_live.replace(self, loaded)
 
     # Sending
 
@@ -213,7 +213,7 @@ class Producer(FollowsFile, cimpl.Producer):
         A record that a hook drops is reported with a policy violation. Slices of one message wait for
         room in the queue by polling, so that callbacks may run inside this call.
         """
-        if not self._chained:
+        if not self._hw_chained:
             if headers is not None and not _has_plain_names(headers):
                 headers = _plain_headers(headers)
             if callback is None:
@@ -228,10 +228,10 @@ class Producer(FollowsFile, cimpl.Producer):
                 _c_produce(self, topic, value, key, partition, callback, None, timestamp, wire)
             return
         # A record stays with one chain, also if another takes its place meanwhile.
-        deliveries = self._deliveries
+        deliveries = self._hw_deliveries
         try:
             given = EMPTY if headers is None else _normalised(Headers, headers)
-            user = self._default
+            user = self._hw_default
             if callback is not None or on_delivery is not None:
                 user = _first_callback(callback, on_delivery)
         except Exception as error:
@@ -241,7 +241,7 @@ class Producer(FollowsFile, cimpl.Producer):
         record = Record(topic, value, key, given, None if partition == -1 else partition, timestamp or None)
         sent = deliveries.send(record)
         if sent.__class__ is not Record:
-            self._answer(deliveries, record, sent, user)
+            self._hw_answer(deliveries, record, sent, user)
             return
         reports = user is not None or sent.local is not None or deliveries.acknowledges_all
         original = sent if user is None else record  # nothing is kept in flight that nobody asks for
@@ -252,10 +252,10 @@ class Producer(FollowsFile, cimpl.Producer):
                 wire = list(given) if given else None
                 _c_produce(self, topic, value, key, partition, report, None, timestamp, wire)
             else:
-                self._produce_wire_record(sent, report)
+                self._hw_produce_wire_record(sent, report)
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
-            if error.__class__ is not BufferError or not self._queue_later(deliveries, sent, report):
+            if error.__class__ is not BufferError or not self._hw_queue_later(deliveries, sent, report):
                 deliveries.acknowledge_failure(sent, error)
                 raise
 
@@ -277,7 +277,7 @@ class Producer(FollowsFile, cimpl.Producer):
         Returns:
             for each record, in order, None if it was queued, or else what ``produce`` would have raised.
         """
-        send = self._send_chunk if self._chained else self._send_raw
+        send = self._hw_send_chunk if self._hw_chained else self._hw_send_raw
         errors: list[Exception | None] = []
         remaining = iter(records)
         while chunk := list(islice(remaining, _CHUNK)):
@@ -297,7 +297,7 @@ class Producer(FollowsFile, cimpl.Producer):
         Returns:
             the number of queued messages; each of the others has a KafkaError under ``_error``.
         """
-        if not self._chained and not _needs_more_than_c(topic, messages):
+        if not self._hw_chained and not _needs_more_than_c(topic, messages):
             sent: int = _C.produce_batch(
                 self, topic, messages, partition, on_delivery if callback is None else callback
             )
@@ -311,17 +311,17 @@ class Producer(FollowsFile, cimpl.Producer):
                 message["_error"] = _kafka_error(error)
         return errors.count(None)
 
-    def _send_chunk(
+    def _hw_send_chunk(
         self, topic: str, chunk: Sequence[Sendable], on_delivery: DeliveryCallback | None
     ) -> list[Exception | None]:
         """Send through the batch forms of the hooks, and return a result for each record."""
         errors: list[Exception | None] = [None] * len(chunk)
-        deliveries = self._deliveries
+        deliveries = self._hw_deliveries
         going: list[tuple[int, Record, DeliveryCallback | None]] = []
         for index, item in enumerate(chunk):
             try:
                 record, own = _to_record(topic, item)
-                user = _first_callback(own, on_delivery, self._default)
+                user = _first_callback(own, on_delivery, self._hw_default)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 deliveries.acknowledge_failure(Record(topic), error)
@@ -331,13 +331,13 @@ class Producer(FollowsFile, cimpl.Producer):
         outcomes = deliveries.session.send_outcomes([record for _, record, _ in going])
         for (index, record, user), outcome in zip(going, outcomes, strict=True):
             try:
-                self._dispatch(deliveries, record, outcome, user)
+                self._hw_dispatch(deliveries, record, outcome, user)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 errors[index] = error
         return errors
 
-    def _send_raw(
+    def _hw_send_raw(
         self, topic: str, chunk: Sequence[Sendable], on_delivery: DeliveryCallback | None
     ) -> list[Exception | None]:
         errors: list[Exception | None] = []
@@ -361,23 +361,23 @@ class Producer(FollowsFile, cimpl.Producer):
                 errors.append(None)
         return errors
 
-    def _dispatch(
+    def _hw_dispatch(
         self, deliveries: Deliveries, record: Record, outcome: Outcome, user: DeliveryCallback | None
     ) -> None:
         if not isinstance(outcome, Record):
-            self._answer(deliveries, record, outcome, user)
+            self._hw_answer(deliveries, record, outcome, user)
             return
         reports = user is not None or outcome.local is not None or deliveries.acknowledges_all
         original = outcome if user is None else record  # nothing is kept in flight that nobody asks for
         report = Report(deliveries, original, outcome, user) if reports else None
         try:
-            self._produce_wire_record(outcome, report)
+            self._hw_produce_wire_record(outcome, report)
         except Exception as error:
             pass_on_interrupt(error)  # as above
             deliveries.acknowledge_failure(outcome, error)
             raise
 
-    def _answer(
+    def _hw_answer(
         self, deliveries: Deliveries, record: Record, outcome: Any, user: DeliveryCallback | None
     ) -> None:
         """Report a dropped record, raise an error, or send several records for one."""
@@ -387,23 +387,23 @@ class Producer(FollowsFile, cimpl.Producer):
             deliveries.acknowledge_failure(getattr(outcome, "last_record", None) or record, outcome)
             raise as_client_error(outcome, "send")
         else:
-            self._fan_out(deliveries, record, outcome, user)
+            self._hw_fan_out(deliveries, record, outcome, user)
 
-    def _publish(self, record: Record) -> None:
+    def _hw_publish(self, record: Record) -> None:
         """Send a record past the chain, and return once it is stored."""
-        if self._is_serving():
+        if self._hw_is_serving():
             raise KafkaException(KafkaError(STATE, "cannot wait for a delivery inside a callback"))
         reports: list[KafkaError | None] = []
-        self._produce_wire_record(record, lambda error, _: reports.append(error))
+        self._hw_produce_wire_record(record, lambda error, _: reports.append(error))
         deadline = time.monotonic() + _PUBLISH_TIMEOUT_S
         while not reports and time.monotonic() < deadline:
-            self._make_room()
+            self._hw_make_room()
         if not reports:
             raise KafkaException(KafkaError(TIMED_OUT, "the record was not delivered in time"))
         if reports[0] is not None:
             raise KafkaException(reports[0])
 
-    def _produce_wire_record(self, record: Record, report: Any) -> None:
+    def _hw_produce_wire_record(self, record: Record, report: Any) -> None:
         """Queue a record as it is; ``produce`` does this itself if the chain did not change the record."""
         _c_produce(
             self,
@@ -417,7 +417,7 @@ class Producer(FollowsFile, cimpl.Producer):
             wire_headers(record.headers),
         )
 
-    def _queue_later(
+    def _hw_queue_later(
         self,
         deliveries: Deliveries,  # noqa: ARG002 - for those that override it
         record: Record,  # noqa: ARG002 - as above
@@ -428,7 +428,7 @@ class Producer(FollowsFile, cimpl.Producer):
 
     # Several records on the wire for one of the application; they are queued, and fail, as one
 
-    def _fan_out(
+    def _hw_fan_out(
         self,
         deliveries: Deliveries,
         record: Record,
@@ -440,8 +440,8 @@ class Producer(FollowsFile, cimpl.Producer):
         if whole is not None:
             joint.note_first(whole)
         try:
-            self._require_room(record, pieces)
-            sent = self._queue_pieces(iter(pieces), joint)
+            self._hw_require_room(record, pieces)
+            sent = self._hw_queue_pieces(iter(pieces), joint)
         except BaseException as error:
             joint.cancel()
             deliveries.acknowledge_failure(joint.sent, error)
@@ -449,9 +449,9 @@ class Producer(FollowsFile, cimpl.Producer):
         if not sent:
             deliveries.queue_dropped(record, user)
 
-    def _queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
+    def _hw_queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
         """Queue piece after piece; only two are held at a time."""
-        deadline = time.monotonic() + self._room_timeout_s
+        deadline = time.monotonic() + self._hw_room_timeout_s
         count = 0
         piece: Record | None = next(pieces, None)
         while piece is not None:
@@ -461,27 +461,27 @@ class Producer(FollowsFile, cimpl.Producer):
                 joint.note_first(piece)
             if following is None:
                 joint.expected = count
-            self._queue_piece(piece, joint, deadline)
+            self._hw_queue_piece(piece, joint, deadline)
             piece = following
         return count
 
-    def _queue_piece(self, piece: Record, joint: JointDelivery, deadline: float) -> None:
+    def _hw_queue_piece(self, piece: Record, joint: JointDelivery, deadline: float) -> None:
         """Queue a piece, waiting for room as long as librdkafka would try to deliver it."""
         while True:
             if joint.error is not None:
                 raise KafkaException(joint.error)
             try:
-                self._produce_wire_record(piece, joint)
+                self._hw_produce_wire_record(piece, joint)
             except BufferError:
                 # Inside a callback, polling again would abort the process; the message fails as one.
-                if self._is_serving() or time.monotonic() >= deadline:
+                if self._hw_is_serving() or time.monotonic() >= deadline:
                     raise
-                self._reports.waits += 1
-                self._make_room()
+                self._hw_reports.waits += 1
+                self._hw_make_room()
             else:
                 return
 
-    def _require_room(self, record: Record, pieces: list[Record] | FanOut) -> None:
+    def _hw_require_room(self, record: Record, pieces: list[Record] | FanOut) -> None:
         """Refuse a message whose pieces could never all be queued, before its first piece is."""
         count = len(pieces)
         if not count:
@@ -490,25 +490,25 @@ class Producer(FollowsFile, cimpl.Producer):
                 topic=record.topic,
             )
         size = pieces.size_bytes if isinstance(pieces, FanOut) else sum(_size(piece) for piece in pieces)
-        if 0 < self._max_messages < count or size > self._max_bytes:
+        if 0 < self._hw_max_messages < count or size > self._hw_max_bytes:
             raise BufferError(
                 f"Local: Queue full: a message of {count} slices and {size} bytes could never fit a queue of "
-                f"{self._max_messages} messages and {self._max_bytes} bytes (queue.buffering.max.*)"
+                f"{self._hw_max_messages} messages and {self._hw_max_bytes} bytes (queue.buffering.max.*)"
             )
 
     # Delivery reports
 
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports and other events for up to ``timeout`` seconds, and count them."""
-        if not self._chained:
+        if not self._hw_chained:
             return _c_poll(self, timeout)  # type: ignore[no-any-return]
-        served = self._reports.serve() if self._reports or self._reports.deferred else 0
-        polled: int | None = self._serve_c(_c_poll, 0 if served else timeout)
-        self._tick()
+        served = self._hw_reports.serve() if self._hw_reports or self._hw_reports.deferred else 0
+        polled: int | None = self._hw_serve_c(_c_poll, 0 if served else timeout)
+        self._hw_tick()
         return served + (polled or 0)
 
-    def _tick(self) -> None:
-        session = self._deliveries.session
+    def _hw_tick(self) -> None:
+        session = self._hw_deliveries.session
         if session.ticks:
             session.tick()
 
@@ -516,68 +516,70 @@ class Producer(FollowsFile, cimpl.Producer):
     def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
         try:
-            self._release()
+            self._hw_release()
         finally:
-            left = self._await_reports(timeout)
+            left = self._hw_await_reports(timeout)
         return left
 
-    def _release(self) -> None:
+    def _hw_release(self) -> None:
         """Send what interceptors hold back, and report what they have dropped."""
-        for outcome in self._deliveries.session.flush():
-            self._send_released(outcome)
-        self._reports.serve()
+        for outcome in self._hw_deliveries.session.flush():
+            self._hw_send_released(outcome)
+        self._hw_reports.serve()
 
-    def _await_reports(self, timeout: float) -> int:
-        left = self._serve_c(_c_flush, timeout) or 0
-        self._tick()
-        return left + len(self._reports)
+    def _hw_await_reports(self, timeout: float) -> int:
+        left = self._hw_serve_c(_c_flush, timeout) or 0
+        self._hw_tick()
+        return left + len(self._hw_reports)
 
     @unless_chained(_c_len)
     def __len__(self) -> int:
         in_flight: int = _c_len(self)
-        return in_flight + len(self._reports)
+        return in_flight + len(self._hw_reports)
 
-    def _send_released(self, outcome: Outcome) -> None:
+    def _hw_send_released(self, outcome: Outcome) -> None:
         """Send records that an interceptor held back; ``flush`` raises what they raise."""
         try:
             for record in flat(outcome):
-                self._produce_wire_record(record, None)
+                self._hw_produce_wire_record(record, None)
         except Exception as raised:  # noqa: BLE001 - nobody else is there to hear of it
             pass_on_interrupt(raised)
-            self._reports.deferred.append(raised)
+            self._hw_reports.deferred.append(raised)
 
-    def _make_room(self) -> None:
+    def _hw_make_room(self) -> None:
         """Serve reports; the next ``poll`` or ``flush`` raises what callbacks raise."""
         try:
-            self._serve_c(_c_poll, _ROOM_POLL_S)
+            self._hw_serve_c(_c_poll, _ROOM_POLL_S)
         except Exception as raised:  # noqa: BLE001 - it belongs to the callback's record, not to this one
             pass_on_interrupt(raised)
-            self._reports.deferred.append(raised)
+            self._hw_reports.deferred.append(raised)
 
-    def _serve_c(self, serve: Any, timeout: float) -> Any:
+    def _hw_serve_c(self, serve: Any, timeout: float) -> Any:
         """Call a C method that runs callbacks, unless this thread is inside one of them."""
-        if self._is_serving():
+        if self._hw_is_serving():
             return None  # confluent-kafka aborts the process when a callback polls again
-        return self._run_callbacks(serve, timeout)
+        return self._hw_run_callbacks(serve, timeout)
 
-    def _run_callbacks(self, serve: Any, *arguments: Any) -> Any:
+    def _hw_run_callbacks(self, serve: Any, *arguments: Any) -> Any:
         ident = get_ident()
-        self._serving.add(ident)
+        self._hw_serving.add(ident)
         try:
             return serve(self, *arguments)
         finally:
-            self._serving.discard(ident)
+            self._hw_serving.discard(ident)
 
-    def _is_serving(self) -> bool:
+    def _hw_is_serving(self) -> bool:
         """Return whether this thread is inside a callback of this client, which must not poll or ask it."""
-        return get_ident() in self._serving and is_under_way(self, self._RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001
+        if get_ident() not in self._hw_serving:
+            return False
+        return is_under_way(self, self._HW_RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001 - as inspect does
 
     # Transactions
 
     @unless_chained(_C.begin_transaction)
     def begin_transaction(self) -> None:
         """Begin a transaction, as confluent-kafka does."""
-        self._transact("begin_transaction", partial(_C.begin_transaction, self))
+        self._hw_transact("begin_transaction", partial(_C.begin_transaction, self))
 
     @unless_chained(_C.commit_transaction)
     def commit_transaction(self, timeout: float = -1) -> None:
@@ -586,7 +588,7 @@ class Producer(FollowsFile, cimpl.Producer):
         Raises:
             KafkaException: it is not committed, or this is called within a callback, which cannot wait.
         """
-        self._end_transaction("commit_transaction", _C.commit_transaction, timeout)
+        self._hw_end_transaction("commit_transaction", _C.commit_transaction, timeout)
 
     @unless_chained(_C.abort_transaction)
     def abort_transaction(self, timeout: float = -1) -> None:
@@ -595,16 +597,16 @@ class Producer(FollowsFile, cimpl.Producer):
         Raises:
             KafkaException: it is not aborted, or this is called within a callback, which cannot wait.
         """
-        self._end_transaction("abort_transaction", _C.abort_transaction, timeout)
+        self._hw_end_transaction("abort_transaction", _C.abort_transaction, timeout)
 
-    def _end_transaction(self, name: _TransactionCall, end: Any, timeout: float) -> None:
-        if self._is_serving():
+    def _hw_end_transaction(self, name: _TransactionCall, end: Any, timeout: float) -> None:
+        if self._hw_is_serving():
             raise KafkaException(KafkaError(STATE, "cannot end a transaction inside a callback"))
-        self._reports.serve()
-        self._transact(name, partial(self._run_callbacks, end, timeout))
-        self._tick()
+        self._hw_reports.serve()
+        self._hw_transact(name, partial(self._hw_run_callbacks, end, timeout))
+        self._hw_tick()
 
-    def _transact(self, name: _TransactionCall, call: Callable[[], object]) -> None:
+    def _hw_transact(self, name: _TransactionCall, call: Callable[[], object]) -> None:
         """Make a call, and tell the interceptors of it once everything before it is acknowledged."""
         began_ns, error = time.time_ns(), None
         try:
@@ -613,7 +615,7 @@ class Producer(FollowsFile, cimpl.Producer):
             error = failure
             raise
         finally:
-            session = self._deliveries.session
+            session = self._hw_deliveries.session
             if session.hears_operations:
                 session.operation(
                     Operation(name=name, began_ns=began_ns, ended_ns=time.time_ns(), error=error)
@@ -628,35 +630,35 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
-        if not self._chained:
+        if not self._hw_chained:
             return {"client": {"queued": _c_len(self)}}
         own = {
             "queued": _c_len(self),
-            "reports_queued": len(self._reports),
-            "waits_for_room": self._reports.waits,
+            "reports_queued": len(self._hw_reports),
+            "waits_for_room": self._hw_reports.waits,
         }
-        if self._live is not None:
-            own |= self._live.stats()
-        return {**self._deliveries.session.stats(), "client": own}
+        if self._hw_live is not None:
+            own |= self._hw_live.stats()
+        return {**self._hw_deliveries.session.stats(), "client": own}
 
     # The end
 
     @unless_chained(_c_close)
     def close(self) -> bool:
         """Flush, close the client, and close the interceptors, once; return True."""
-        if not self._finish.alive:
+        if not self._hw_finish.alive:
             return True
-        if self._live is not None:
-            self._live.close(self)
+        if self._hw_live is not None:
+            self._hw_live.close(self)
         closed: bool
         try:
             try:
-                self._reports.serve()
+                self._hw_reports.serve()
             finally:
-                closed = self._run_callbacks(_c_close)
+                closed = self._hw_run_callbacks(_c_close)
         finally:
-            self._deliveries.close()
-            self._finish()
+            self._hw_deliveries.close()
+            self._hw_finish()
         return closed
 
     @unless_chained(_C.__exit__)
@@ -669,14 +671,14 @@ class Producer(FollowsFile, cimpl.Producer):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
+        return f"<{type(self).__name__} {self._hw_chain!r}>"
 
 
-Producer._RUNNING_CALLBACKS = frozenset({Producer._run_callbacks.__code__})  # noqa: SLF001 - our own
+Producer._HW_RUNNING_CALLBACKS = frozenset({Producer._hw_run_callbacks.__code__})  # noqa: SLF001 - our own
 
 
 def _session_of(producer: Producer | None) -> Session | None:
-    return None if producer is None else producer._deliveries.session  # noqa: SLF001 - our own
+    return None if producer is None else producer._hw_deliveries.session  # noqa: SLF001 - our own
 
 
 # Without a chain

@@ -39,13 +39,13 @@ def unless_chained(c_method: Callable[..., Any]) -> Callable[[_Method], _Method]
     """Decorate a client's method; without a chain, confluent-kafka's own method answers the call.
 
     It gets the caller's arguments as they are. Methods that are called for each record look at
-    ``_chained`` themselves: a call by position is as fast as the caller's own call by keyword.
+    ``_hw_chained`` themselves: a call by position is as fast as the caller's own call by keyword.
     """
 
     def decorated(method: _Method) -> _Method:
         @wraps(method)
         def answer(self: Any, *args: Any, **keywords: Any) -> Any:
-            return (method if self._chained else c_method)(self, *args, **keywords)
+            return (method if self._hw_chained else c_method)(self, *args, **keywords)
 
         return answer  # type: ignore[return-value]  # it takes what the method takes
 

@@ -62,16 +62,16 @@ class SerializingProducer(Producer, confluent_kafka.serializing_producer.Seriali
     and confluent-kafka's ``KeySerializationError`` or ``ValueSerializationError``.
     """
 
-    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        self._serdes = _Serdes("serializer", conf)
-        found, rest = super()._chain_for(self._serdes.rest, chain)
-        return self._serdes.added_to(found), rest
+    def _hw_chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        self._hw_serdes = _Serdes("serializer", conf)
+        found, rest = super()._hw_chain_for(self._hw_serdes.rest, chain)
+        return self._hw_serdes.added_to(found), rest
 
-    def _whole_chain(self, chain: Chain) -> Chain:
-        return self._serdes.added_to(chain)
+    def _hw_whole_chain(self, chain: Chain) -> Chain:
+        return self._hw_serdes.added_to(chain)
 
-    def _open(self, conf: dict[str, Any]) -> None:
-        self._serdes.open(self, super()._open, conf)
+    def _hw_open(self, conf: dict[str, Any]) -> None:
+        self._hw_serdes.open(self, super()._hw_open, conf)
 
     def produce(  # type: ignore[override]  # confluent-kafka's serializing producer has the key first
         self,
@@ -105,7 +105,7 @@ class SerializingProducer(Producer, confluent_kafka.serializing_producer.Seriali
     def close(self) -> bool:
         """Flush, close the client and the interceptors, and what serializer builders have built."""
         closed = Producer.close(self)
-        self._serdes.close()
+        self._hw_serdes.close()
         return closed
 
 
@@ -130,18 +130,18 @@ class DeserializingConsumer(
     ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
     """
 
-    _raises_events: bool = True
+    _hw_raises_events: bool = True
 
-    def _chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
-        self._serdes = _Serdes("deserializer", conf)
-        found, rest = super()._chain_for(self._serdes.rest, chain)
-        return self._serdes.added_to(found), rest
+    def _hw_chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
+        self._hw_serdes = _Serdes("deserializer", conf)
+        found, rest = super()._hw_chain_for(self._hw_serdes.rest, chain)
+        return self._hw_serdes.added_to(found), rest
 
-    def _whole_chain(self, chain: Chain) -> Chain:
-        return self._serdes.added_to(chain)
+    def _hw_whole_chain(self, chain: Chain) -> Chain:
+        return self._hw_serdes.added_to(chain)
 
-    def _open(self, conf: dict[str, Any]) -> None:
-        self._serdes.open(self, super()._open, conf)
+    def _hw_open(self, conf: dict[str, Any]) -> None:
+        self._hw_serdes.open(self, super()._hw_open, conf)
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return the next message with its key and value as objects, or None after ``timeout`` seconds.
@@ -171,7 +171,7 @@ class DeserializingConsumer(
     def close(self) -> None:
         """Commit what is safe, leave the group, and close the interceptors and built deserializers."""
         Consumer.close(self)
-        self._serdes.close()
+        self._hw_serdes.close()
 
 
 class _Serdes:

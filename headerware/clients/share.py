@@ -98,51 +98,51 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         if given is None:
             _C.__init__(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
-        self.chain, rest = self._chain_for(given, chain)
-        self._may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
+        self._hw_chain, rest = self._hw_chain_for(given, chain)
+        self._hw_may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
         raw = {key: value for key, value in flattened(rest).items() if not str(key).startswith(DEAD_LETTER)}
-        if not self._may_have_a_chain():
+        if not self._hw_may_have_a_chain():
             _C.__init__(self, raw)
             return
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
-        session = self._session = self.chain.open(consumer_context(self, rest, dead_letters, reports))
+        session = self._hw_session = self._hw_chain.open(consumer_context(self, rest, dead_letters, reports))
         try:
             _require_single_records(session)
             reference = weakref.ref(self)
             listen_to_statistics(raw, session, lambda: _session_of(reference()))
             # confluent-kafka refuses any other mode.
-            self._accepts = raw.get(_MODE, "implicit") == "implicit"
-            _C.__init__(self, {**raw, _MODE: "explicit"} if self._accepts else raw)
+            self._hw_accepts = raw.get(_MODE, "implicit") == "implicit"
+            _C.__init__(self, {**raw, _MODE: "explicit"} if self._hw_accepts else raw)
         except BaseException:
             session.close()
             raise
-        self._observe(session)
-        self._refused = 0
+        self._hw_observe(session)
+        self._hw_refused = 0
         # The records of the last fetch that nobody has answered for; all of them until a poll returns.
-        self._unanswered: dict[_Position, None] = {}
+        self._hw_unanswered: dict[_Position, None] = {}
         # Records that cannot be judged yet, each with the time at which it is released.
-        self._held: dict[_Position, tuple[Message, float]] = {}
-        self._pause_s = self._next_attempt = 0.0
-        self._is_fetching = False
-        self._next_tick = 0.0
-        self._next_chain = None
-        self._in_use = InUse(session)
-        self._sessions = Sessions(self._in_use, session)
-        self._finish = weakref.finalize(self, close_all, self._sessions, dead_letters, reports)
-        self._chained = True
-        if self._live is not None:
-            self._live.follow(self)
+        self._hw_held: dict[_Position, tuple[Message, float]] = {}
+        self._hw_pause_s = self._hw_next_attempt = 0.0
+        self._hw_is_fetching = False
+        self._hw_next_tick = 0.0
+        self._hw_next_chain = None
+        self._hw_in_use = InUse(session)
+        self._hw_sessions = Sessions(self._hw_in_use, session)
+        self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, dead_letters, reports)
+        self._hw_chained = True
+        if self._hw_live is not None:
+            self._hw_live.follow(self)
 
-    def _use_chain(self, chain: Chain) -> None:
-        earlier = self._session
+    def _hw_use_chain(self, chain: Chain) -> None:
+        earlier = self._hw_session
         with chain.open(msgspec.structs.replace(earlier.context, dry_run=True)) as trial:
             _require_single_records(trial)
         session = chain.open(earlier.context, previous=earlier)
-        self._session = session
-        self._observe(session)
-        self.chain, self._in_use = chain, InUse(session)
-        self._sessions.add(self._in_use, session)
+        self._hw_session = session
+        self._hw_observe(session)
+        self._hw_chain, self._hw_in_use = chain, InUse(session)
+        self._hw_sessions.add(self._hw_in_use, session)
 
     def poll(self, timeout: float = -1) -> Messages:
         """Return the next messages, or none after ``timeout`` seconds.
@@ -152,54 +152,56 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         Raises:
             IllegalStateException: in explicit mode, a record of the last poll was not acknowledged.
         """
-        if not self._chained:
+        if not self._hw_chained:
             found: Messages = _C.poll(self, timeout)
             return found
-        self._end_implicit()
-        self._answer_for_the_last()
-        if self._held and self._unanswered:
+        self._hw_end_implicit()
+        self._hw_answer_for_the_last()
+        if self._hw_held and self._hw_unanswered:
             _C.poll(self, 0)  # raises, for in explicit mode the application has not answered
-        began_ns = time.time_ns() if self._observes and self._is_awaited() else 0
+        began_ns = time.time_ns() if self._hw_observes and self._hw_is_awaited() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         left = timeout
         while True:
-            self._is_fetching = True
-            if self._next_chain is not None:
-                self._take_next_chain()
-            fetched = self._due_again(left) if self._held else self._fetch(left)
-            if self._session.ticks and time.monotonic() >= self._next_tick:
-                self._next_tick = time.monotonic() + _TICK_S
-                self._session.tick()
-            given = self._given(fetched)
+            self._hw_is_fetching = True
+            if self._hw_next_chain is not None:
+                self._hw_take_next_chain()
+            fetched = self._hw_due_again(left) if self._hw_held else self._hw_fetch(left)
+            if self._hw_session.ticks and time.monotonic() >= self._hw_next_tick:
+                self._hw_next_tick = time.monotonic() + _TICK_S
+                self._hw_session.tick()
+            given = self._hw_given(fetched)
             left = timeout if deadline is None else deadline - time.monotonic()
             if given or (timeout >= 0 and left <= 0):
                 if began_ns:
-                    self._hand_over(given, began_ns)
-                self._is_fetching = False
+                    self._hw_hand_over(given, began_ns)
+                self._hw_is_fetching = False
                 return confluent_kafka.Messages(given)
 
-    def _fetch(self, left: float) -> list[Message]:
+    def _hw_fetch(self, left: float) -> list[Message]:
         """Fetch from the wire; nobody has answered for these records yet."""
-        fetched = list(_C.poll(self, _TICK_S if self._session.ticks and not 0 <= left <= _TICK_S else left))
-        self._unanswered = dict.fromkeys(_position_of(each) for each in fetched if each.error() is None)
-        self._pause_s = 0.0
+        fetched = list(
+            _C.poll(self, _TICK_S if self._hw_session.ticks and not 0 <= left <= _TICK_S else left)
+        )
+        self._hw_unanswered = dict.fromkeys(_position_of(each) for each in fetched if each.error() is None)
+        self._hw_pause_s = 0.0
         return fetched
 
-    def _due_again(self, left: float) -> list[Message]:
+    def _hw_due_again(self, left: float) -> list[Message]:
         """Wait until the records that are kept may be tried again, and return them; none if time is up."""
-        waits = self._next_attempt - time.monotonic()
+        waits = self._hw_next_attempt - time.monotonic()
         if waits > 0:
             time.sleep(min(waits, left) if left >= 0 else waits)
             if 0 <= left < waits:
                 return []
-        again = [message for message, _ in self._held.values()]
-        self._unanswered.update(dict.fromkeys(self._held))
+        again = [message for message, _ in self._hw_held.values()]
+        self._hw_unanswered.update(dict.fromkeys(self._hw_held))
         return again
 
-    def _given(self, fetched: Sequence[Message]) -> list[Message]:
+    def _hw_given(self, fetched: Sequence[Message]) -> list[Message]:
         """Take messages through the chain; answer for those that the application does not get."""
         records = [record_of(message) for message in fetched if message.error() is None]
-        results = iter(zip(records, self._session.consume_outcomes(records), strict=True))
+        results = iter(zip(records, self._hw_session.consume_outcomes(records), strict=True))
         given: list[Message] = []
         for message in fetched:
             if message.error() is not None:
@@ -207,59 +209,59 @@ class ShareConsumer(FollowsFile, Processes, _Base):
                 continue
             record, outcome = next(results)
             made = _made_of(outcome)
-            was_held = self._held.pop(_position_of(message), None)
+            was_held = self._hw_held.pop(_position_of(message), None)
             if not made:
-                self._answer(record, _ACCEPT)
+                self._hw_answer(record, _ACCEPT)
             elif isinstance(made[0], HeldBackError):
-                self._hold(message, record, was_held)
+                self._hw_hold(message, record, was_held)
                 if was_held is None:
-                    given.append(self._refused_message(record, made[0]))
+                    given.append(self._hw_refused_message(record, made[0]))
             elif isinstance(made[0], HeaderwareError):
-                self._answer(record, _REJECT)
-                given.append(self._refused_message(record, made[0]))
+                self._hw_answer(record, _REJECT)
+                given.append(self._hw_refused_message(record, made[0]))
             elif made == [outcome]:
                 given.append(updated_message(message, record, made[0]))
             else:
                 given.extend(message_of(each, record.topic) for each in made)
-        if fetched and self._held:
-            self._pause_s = min(self._pause_s * 2, _HOLD_S) or _FIRST_PAUSE_S
-            ends = min(until for _, until in self._held.values())
-            self._next_attempt = min(time.monotonic() + self._pause_s, ends)
+        if fetched and self._hw_held:
+            self._hw_pause_s = min(self._hw_pause_s * 2, _HOLD_S) or _FIRST_PAUSE_S
+            ends = min(until for _, until in self._hw_held.values())
+            self._hw_next_attempt = min(time.monotonic() + self._hw_pause_s, ends)
         return given
 
-    def _hold(self, message: Message, record: Record, was_held: tuple[Message, float] | None) -> None:
+    def _hw_hold(self, message: Message, record: Record, was_held: tuple[Message, float] | None) -> None:
         """Keep a record that cannot be judged yet, or release it if it was kept for long enough."""
         now = time.monotonic()
         until = now + _HOLD_S if was_held is None else was_held[1]
         if now >= until:
-            self._answer(record, _RELEASE)
+            self._hw_answer(record, _RELEASE)
             return
         position = _position_of(message)
-        self._unanswered.pop(position, None)
-        self._held[position] = message, until
+        self._hw_unanswered.pop(position, None)
+        self._hw_held[position] = message, until
 
-    def _refused_message(self, record: Record, error: HeaderwareError) -> Message:
-        self._refused += 1
+    def _hw_refused_message(self, record: Record, error: HeaderwareError) -> Message:
+        self._hw_refused += 1
         return as_message(error, (record.topic, record.partition or 0), record.offset)
 
-    def _answer(self, record: Record, answer: int) -> None:
+    def _hw_answer(self, record: Record, answer: int) -> None:
         position = record.topic, record.partition or 0, record.offset or 0
         _C.acknowledge_offset(self, *position, answer)
-        self._unanswered.pop(position, None)
+        self._hw_unanswered.pop(position, None)
 
-    def _answer_for_the_last(self) -> None:
+    def _hw_answer_for_the_last(self) -> None:
         """Accept the records of the last poll in implicit mode; release those that an interrupt took away."""
-        if not (self._accepts or self._is_fetching):
+        if not (self._hw_accepts or self._hw_is_fetching):
             return
         answer = _ACCEPT
-        if self._is_fetching:
+        if self._hw_is_fetching:
             answer = _RELEASE
-            self._unanswered.update(dict.fromkeys(self._held))
-            self._held.clear()
-        for position in list(self._unanswered):
+            self._hw_unanswered.update(dict.fromkeys(self._hw_held))
+            self._hw_held.clear()
+        for position in list(self._hw_unanswered):
             _C.acknowledge_offset(self, *position, answer)
-            del self._unanswered[position]
-        self._is_fetching = False
+            del self._hw_unanswered[position]
+        self._hw_is_fetching = False
 
     # Acknowledgements
 
@@ -278,35 +280,35 @@ class ShareConsumer(FollowsFile, Processes, _Base):
     @unless_chained(_C.acknowledge_offset)
     def acknowledge_offset(self, topic: str, partition: int, offset: int, ack_type: Any = _ACCEPT) -> None:
         """Answer for a record by its position; as :meth:`acknowledge`."""
-        if self._accepts:
+        if self._hw_accepts:
             raise confluent_kafka.IllegalStateException(
                 f"the consumer acknowledges by itself; set {_MODE} = 'explicit' to do it"
             )
         _C.acknowledge_offset(self, topic, partition, offset, ack_type)
-        self._unanswered.pop((topic, partition, offset), None)
+        self._hw_unanswered.pop((topic, partition, offset), None)
 
     @unless_chained(_C.commit_sync)
     def commit_sync(self, timeout: float = 60) -> Any:
         """Send the acknowledgements and wait for the answer; in implicit mode, accept the last poll first."""
-        self._end_implicit()
-        self._answer_for_the_last()
+        self._hw_end_implicit()
+        self._hw_answer_for_the_last()
         return _C.commit_sync(self, timeout)
 
     @unless_chained(_C.commit_async)
     def commit_async(self) -> None:
         """Send the acknowledgements; in implicit mode, accept the last poll first."""
-        self._end_implicit()
-        self._answer_for_the_last()
+        self._hw_end_implicit()
+        self._hw_answer_for_the_last()
         _C.commit_async(self)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
-        if not self._chained:
+        if not self._hw_chained:
             return {"client": {}}
-        own = {"refused": self._refused, "held_back": len(self._held)}
-        if self._live is not None:
-            own |= self._live.stats()
-        return {**self._session.stats(), "client": own}
+        own = {"refused": self._hw_refused, "held_back": len(self._hw_held)}
+        if self._hw_live is not None:
+            own |= self._hw_live.stats()
+        return {**self._hw_session.stats(), "client": own}
 
     # The end
 
@@ -316,16 +318,16 @@ class ShareConsumer(FollowsFile, Processes, _Base):
 
         Records that nobody has answered for are released, in implicit mode, too, as by confluent-kafka.
         """
-        if not self._finish.alive:
+        if not self._hw_finish.alive:
             _C.close(self)
             return
-        self._end_implicit()
-        if self._live is not None:
-            self._live.close(self)
+        self._hw_end_implicit()
+        if self._hw_live is not None:
+            self._hw_live.close(self)
         try:
             _C.close(self)
         finally:
-            self._finish()
+            self._hw_finish()
 
     @unless_chained(_C.__exit__)
     def __exit__(
@@ -334,11 +336,11 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         exc_value: BaseException | None,
         exc_traceback: TracebackType | None,
     ) -> None:
-        self._end_implicit(exc_value)
+        self._hw_end_implicit(exc_value)
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
+        return f"<{type(self).__name__} {self._hw_chain!r}>"
 
 
 def _require_single_records(session: Session) -> None:
@@ -353,7 +355,7 @@ def _require_single_records(session: Session) -> None:
 
 
 def _session_of(consumer: ShareConsumer | None) -> Session | None:
-    return None if consumer is None else consumer._session  # noqa: SLF001 - our own
+    return None if consumer is None else consumer._hw_session  # noqa: SLF001 - our own
 
 
 def _position_of(message: Message) -> _Position:

@@ -24,6 +24,7 @@ from headerware.core.errors import WireFormatError, cause_of
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
+from headerware.core.session import PROCESSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,8 +53,6 @@ _PRODUCER_DROPS: Final = "POLICY_VIOLATION"
 """The code with which a producer acknowledges what an interceptor dropped."""
 _STOPPED: Final = frozenset({"dropped", "dead_lettered", "refused"})
 """The outcomes after which a record does not come again."""
-_PROCESSING: Final = "processing"
-"""Stands for an interceptor's name where the application, by ``run``, stops a record."""
 _GIVEN_UP: Final = frozenset({"skipped", "dead_lettered"})
 """What ``run`` does with a record that cannot be processed."""
 _ENDS: Final[Mapping[str, Outcome]] = {
@@ -423,7 +422,7 @@ class _AuditStep:
         error: BaseException | None,
     ) -> None:
         """Count a consumed record that another step, or ``run``, stopped; sent ones are acknowledged."""
-        given = step == _PROCESSING and outcome in _GIVEN_UP
+        given = step == PROCESSING and outcome in _GIVEN_UP
         if direction != "consume" or not (given or outcome in _STOPPED):
             return
         passing = self._passing_of(record)

@@ -28,6 +28,7 @@ from confluent_kafka import Message, TopicPartition
 from headerware.clients.aio.lane import Lane, LoopResults, in_callback
 from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
 from headerware.clients.consumer import Consumer
+from headerware.clients.live_chain import ShownChain
 from headerware.clients.messages import record_with_local
 from headerware.clients.processing import MessageLoop, processing_mode
 from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
@@ -51,25 +52,23 @@ class _StoppedError(Exception):
 class InterruptibleConsumer(Consumer):
     """The synchronous consumer beneath: its fetches let other calls in, and can be stopped."""
 
-    chain: Chain
-
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None) -> None:
         self.lane: Lane | None = None
         self.closing: bool = False
-        self._raises_errors = chain is not None
-        self.chain, rest = self._chain_for(dict(conf), chain)
-        self._may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
+        self._hw_raises_errors = chain is not None
+        self._hw_chain, rest = self._hw_chain_for(dict(conf), chain)
+        self._hw_may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
         self._in_tasks: Final[dict[asyncio.Task[Any], _InTask]] = {}
-        self._open(flattened(rest))  # with an empty chain, too: only so can a message be given back
-        if self._live is not None:
-            self._live.follow(self)
+        self._hw_open(flattened(rest))  # with an empty chain, too: only so can a message be given back
+        if self._hw_live is not None:
+            self._hw_live.follow(self)
 
     def fetched(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a fetch returns; if it is stopped, everything stays for the next one."""
         try:
             return fetch(self, *arguments)
         except _StoppedError:
-            self._recover(sys._getframe())  # noqa: SLF001 - as the consumer's own calls do
+            self._hw_recover(sys._getframe())  # noqa: SLF001 - as the consumer's own calls do
             if self.closing:
                 raise RuntimeError("Consumer closed") from None
             return None
@@ -77,12 +76,12 @@ class InterruptibleConsumer(Consumer):
     def give_back(self, found: Any, error: BaseException | None) -> None:
         """Take back what a fetch returned or raised for a task that was cancelled."""
         if isinstance(error, Exception):
-            self._deferred_error = error
+            self._hw_deferred_error = error
         messages = found if isinstance(found, list) else [] if found is None else [found]
-        if messages and self._finish.alive:
-            self._inbox.given = messages
-            self._fetching_thread = get_ident()
-            self._recover(sys._getframe())  # noqa: SLF001 - as above
+        if messages and self._hw_finish.alive:
+            self._hw_inbox.given = messages
+            self._hw_fetching_thread = get_ident()
+            self._hw_recover(sys._getframe())  # noqa: SLF001 - as above
 
     # Implicit processing: of a task, from the return of its fetch until its next one
 
@@ -91,9 +90,9 @@ class InterruptibleConsumer(Consumer):
         messages = found if isinstance(found, list) else [] if found is None else [found]
         records = [record_with_local(message) for message in messages if message.error() is None]
         task = asyncio.current_task()
-        if not self._is_implicit or not records or task is None:
+        if not self._hw_is_implicit or not records or task is None:
             return
-        in_use = self._in_use
+        in_use = self._hw_in_use
         scope = in_use.session.processing(records)
         self._in_tasks[task] = scope, scope.__enter__(), in_use
         task.add_done_callback(self._end_with_task)
@@ -124,24 +123,24 @@ class InterruptibleConsumer(Consumer):
             told.clear()
         scope.__exit__(None if error is None else type(error), error, None)
 
-    def _begin_implicit(self, records: list[Record]) -> None:
+    def _hw_begin_implicit(self, records: list[Record]) -> None:
         """Leave it to the task that fetches, because this is the consumer's thread."""
 
     def begin_explicit(self) -> None:
         """Leave it to the application, from now on, to say which record it processes, and when."""
-        self._begin_explicit()
+        self._hw_begin_explicit()
 
-    def _begin_explicit(self) -> None:
-        super()._begin_explicit()
+    def _hw_begin_explicit(self) -> None:
+        super()._hw_begin_explicit()
         self.end_in_task(goes_on=True)
 
-    def _poll_timeout(self, left: float) -> float:
+    def _hw_poll_timeout(self, left: float) -> float:
         # Before the wire is asked, so that no call comes between a message and what becomes of it.
         self._let_others_in()
         return min(left, _SLICE_S) if left >= 0 else _SLICE_S
 
-    def _wait_for_dead_letter(self, left: float) -> bool:
-        return super()._wait_for_dead_letter(self._poll_timeout(left))
+    def _hw_wait_for_dead_letter(self, left: float) -> bool:
+        return super()._hw_wait_for_dead_letter(self._hw_poll_timeout(left))
 
     def _let_others_in(self) -> None:
         lane = self.lane
@@ -179,7 +178,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     :class:`~headerware.Consumer` gives them. ``async for message in consumer`` polls until it is closed.
     """
 
-    _core_type: ClassVar[type[InterruptibleConsumer]] = InterruptibleConsumer
+    _hw_core_type: ClassVar[type[InterruptibleConsumer]] = InterruptibleConsumer
 
     def __init__(
         self,
@@ -191,26 +190,28 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     ) -> None:
         if max_workers < 1:
             raise ValueError(f"max_workers is {max_workers}, expected at least 1")
-        self._given_executor = executor
-        self._own_executor: ThreadPoolExecutor | None = None
-        self._results: Final = LoopResults(type(self).__name__)
-        self._lane: Final = Lane(self._threads, self._results)
+        self._hw_given_executor = executor
+        self._hw_own_executor: ThreadPoolExecutor | None = None
+        self._hw_results: Final = LoopResults(type(self).__name__)
+        self._hw_lane: Final = Lane(self._hw_threads, self._hw_results)
         conf = dict(consumer_conf)
         for name in _EVENTS:
             if callable(conf.get(name)):
-                conf[name] = self._results.on_loop(conf[name])
+                conf[name] = self._hw_results.on_loop(conf[name])
         if callable(conf.get("on_commit")):
-            conf["on_commit"] = partial(self._lane.wait_for, conf["on_commit"])
-        self._core: Final = self._core_type(conf, chain)
-        self._core.lane = self._lane
-        self._closing: asyncio.Task[None] | None = None
-        self._running: asyncio.Task[None] | None = None
-        self._tasks: TaskLanes | None = None
+            conf["on_commit"] = partial(self._hw_lane.wait_for, conf["on_commit"])
+        self._hw_core: Final = self._hw_core_type(conf, chain)
+        self._hw_core.lane = self._hw_lane
+        self._hw_closing: asyncio.Task[None] | None = None
+        self._hw_running: asyncio.Task[None] | None = None
+        self._hw_tasks: TaskLanes | None = None
+
+    chain: ShownChain = ShownChain()
+    """The chain."""
 
     @property
-    def chain(self) -> Chain:
-        """The chain."""
-        return self._core.chain
+    def _hw_chain(self) -> Chain:
+        return self._hw_core._hw_chain  # noqa: SLF001 - our own
 
     # Records
 
@@ -224,7 +225,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
             RuntimeError: the consumer is closed, or belongs to another event loop.
         """
-        found: Message | None = await self._fetch(type(self._core).poll, timeout)
+        found: Message | None = await self._hw_fetch(type(self._hw_core).poll, timeout)
         return found
 
     async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -237,18 +238,18 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
             RuntimeError: the consumer is closed, or belongs to another event loop.
         """
-        found: list[Message] | None = await self._fetch(type(self._core).consume, num_messages, timeout)
+        found: list[Message] | None = await self._hw_fetch(type(self._hw_core).consume, num_messages, timeout)
         return found or []
 
-    async def _fetch(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
-        self._require_open()
+    async def _hw_fetch(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
+        self._hw_require_open()
         if in_callback.get():
             raise RuntimeError("a callback of a consumer cannot fetch: it runs within a fetch or a close")
-        if self._running is not None:
+        if self._hw_running is not None:
             raise RuntimeError("run is under way, and only it fetches; end it with stop()")
-        core = self._core
+        core = self._hw_core
         core.end_in_task()
-        found = await self._lane.run(
+        found = await self._hw_lane.run(
             partial(core.fetched, fetch, *arguments), undo=core.give_back, fetches=True
         )
         core.begin_in_task(found)
@@ -264,18 +265,18 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             try:
                 message = await self.poll()
             except RuntimeError:
-                if self._closing is None:
+                if self._hw_closing is None:
                     raise
                 raise StopAsyncIteration from None
             if message is not None:
                 return message
 
-    async def _next_message(self, timeout: float) -> Message | None:
+    async def _hw_next_message(self, timeout: float) -> Message | None:
         """Return the next message for a loop, or None at its end."""
         try:
-            found: Message | None = await self._fetch(Consumer._next_message, timeout)  # noqa: SLF001 - our own
+            found: Message | None = await self._hw_fetch(Consumer._hw_next_message, timeout)  # noqa: SLF001 - our own
         except RuntimeError:
-            if self._closing is None:
+            if self._hw_closing is None:
                 raise
             return None
         return found
@@ -347,17 +348,17 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             stop_timeout_s=stop_timeout_s,
             revoke_timeout_s=revoke_timeout_s,
         )
-        self._require_open()
+        self._hw_require_open()
         if in_callback.get():
             raise RuntimeError("a callback of a consumer cannot run: it runs within a fetch or a close")
-        if self._running is not None:
+        if self._hw_running is not None:
             raise ConfigError("run is under way already; a consumer has one at a time")
-        core = self._core
+        core = self._hw_core
         core.begin_explicit()
-        tasks = self._tasks = TaskLanes(core, handler, options, self._lane)
-        job = self._lane.run(partial(core.fetched, lambda _: tasks.run()), fetches=True)
-        running = self._running = asyncio.ensure_future(job)
-        running.add_done_callback(self._end_run)
+        tasks = self._hw_tasks = TaskLanes(core, handler, options, self._hw_lane)
+        job = self._hw_lane.run(partial(core.fetched, lambda _: tasks.run()), fetches=True)
+        running = self._hw_running = asyncio.ensure_future(job)
+        running.add_done_callback(self._hw_end_run)
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -371,15 +372,15 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         finally:
             await tasks.cancel()  # those that stop_timeout_s did not suffice for
 
-    def _end_run(self, _: object) -> None:
-        self._running = self._tasks = None
+    def _hw_end_run(self, _: object) -> None:
+        self._hw_running = self._hw_tasks = None
 
     def stop(self) -> None:
         """End :meth:`run` and :meth:`messages`, now or at their next call; records at work are finished.
 
         Any thread may call it, and so may a signal's handler.
         """
-        self._core.stop()
+        self._hw_core.stop()
 
     @asynccontextmanager
     async def processing(self, message: Message) -> AsyncIterator[Message]:
@@ -388,20 +389,20 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         What they make current, such as a span, is current in the task. What the block raises is passed to
         them, and on.
         """
-        with self._core.processing(message):
+        with self._hw_core.processing(message):
             yield message
 
     def local(self, message: Message) -> Mapping[str, Any]:
         """Return the interceptors' state of a delivered message, by interceptor; empty if there is none."""
-        return self._core.local(message)
+        return self._hw_core.local(message)
 
     def verified(self, message: Message) -> Verified | None:
         """Return what a signature verified of a delivered message; None if no signature did."""
-        return self._core.verified(message)
+        return self._hw_core.verified(message)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
-        return self._core.stats()
+        return self._hw_core.stats()
 
     # Subscription and assignment
 
@@ -416,114 +417,114 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         for name in _REBALANCES:
             if callable(callbacks.get(name)):
                 callbacks[name] = partial(_rebalanced, weakref.ref(self), callbacks[name])
-        await self._in_turn("subscribe", topics, **callbacks)
+        await self._hw_in_turn("subscribe", topics, **callbacks)
 
     async def unsubscribe(self) -> None:
         """Leave the subscription, and forget records that were not delivered."""
-        self._core.end_in_task()
-        await self._in_turn("unsubscribe")
+        self._hw_core.end_in_task()
+        await self._hw_in_turn("unsubscribe")
 
     async def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions; those without an offset begin at their committed offset."""
-        await self._in_turn("assign", partitions)
+        await self._hw_in_turn("assign", partitions)
 
     async def unassign(self) -> None:
         """Give up all partitions."""
-        await self._in_turn("unassign")
+        await self._hw_in_turn("unassign")
 
     async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add partitions to the assignment."""
-        await self._in_turn("incremental_assign", partitions)
+        await self._hw_in_turn("incremental_assign", partitions)
 
     async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Remove partitions from the assignment."""
-        await self._in_turn("incremental_unassign", partitions)
+        await self._hw_in_turn("incremental_unassign", partitions)
 
     async def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions."""
-        found: list[TopicPartition] = await self._in_turn("assignment")
+        found: list[TopicPartition] = await self._hw_in_turn("assignment")
         return found
 
     # Position and offsets
 
     async def seek(self, partition: TopicPartition) -> None:
         """Go to an offset."""
-        await self._in_turn("seek", partition)
+        await self._hw_in_turn("seek", partition)
 
     async def pause(self, partitions: list[TopicPartition]) -> None:
         """Pause partitions."""
-        await self._in_turn("pause", partitions)
+        await self._hw_in_turn("pause", partitions)
 
     async def resume(self, partitions: list[TopicPartition]) -> None:
         """Resume partitions."""
-        await self._in_turn("resume", partitions)
+        await self._hw_in_turn("resume", partitions)
 
     async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the positions on the wire."""
-        found: list[TopicPartition] = await self._in_turn("position", partitions)
+        found: list[TopicPartition] = await self._hw_in_turn("position", partitions)
         return found
 
     async def store_offsets(self, *args: Any, **kwargs: Any) -> None:
         """Store the offset behind a message, or offsets, held back to where a restart loses nothing."""
-        await self._in_turn("store_offsets", *args, **kwargs)
+        await self._hw_in_turn("store_offsets", *args, **kwargs)
 
     async def commit(self, *args: Any, **kwargs: Any) -> Any:
         """Commit the offset behind a message, offsets, or the stored offsets, as the synchronous one does."""
-        return await self._in_turn("commit", *args, **kwargs)
+        return await self._hw_in_turn("commit", *args, **kwargs)
 
     async def committed(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
         """Return the group's committed offsets, with the application's own metadata."""
-        found: list[TopicPartition] = await self._in_turn("committed", *args, **kwargs)
+        found: list[TopicPartition] = await self._hw_in_turn("committed", *args, **kwargs)
         return found
 
     async def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> Any:
         """Return the first and the next offset of a partition."""
-        return await self._in_turn("get_watermark_offsets", *args, **kwargs)
+        return await self._hw_in_turn("get_watermark_offsets", *args, **kwargs)
 
     async def offsets_for_times(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
         """Return the first offsets that are not older than given times."""
-        found: list[TopicPartition] = await self._in_turn("offsets_for_times", *args, **kwargs)
+        found: list[TopicPartition] = await self._hw_in_turn("offsets_for_times", *args, **kwargs)
         return found
 
     # The cluster and the group
 
     async def consumer_group_metadata(self) -> Any:
         """Return the group metadata, by which a transaction's offsets find this consumer again."""
-        return await self._in_turn("consumer_group_metadata")
+        return await self._hw_in_turn("consumer_group_metadata")
 
     async def memberid(self) -> str:
         """Return the consumer's id in its group."""
-        found: str = await self._in_turn("memberid")
+        found: str = await self._hw_in_turn("memberid")
         return found
 
     async def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """Return the metadata of the cluster or of one topic."""
-        return await self._in_turn("list_topics", *args, **kwargs)
+        return await self._hw_in_turn("list_topics", *args, **kwargs)
 
     async def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """Return the id of the cluster."""
-        return await self._in_turn("cluster_id", *args, **kwargs)
+        return await self._hw_in_turn("cluster_id", *args, **kwargs)
 
     async def set_sasl_credentials(self, *args: Any, **kwargs: Any) -> Any:
         """Set the credentials for SASL."""
-        return await self._in_turn("set_sasl_credentials", *args, **kwargs)
+        return await self._hw_in_turn("set_sasl_credentials", *args, **kwargs)
 
     # The thread, and the end
 
-    async def _in_turn(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        self._require_open()
-        return await self._lane.run(partial(getattr(self._core, method), *args, **kwargs))
+    async def _hw_in_turn(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        self._hw_require_open()
+        return await self._hw_lane.run(partial(getattr(self._hw_core, method), *args, **kwargs))
 
-    def _require_open(self) -> None:
-        if self._closing is not None and self._running is None and not in_callback.get():
+    def _hw_require_open(self) -> None:
+        if self._hw_closing is not None and self._hw_running is None and not in_callback.get():
             raise RuntimeError("Consumer closed")
 
-    def _threads(self) -> Executor:
-        if self._given_executor is not None:
-            return self._given_executor
-        if self._own_executor is None:
-            self._own_executor = ThreadPoolExecutor(1, "headerware-consumer")
-        return self._own_executor
+    def _hw_threads(self) -> Executor:
+        if self._hw_given_executor is not None:
+            return self._hw_given_executor
+        if self._hw_own_executor is None:
+            self._hw_own_executor = ThreadPoolExecutor(1, "headerware-consumer")
+        return self._hw_own_executor
 
     async def close(self) -> None:
         """Commit what is safe, leave the group, and close the interceptors, once.
@@ -533,37 +534,37 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         """
         if in_callback.get():
             raise RuntimeError("a callback of a consumer cannot close it: it runs within a fetch or a close")
-        if self._tasks is not None and self._tasks.have_begun_this():
+        if self._hw_tasks is not None and self._hw_tasks.have_begun_this():
             raise RuntimeError("a handler cannot close its consumer, which waits for it; call stop()")
-        if self._closing is None:
-            self._results.bind()
-            self._core.end_in_all_tasks()
-            self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
+        if self._hw_closing is None:
+            self._hw_results.bind()
+            self._hw_core.end_in_all_tasks()
+            self._hw_closing = asyncio.ensure_future(self._hw_close())
+        await asyncio.shield(self._hw_closing)
 
-    async def _close(self) -> None:
-        if self._running is not None:
-            self._core.stop()
-            await asyncio.wait({self._running})
-        self._core.closing = True
+    async def _hw_close(self) -> None:
+        if self._hw_running is not None:
+            self._hw_core.stop()
+            await asyncio.wait({self._hw_running})
+        self._hw_core.closing = True
         try:
-            await self._lane.run(self._core.close, fetches=True)
+            await self._hw_lane.run(self._hw_core.close, fetches=True)
         finally:
-            if self._own_executor is not None:
-                self._own_executor.shutdown(wait=False)
+            if self._hw_own_executor is not None:
+                self._hw_own_executor.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
-        self._results.bind()
+        self._hw_results.bind()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: object
     ) -> None:
-        self._core.end_in_task(exc_value)
+        self._hw_core.end_in_task(exc_value)
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
+        return f"<{type(self).__name__} {self._hw_chain!r}>"
 
 
 class AsyncMessageLoop:
@@ -572,7 +573,7 @@ class AsyncMessageLoop:
     def __init__(self, consumer: AsyncConsumer, timeout: float) -> None:
         self._consumer: Final = consumer
         self._timeout: Final = timeout
-        self._loop: Final = MessageLoop(consumer._core, timeout)  # noqa: SLF001 - the consumer's own iterator
+        self._loop: Final = MessageLoop(consumer._hw_core, timeout)  # noqa: SLF001 - the consumer's own iterator
 
     def __aiter__(self) -> Self:
         return self
@@ -580,7 +581,7 @@ class AsyncMessageLoop:
     async def __anext__(self) -> Message:
         """End the processing of the message before, and return the next one."""
         self._loop.end()
-        message = await self._consumer._next_message(self._timeout)  # noqa: SLF001 - as above
+        message = await self._consumer._hw_next_message(self._timeout)  # noqa: SLF001 - as above
         if message is None:
             raise StopAsyncIteration
         return self._loop.begin(message)
@@ -603,4 +604,4 @@ def _rebalanced(
     """Call an application's callback with the asyncio consumer, unless that is gone."""
     consumer = reference()
     if consumer is not None:
-        consumer._lane.wait_for(callback, consumer, partitions)  # noqa: SLF001 - our own
+        consumer._hw_lane.wait_for(callback, consumer, partitions)  # noqa: SLF001 - our own

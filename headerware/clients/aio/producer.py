@@ -28,12 +28,14 @@ from time import monotonic
 from typing import Any, ClassVar, Final, Self
 
 import confluent_kafka.aio
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from headerware.clients.aio.lane import Lane, LoopResults, settle
 from headerware.clients.cluster_id import ClusterIdPort
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
+from headerware.clients.live_chain import ShownChain
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.producer import Producer, of_our_types
 from headerware.clients.settings import boolean, flattened
@@ -72,21 +74,21 @@ class QueueingProducer(Producer):
         """Set when reports have come, which make room in the queue."""
         self.rest: tuple[Callable[[], None], Deliveries, Record] | None = None
         """What the last ``produce`` on the loop's thread has left to do, and for which record."""
-        self.chain, rest = self._chain_for(dict(conf), chain)
+        self._hw_chain, rest = self._hw_chain_for(dict(conf), chain)
         rest = flattened(rest)
         self.reports_successes: Final = not boolean(rest, "delivery.report.only.error", default=False)
         """Whether callbacks hear of records that were delivered; futures always do."""
         rest["delivery.report.only.error"] = False
-        self._open(rest)  # with an empty chain, too: reports carry the application's headers
-        self.default: Final = self._default
+        self._hw_open(rest)  # with an empty chain, too: reports carry the application's headers
+        self.default: Final = self._hw_default
         """The callback of records that have none of their own."""
-        self.dropped: Final = self._reports.dropped
-        self._look_at(self.chain)
-        if self._live is not None:
-            self._live.follow(self)
+        self.dropped: Final = self._hw_reports.dropped
+        self._look_at(self._hw_chain)
+        if self._hw_live is not None:
+            self._hw_live.follow(self)
 
-    def _use_chain(self, chain: Chain) -> None:
-        super()._use_chain(chain)
+    def _hw_use_chain(self, chain: Chain) -> None:
+        super()._hw_use_chain(chain)
         self._look_at(chain)
 
     def _look_at(self, chain: Chain) -> None:
@@ -106,8 +108,8 @@ class QueueingProducer(Producer):
             return True
         return self._splits and not self.picker.knows(topic)
 
-    def _context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
-        context = super()._context(conf, beside)
+    def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
+        context = super()._hw_context(conf, beside)
         assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
         self.picker = context.pick_partition
         assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - as above
@@ -116,16 +118,16 @@ class QueueingProducer(Producer):
 
     def release(self) -> None:
         """Send what interceptors hold back, and report what they have dropped."""
-        self._release()
+        self._hw_release()
 
     def await_reports(self, timeout: float) -> int:
         """Wait up to ``timeout`` seconds for all reports, and count those that are left."""
-        return self._await_reports(timeout)
+        return self._hw_await_reports(timeout)
 
     def serve_dropped(self) -> None:
         """Report the records that hooks have dropped."""
         if self.dropped:
-            self._reports.serve()
+            self._hw_reports.serve()
 
     def queue_in_turn(self, queue: Callable[[], None], topic: str) -> None:
         """Do on the lane's thread what sends a record, or what is left of that."""
@@ -139,7 +141,7 @@ class QueueingProducer(Producer):
     def _on_loop(self) -> bool:
         return get_ident() == self.results.loop_thread
 
-    def _queue_later(self, deliveries: Deliveries, record: Record, report: Any) -> bool:
+    def _hw_queue_later(self, deliveries: Deliveries, record: Record, report: Any) -> bool:
         queue = partial(self._queue_when_room, record, report)
         if self._on_loop():
             self.rest = (partial(_acknowledged, deliveries, queue, record), deliveries, record)
@@ -148,32 +150,32 @@ class QueueingProducer(Producer):
         return True
 
     def _queue_when_room(self, record: Record, report: Any) -> None:
-        deadline = monotonic() + self._room_timeout_s
+        deadline = monotonic() + self._hw_room_timeout_s
         while True:
             try:
-                self._produce_wire_record(record, report)
+                self._hw_produce_wire_record(record, report)
             except BufferError:
                 if monotonic() >= deadline:
                     raise
-                self._reports.waits += 1
-                self._make_room()
+                self._hw_reports.waits += 1
+                self._hw_make_room()
             else:
                 return
 
-    def _fan_out(
+    def _hw_fan_out(
         self,
         deliveries: Deliveries,
         record: Record,
         pieces: list[Record] | FanOut,
         user: DeliveryCallback | None,
     ) -> None:
-        queue = partial(super()._fan_out, deliveries, record, pieces, user)
+        queue = partial(super()._hw_fan_out, deliveries, record, pieces, user)
         if self._on_loop():
             self.rest = (queue, deliveries, record)
         else:
             queue()
 
-    def _make_room(self) -> None:
+    def _hw_make_room(self) -> None:
         """Wait for the poller to take reports."""
         self.results.wake()
         if self.room.wait(_ROOM_S):
@@ -196,44 +198,22 @@ class _Reports:
     """Delivery reports, taken on the event loop's thread; others only learn from it that there are any."""
 
     def __init__(self, core: QueueingProducer) -> None:
-        self._core: Final = core
+        self.core: Final = core
         self._results: Final = core.results
         self._rounds: int = 0
         self._round_ended: Final = Condition()
-        self._watchers: Final[set[int]] = set()
-        self._left: int = 0
+        self.watchers: Final[set[int]] = set()
+        """Threads that are to leave further reports to the loop."""
+        self.left: int = 0
+        """How many reports the loop still takes in this turn; 0 if it takes none."""
         self._stopped = False
         self._thread: Thread | None = None
         self.count: int = 0
         """How many reports the loop has had."""
-        self._next: asyncio.Future[None] | None = None
+        self.awaited: asyncio.Future[None] | None = None
+        """What is done at the next report, if anybody waits for one."""
 
-    # On the thread on which librdkafka calls
-
-    def take(
-        self,
-        future: asyncio.Future[Message],
-        callback: DeliveryCallback | None,
-        headers: list[Any] | None,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
-        """Give a report to the loop; the callback of each record.
-
-        ``headers`` are those of a record that did not go through the chain.
-        """
-        if headers is not None:
-            message.set_headers(headers)
-        ident = get_ident()
-        if self._left and ident == self._results.loop_thread:
-            self._settle(future, callback, error, message)
-            self._left -= 1
-            if not self._left:
-                raise _EnoughError
-            return
-        self._results.add(self._settle, future, callback, error, message)
-        if ident in self._watchers:
-            raise _EnoughError
+    # On other threads
 
     def watch(self, call: Callable[[float], int | None], timeout: float) -> int:
         """Make a call that would take reports, and have the loop take them; return what the call returns."""
@@ -244,14 +224,14 @@ class _Reports:
             with self._round_ended:
                 if self._stopped:
                     return 0
-                self._watchers.add(ident)
+                self.watchers.add(ident)
             try:
                 return call(-1 if left == inf else max(0.0, left)) or 0
             except _EnoughError:
                 pass
             finally:
                 with self._round_ended:
-                    self._watchers.discard(ident)
+                    self.watchers.discard(ident)
                     self._round_ended.notify_all()
             with self._round_ended:
                 seen = self._rounds
@@ -266,9 +246,9 @@ class _Reports:
 
     def _serve(self) -> None:
         """Take reports; if there are many, again after the loop's other tasks."""
-        self._left = _REPORTS_AT_ONCE
+        self.left = _REPORTS_AT_ONCE
         try:
-            self._core.poll(0)
+            self.core.poll(0)
         except _EnoughError:
             self._results.add(self._serve)
             self._results.wake()
@@ -276,38 +256,17 @@ class _Reports:
         except Exception as error:  # noqa: BLE001 - of a callback in C; the loop reports it
             _report_error(self._results, error)
         finally:
-            self._left = 0
-            self._core.room.set()
+            self.left = 0
+            self.core.room.set()
         with self._round_ended:
             self._rounds += 1
             self._round_ended.notify_all()
 
-    def _settle(
-        self,
-        future: asyncio.Future[Message],
-        callback: DeliveryCallback | None,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
-        self.count += 1
-        if callback is not None and (error is not None or self._core.reports_successes):
-            self._results.run_callback(callback, error, message)
-        if not future.done():
-            if error is None:
-                future.set_result(message)
-            else:
-                future.set_exception(KafkaException(error))
-                if callback is not None:
-                    future.exception()  # the callback was told, so asyncio need not warn
-        if self._next is not None:
-            settle(self._next, None, None)
-            self._next = None
-
     def next(self) -> asyncio.Future[None]:
         """Return a future that is done at the next report; all who ask for it share it."""
-        if self._next is None:
-            self._next = self._results.bind().create_future()
-        return self._next
+        if self.awaited is None:
+            self.awaited = self._results.bind().create_future()
+        return self.awaited
 
     # The poller
 
@@ -319,7 +278,7 @@ class _Reports:
     def _poll(self) -> None:
         while not self._stopped and self._results.is_open:
             try:
-                self.watch(self._core.poll, _POLL_S)
+                self.watch(self.core.poll, _POLL_S)
             except Exception as error:  # noqa: BLE001 - as above
                 self._results.add(_report_error, self._results, error)
             self._results.wake()
@@ -332,9 +291,52 @@ class _Reports:
         """Stop, and wait for the poller and for every other thread that watches."""
         self.stop()
         with self._round_ended:
-            self._round_ended.wait_for(lambda: not self._watchers)
+            self._round_ended.wait_for(lambda: not self.watchers)
         if self._thread is not None:
             self._thread.join()
+
+
+class _Delivery(msgspec.Struct, gc=False):
+    """The report of one record, which librdkafka calls; nothing that holds it can be held by it."""
+
+    reports: _Reports
+    future: asyncio.Future[Message]
+    callback: DeliveryCallback | None
+    headers: list[Any] | None = None
+    """Those of a record that does not go through the chain."""
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Settle the future now if the loop takes reports, or else leave it to the loop."""
+        reports = self.reports
+        if self.headers is not None:
+            message.set_headers(self.headers)
+        ident, results = get_ident(), reports.core.results
+        if reports.left and ident == results.loop_thread:
+            self.settle(error, message)
+            reports.left -= 1
+            if not reports.left:
+                raise _EnoughError
+            return
+        results.add(self.settle, error, message)
+        if ident in reports.watchers:
+            raise _EnoughError
+
+    def settle(self, error: KafkaError | None, message: Message) -> None:
+        """Call the callback, and give the future its result; on the loop's thread."""
+        reports, callback, future = self.reports, self.callback, self.future
+        if callback is not None and (error is not None or reports.core.reports_successes):
+            reports.core.results.run_callback(callback, error, message)
+        if not future.done():
+            if error is None:
+                future.set_result(message)
+            else:
+                future.set_exception(KafkaException(error))
+                if callback is not None:
+                    future.exception()  # the callback was told, so asyncio need not warn
+        reports.count += 1
+        if reports.awaited is not None:
+            settle(reports.awaited, None, None)
+            reports.awaited = None
 
 
 class AsyncProducer(confluent_kafka.aio.AIOProducer):
@@ -361,7 +363,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
     interceptors hear of deliveries, they hear on the poller's thread.
     """
 
-    _core_type: ClassVar[type[QueueingProducer]] = QueueingProducer
+    _hw_core_type: ClassVar[type[QueueingProducer]] = QueueingProducer
 
     def __init__(
         self,
@@ -375,28 +377,29 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
     ) -> None:
         if max_workers < 1:
             raise ValueError(f"max_workers is {max_workers}, expected at least 1")
-        self._max_workers = max_workers
-        self._own_executor: ThreadPoolExecutor | None = None
-        self._given_executor = executor
-        self._results: Final = LoopResults(type(self).__name__)
+        self._hw_max_workers = max_workers
+        self._hw_own_executor: ThreadPoolExecutor | None = None
+        self._hw_given_executor = executor
+        self._hw_results: Final = LoopResults(type(self).__name__)
         conf = dict(producer_conf)
         for name in _EVENTS:
             if callable(conf.get(name)):
-                conf[name] = self._results.on_loop(conf[name])
-        self._core: Final = self._core_type(conf, chain, self._results)
-        self._lane: Final = Lane(self._threads, self._results)
-        self._reports: Final = _Reports(self._core)
-        self._take: Final = self._reports.take
-        self._finish = weakref.finalize(self, self._reports.stop)
-        self._open_on: asyncio.AbstractEventLoop | None = None
+                conf[name] = self._hw_results.on_loop(conf[name])
+        self._hw_core: Final = self._hw_core_type(conf, chain, self._hw_results)
+        self._hw_lane: Final = Lane(self._hw_threads, self._hw_results)
+        self._hw_reports: Final = _Reports(self._hw_core)
+        self._hw_finish = weakref.finalize(self, self._hw_reports.stop)
+        self._hw_open_on: asyncio.AbstractEventLoop | None = None
         """The loop of the client while it is open."""
-        self._closing: asyncio.Task[None] | None = None
-        self._asked = self._in_a_row = 0
+        self._hw_closing: asyncio.Task[None] | None = None
+        self._hw_asked = self._hw_in_a_row = 0
+
+    chain: ShownChain = ShownChain()
+    """The chain."""
 
     @property
-    def chain(self) -> Chain:
-        """The chain."""
-        return self._core.chain
+    def _hw_chain(self) -> Chain:
+        return self._hw_core._hw_chain  # noqa: SLF001 - our own
 
     # Sending
 
@@ -439,15 +442,15 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         not sent, or sent as a whole.
         """
         loop = get_running_loop()
-        if loop is not self._open_on:
-            loop = self._running_loop()
-        core, future = self._core, loop.create_future()
+        if loop is not self._hw_open_on:
+            loop = self._hw_running_loop()
+        core, future = self._hw_core, loop.create_future()
         user = callback if callback is not None else on_delivery
         if user is None:
             user = core.default
-        if core.is_plain and not self._lane.busy:
+        if core.is_plain and not self._hw_lane.busy:
             wire = None if headers is None else _wire_headers(headers)
-            report = partial(self._take, future, user, wire)
+            report = _Delivery(self._hw_reports, future, user, wire)
             try:
                 _c_produce(core, topic, value, key, partition, report, None, timestamp, wire)
             except BufferError:
@@ -458,34 +461,34 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
                     raise
                 value, key = converted.value, converted.key
             else:
-                self._in_a_row += 1
-                if self._in_a_row >= _IN_A_ROW:
-                    self._in_a_row = 0
+                self._hw_in_a_row += 1
+                if self._hw_in_a_row >= _IN_A_ROW:
+                    self._hw_in_a_row = 0
                     await asyncio.sleep(0)
                 return future
-        report = partial(self._take, future, user, None)
-        if self._lane.busy or core.is_slow(topic, value):
+        report = _Delivery(self._hw_reports, future, user)
+        if self._hw_lane.busy or core.is_slow(topic, value):
             produce = partial(
                 Producer.produce, core, topic, value, key, partition, report, None, timestamp, headers
             )
-            await self._in_turn(topic, produce, future)
+            await self._hw_in_turn(topic, produce, future)
             return future
         Producer.produce(core, topic, value, key, partition, report, None, timestamp, headers)
         if core.rest is not None:
             (queue, deliveries, record), core.rest = core.rest, None
             forget = partial(deliveries.acknowledge_failure, record, asyncio.CancelledError())
-            await self._in_turn(topic, queue, future, forget)
+            await self._hw_in_turn(topic, queue, future, forget)
             return future
         if core.dropped:
             core.serve_dropped()
-            self._results.wake()
-        self._in_a_row += 1
-        if self._in_a_row >= _IN_A_ROW:
-            self._in_a_row = 0
+            self._hw_results.wake()
+        self._hw_in_a_row += 1
+        if self._hw_in_a_row >= _IN_A_ROW:
+            self._hw_in_a_row = 0
             await asyncio.sleep(0)
         return future
 
-    async def _in_turn(
+    async def _hw_in_turn(
         self,
         topic: str,
         queue: Callable[[], None],
@@ -493,68 +496,68 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         forget: Callable[[], None] | None = None,
     ) -> None:
         """Have the lane send a record, behind those that wait already."""
-        core = self._core
+        core = self._hw_core
         try:
-            await self._lane.run(partial(core.queue_in_turn, queue, topic), forget=forget)
+            await self._hw_lane.run(partial(core.queue_in_turn, queue, topic), forget=forget)
         except asyncio.CancelledError:
             future.cancel()
             raise
 
     def __len__(self) -> int:
         """Count the records that wait to be queued or to be delivered; 0 once it is closed."""
-        if self._closing is not None:
+        if self._hw_closing is not None:
             return 0
-        return len(self._core) + len(self._lane) + len(self._results)
+        return len(self._hw_core) + len(self._hw_lane) + len(self._hw_results)
 
     async def poll(self, timeout: float = 0, *_: Any, **__: Any) -> int:
         """Wait up to ``timeout`` seconds for a delivery, and count those since the last call.
 
         Nobody needs to call it: futures and callbacks are served without it. A negative timeout is none.
         """
-        self._running_loop()
-        if self._reports.count == self._asked:
-            await asyncio.wait([self._reports.next()], timeout=None if timeout < 0 else timeout)
-        found, self._asked = self._reports.count - self._asked, self._reports.count
+        self._hw_running_loop()
+        if self._hw_reports.count == self._hw_asked:
+            await asyncio.wait([self._hw_reports.next()], timeout=None if timeout < 0 else timeout)
+        found, self._hw_asked = self._hw_reports.count - self._hw_asked, self._hw_reports.count
         return found
 
     async def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds for all records to be delivered, and count those that are left."""
-        self._running_loop()
-        return await self._flush(timeout)
+        self._hw_running_loop()
+        return await self._hw_flush(timeout)
 
-    async def _flush(self, timeout: float) -> int:
+    async def _hw_flush(self, timeout: float) -> int:
         deadline = inf if timeout < 0 else monotonic() + timeout
-        if self._lane.busy:
-            queued = asyncio.ensure_future(self._lane.run(_nothing))
+        if self._hw_lane.busy:
+            queued = asyncio.ensure_future(self._hw_lane.run(_nothing))
             while not queued.done():
                 # What waits for room may wait for what lingers in the queue.
-                await self._flush_queue(min(deadline - monotonic(), _POLL_S))
+                await self._hw_flush_queue(min(deadline - monotonic(), _POLL_S))
                 await asyncio.wait([queued], timeout=max(0.0, min(deadline - monotonic(), _ROOM_S)))
                 if not queued.done() and monotonic() >= deadline:
                     queued.cancel()
                     return len(self)
-        return await self._flush_queue(-1 if deadline == inf else deadline - monotonic())
+        return await self._hw_flush_queue(-1 if deadline == inf else deadline - monotonic())
 
-    async def _flush_queue(self, timeout: float) -> int:
+    async def _hw_flush_queue(self, timeout: float) -> int:
         """Flush what librdkafka has; a negative number other than -1 is a deadline that has passed."""
-        core, left = self._core, timeout if timeout == -1 else max(0.0, timeout)
+        core, left = self._hw_core, timeout if timeout == -1 else max(0.0, timeout)
         error: Exception | None = None
         if not core.is_plain:
             try:
-                await self._on_thread(core.release)
+                await self._hw_on_thread(core.release)
             except Exception as raised:  # noqa: BLE001 - it is raised below, when the others are delivered
                 error = raised
-        flushed: asyncio.Future[int] = self._results.bind().run_in_executor(
-            self._threads(), self._reports.watch, core.await_reports, left
+        flushed: asyncio.Future[int] = self._hw_results.bind().run_in_executor(
+            self._hw_threads(), self._hw_reports.watch, core.await_reports, left
         )
         try:
             # librdkafka may need 10 ms to see that somebody else has taken the last report.
             while not flushed.done() and len(core):
-                await asyncio.wait((flushed, self._reports.next()), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((flushed, self._hw_reports.next()), return_when=asyncio.FIRST_COMPLETED)
             found = flushed.result() if flushed.done() else 0
         finally:
             flushed.cancel()
-        await self._results.taken()
+        await self._hw_results.taken()
         if error is not None:
             raise error
         return found
@@ -566,107 +569,107 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         blocking: bool = True,  # noqa: FBT001, FBT002 - as above
     ) -> None:
         """Take records out of the queue, as confluent-kafka does; their futures raise ``_PURGE_QUEUE``."""
-        self._running_loop()
-        await self._on_thread(self._core.purge, in_queue, in_flight, blocking)
+        self._hw_running_loop()
+        await self._hw_on_thread(self._hw_core.purge, in_queue, in_flight, blocking)
 
     async def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """Return the metadata of the cluster or of one topic."""
-        self._running_loop()
-        return await self._on_thread(self._core.list_topics, *args, **kwargs)
+        self._hw_running_loop()
+        return await self._hw_on_thread(self._hw_core.list_topics, *args, **kwargs)
 
     async def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """Return the id of the cluster."""
-        self._running_loop()
-        return await self._on_thread(self._core.cluster_id, *args, **kwargs)
+        self._hw_running_loop()
+        return await self._hw_on_thread(self._hw_core.cluster_id, *args, **kwargs)
 
     async def set_sasl_credentials(self, *args: Any, **kwargs: Any) -> Any:
         """Set the credentials for SASL."""
-        self._running_loop()
-        return await self._on_thread(self._core.set_sasl_credentials, *args, **kwargs)
+        self._hw_running_loop()
+        return await self._hw_on_thread(self._hw_core.set_sasl_credentials, *args, **kwargs)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
-        found = self._core.stats()
-        found["client"]["waiting"] = len(self._lane)
+        found = self._hw_core.stats()
+        found["client"]["waiting"] = len(self._hw_lane)
         return found
 
     # Transactions. They are jobs of the lane: behind what waits to be sent, and before what comes later.
 
     async def init_transactions(self, timeout: float = -1) -> None:
         """Prepare the producer for transactions."""
-        await self._transact(self._core.init_transactions, timeout)
+        await self._hw_transact(self._hw_core.init_transactions, timeout)
 
     async def begin_transaction(self) -> None:
         """Begin a transaction."""
-        await self._transact(self._core.begin_transaction)
+        await self._hw_transact(self._hw_core.begin_transaction)
 
     async def send_offsets_to_transaction(
         self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
     ) -> None:
         """Commit a consumer's offsets with the transaction, held back as the consumer's own commits are."""
-        await self._transact(self._core.send_offsets_to_transaction, positions, group_metadata, timeout)
+        await self._hw_transact(self._hw_core.send_offsets_to_transaction, positions, group_metadata, timeout)
 
     async def commit_transaction(self, timeout: float = -1) -> None:
         """Deliver what was sent, and commit the transaction.
 
         It goes on if the task is cancelled.
         """
-        await self._transact(self._core.commit_transaction, timeout)
+        await self._hw_transact(self._hw_core.commit_transaction, timeout)
 
     async def abort_transaction(self, timeout: float = -1) -> None:
         """Abort the transaction; futures of what was not delivered raise ``_PURGE_QUEUE``."""
-        await self._transact(self._core.abort_transaction, timeout)
+        await self._hw_transact(self._hw_core.abort_transaction, timeout)
 
-    async def _transact(self, call: Callable[..., Any], *arguments: Any) -> None:
-        self._running_loop()
-        await self._lane.run(partial(call, *arguments))
+    async def _hw_transact(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self._hw_running_loop()
+        await self._hw_lane.run(partial(call, *arguments))
 
     # Threads, and the end
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+    def _hw_running_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop, and begin to poll at the first use."""
-        loop = self._results.bind()
-        if self._closing is not None:
+        loop = self._hw_results.bind()
+        if self._hw_closing is not None:
             raise RuntimeError("Producer closed")
-        if self._open_on is None:
-            self._open_on = loop
-            self._reports.start()
+        if self._hw_open_on is None:
+            self._hw_open_on = loop
+            self._hw_reports.start()
         return loop
 
-    def _threads(self) -> Executor:
-        if self._given_executor is not None:
-            return self._given_executor
-        if self._own_executor is None:
-            self._own_executor = ThreadPoolExecutor(self._max_workers, "headerware-producer")
-        return self._own_executor
+    def _hw_threads(self) -> Executor:
+        if self._hw_given_executor is not None:
+            return self._hw_given_executor
+        if self._hw_own_executor is None:
+            self._hw_own_executor = ThreadPoolExecutor(self._hw_max_workers, "headerware-producer")
+        return self._hw_own_executor
 
-    async def _on_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        loop = self._results.bind()
+    async def _hw_on_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        loop = self._hw_results.bind()
         try:
-            return await loop.run_in_executor(self._threads(), partial(call, *args, **kwargs))
+            return await loop.run_in_executor(self._hw_threads(), partial(call, *args, **kwargs))
         finally:
-            self._results.wake()
+            self._hw_results.wake()
 
     async def close(self) -> None:
         """Deliver everything, close the client and the interceptors, once; it goes on if it is cancelled."""
-        if self._closing is None:
-            self._running_loop()
-            self._closing, self._open_on = asyncio.ensure_future(self._close()), None
-        await asyncio.shield(self._closing)
+        if self._hw_closing is None:
+            self._hw_running_loop()
+            self._hw_closing, self._hw_open_on = asyncio.ensure_future(self._hw_close()), None
+        await asyncio.shield(self._hw_closing)
 
-    async def _close(self) -> None:
+    async def _hw_close(self) -> None:
         try:
-            await self._flush(-1)
+            await self._hw_flush(-1)
         finally:
-            self._reports.stop()
-            await self._on_thread(_close_core, self._core, self._reports)
-            await self._results.taken()
-            if self._own_executor is not None:
-                self._own_executor.shutdown(wait=False)
-            self._finish()
+            self._hw_reports.stop()
+            await self._hw_on_thread(_close_core, self._hw_core, self._hw_reports)
+            await self._hw_results.taken()
+            if self._hw_own_executor is not None:
+                self._hw_own_executor.shutdown(wait=False)
+            self._hw_finish()
 
     async def __aenter__(self) -> Self:
-        self._running_loop()
+        self._hw_running_loop()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -676,7 +679,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         """Leave the end to the finalizer; AIOProducer has a buffer to stop."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
+        return f"<{type(self).__name__} {self._hw_chain!r}>"
 
 
 def _wire_headers(headers: Any) -> list[Any] | None:

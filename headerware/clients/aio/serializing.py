@@ -38,12 +38,12 @@ class _Deserializing(InterruptibleConsumer, DeserializingConsumer[Any, Any]):
 class _MadeByAwait:
     """A client that is made when it is awaited, because its serdes may have to be built on the event loop."""
 
-    _suffix: ClassVar[str]
+    _hw_suffix: ClassVar[str]
     """What the serdes are called in the configuration."""
 
     def __init__(self, conf: dict[str, Any], *, chain: Chain | None = None, **options: Any) -> None:
-        self._serdes: Final = _AsyncSerdes(self._suffix, conf)
-        self._make: Final = lambda ready: super(_MadeByAwait, self).__init__(  # type: ignore[call-arg]  # the client's
+        self._hw_serdes: Final = _AsyncSerdes(self._hw_suffix, conf)
+        self._hw_make: Final = lambda ready: super(_MadeByAwait, self).__init__(  # type: ignore[call-arg]  # the client's
             ready,
             chain=chain,
             **options,
@@ -55,13 +55,13 @@ class _MadeByAwait:
 
     def __await__(self) -> Generator[Any, Any, Self]:
         """Build what is asynchronous, and return the client."""
-        return self._ready().__await__()
+        return self._hw_ready().__await__()
 
-    async def _ready(self) -> Self:
-        await self._serdes.make(self._make, self._cluster_id_of_serdes)
+    async def _hw_ready(self) -> Self:
+        await self._hw_serdes.make(self._hw_make, self._hw_cluster_id_of_serdes)
         return self
 
-    async def _cluster_id_of_serdes(self, *args: Any, **kwargs: Any) -> Any:
+    async def _hw_cluster_id_of_serdes(self, *args: Any, **kwargs: Any) -> Any:
         """Return the id of the cluster to a serde that asks for it."""
         return await self.cluster_id(*args, **kwargs)
 
@@ -72,7 +72,7 @@ class _MadeByAwait:
     async def close(self) -> None:
         """Close the client as its base class does, and then what builders have built."""
         await super().close()  # type: ignore[misc]  # the client's
-        await self._serdes.close()
+        await self._hw_serdes.close()
 
 
 class AsyncSerializingProducer(_MadeByAwait, AsyncProducer, Generic[K, V]):
@@ -93,8 +93,8 @@ class AsyncSerializingProducer(_MadeByAwait, AsyncProducer, Generic[K, V]):
         KafkaException: confluent-kafka refuses the rest.
     """
 
-    _core_type: ClassVar[type[QueueingProducer]] = _Serializing
-    _suffix: ClassVar[str] = "serializer"
+    _hw_core_type: ClassVar[type[QueueingProducer]] = _Serializing
+    _hw_suffix: ClassVar[str] = "serializer"
 
     async def produce(  # type: ignore[override]  # confluent-kafka's has the key first
         self,
@@ -146,12 +146,12 @@ class AsyncDeserializingConsumer(_MadeByAwait, AsyncConsumer, Generic[K, V]):
     ``poll`` and ``consume`` raise as :class:`~headerware.DeserializingConsumer` does.
     """
 
-    _core_type: ClassVar[type[InterruptibleConsumer]] = _Deserializing
-    _suffix: ClassVar[str] = "deserializer"
+    _hw_core_type: ClassVar[type[InterruptibleConsumer]] = _Deserializing
+    _hw_suffix: ClassVar[str] = "deserializer"
 
-    async def _cluster_id_of_serdes(self, *args: Any, **kwargs: Any) -> Any:
+    async def _hw_cluster_id_of_serdes(self, *args: Any, **kwargs: Any) -> Any:
         # Not in turn: the client's thread waits for the serde that asks.
-        return await asyncio.to_thread(self._core.cluster_id, *args, **kwargs)
+        return await asyncio.to_thread(self._hw_core.cluster_id, *args, **kwargs)
 
 
 class _AsyncSerdes:

@@ -47,7 +47,7 @@ class TaskLanes(Lanes):
     @property
     def has_begun(self) -> bool:
         """Whether this is what the consumer runs now."""
-        return self._consumer._lanes is self
+        return self._consumer._hw_lanes is self
 
     def have_begun_this(self) -> bool:
         """Return whether the current task is one of these."""

@@ -181,7 +181,7 @@ class TestProduce:
             variable.set("the task's")
             async with AsyncProducer(connection, chain=Chain([heard, Sees(), Slice(max_bytes=5_000)])) as it:
                 await it.produce(topic, b"first, for which partitions are looked up on a thread")
-                await until_async(lambda: not it._lane.busy)
+                await until_async(lambda: not it._hw_lane.busy)
                 await it.produce(topic, b"second")
 
         run(main())
@@ -548,7 +548,7 @@ class TestConsume:
                 task = asyncio.ensure_future(consumer.poll(10))
                 await asyncio.sleep(0)
                 deadline = time.monotonic() + DEADLINE_S
-                while consumer._lane.busy:
+                while consumer._hw_lane.busy:
                     assert time.monotonic() < deadline, "the message never came"
                     time.sleep(0.001)  # noqa: ASYNC251 - the loop must not give it to the task
                 task.cancel()
@@ -566,7 +566,7 @@ class TestConsume:
             async with AsyncConsumer(reading) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
                 polling = asyncio.ensure_future(consumer.poll(20))
-                await until_async(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._hw_lane.current is not None)
                 began = time.monotonic()
                 assert [each.topic for each in await consumer.assignment()] == [topic]
                 await consumer.pause([TopicPartition(topic, 0)])
@@ -707,6 +707,31 @@ class TestConsume:
 
         assert run(main()) == ["processing", ""]
         assert told == [None]
+
+    def test_returns_nothing_from_before_a_seek(self, reading: dict[str, Any], topic: str, fill: Any) -> None:
+        fill(b"a", b"b", b"c", b"d")
+
+        async def main() -> None:
+            async with AsyncConsumer(reading, chain=Chain([Trail()])) as consumer:
+                await consumer.assign([TopicPartition(topic, 0)])
+                first = await consumer.poll(10)
+                assert first is not None  # and librdkafka has the others, too
+                release = threading.Event()
+                calls: list[asyncio.Future[Any]] = []
+                for call in (
+                    consumer._hw_lane.run(lambda: release.wait(10)),
+                    consumer.poll(10),
+                    consumer.seek(TopicPartition(topic, 0, 3)),
+                ):
+                    calls.append(asyncio.ensure_future(call))
+                    await asyncio.sleep(0)
+                release.set()
+                _, found, _ = await asyncio.gather(*calls)
+                assert found.value() == b"d"
+                committed = await consumer.commit(asynchronous=False)
+                assert committed[0].offset == 4
+
+        run(main())
 
 
 class TestSerializing:

@@ -445,7 +445,7 @@ class TestTheEndOfRun:
         async def main() -> list[Any]:
             async with opened() as consumer:
                 fetch = asyncio.ensure_future(consumer.consume(1, 20))
-                await until_async(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._hw_lane.current is not None)
                 runs = asyncio.ensure_future(consumer.run(seen_by(consumer, 1)[1]))
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -501,7 +501,7 @@ class TestTheEndOfRun:
                     with pytest.raises(ConfigError, match="run is under way"):
                         await consumer.run(handle)
                     began.set()
-                    await until_async(lambda: consumer._closing is not None)
+                    await until_async(lambda: consumer._hw_closing is not None)
                     done.append(await consumer.position([TopicPartition(topic, 0)]))
 
                 runs = asyncio.ensure_future(consumer.run(handle))
@@ -571,7 +571,7 @@ class TestImplicit:
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
                 fetch = asyncio.ensure_future(consumer.poll(20))
-                await until_async(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._hw_lane.current is not None)
                 fill(b"a")
                 fetch.cancel()
                 with suppress(asyncio.CancelledError):
@@ -682,7 +682,7 @@ class TestMessages:
                     return [message async for message in consumer.messages()]
 
                 reads = asyncio.ensure_future(read())
-                await until_async(lambda: consumer._lane.current is not None)
+                await until_async(lambda: consumer._hw_lane.current is not None)
                 await consumer.close()
                 return await reads
 

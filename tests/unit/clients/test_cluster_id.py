@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
+import pytest
 
-from headerware import Chain, Headers, Producer
+from headerware import Chain, Consumer, Headers, Producer, SignatureError
 from headerware.clients import cluster_id
 from headerware.clients.aio import AIOProducer
 from headerware.clients.cluster_id import ClusterIdPort, cluster_id_port
@@ -22,8 +23,6 @@ from headerware.keyring.writing import edit_keyring
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
 
 class Old:
@@ -49,6 +48,11 @@ class TestAnOldClient:
         assert ask() is None
         assert set(threading.enumerate()) <= before
         assert not called
+
+    def test_knows_it_once_it_was_waited_for(self, connection: dict[str, Any]) -> None:
+        port = cluster_id_port(Old(), connection, lambda _: False)
+        port.wait()
+        assert (port() or "").startswith("mockCluster")
 
 
 class TestTheFirstRecord:
@@ -85,6 +89,20 @@ class TestTheFirstRecord:
             assert producer.stats()["sign"]["unbound"] == 0
         layout = decode_text(wire(connection, topic).last(SIGNATURE_HEADER), SIGNATURE_HEADER)
         assert decode_statement(layout)[0].cluster.startswith("mockCluster")
+
+    def test_that_is_read_is_compared_with_it(
+        self, connection: dict[str, Any], topic: str, tmp_path: Path
+    ) -> None:
+        keyring = str(tmp_path / "keys.json")
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+        elsewhere = Chain([Sign(keyring=keyring, key_id="test", cluster="another")])
+        with Producer(connection, chain=elsewhere) as producer:
+            producer.produce(topic, b"value")
+        conf = {**connection, "group.id": topic, "auto.offset.reset": "earliest"}
+        with Consumer(conf, chain=Chain([Sign(keyring=keyring)])) as consumer:
+            consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+            with pytest.raises(SignatureError, match="another"):
+                consumer.poll(10)
 
 
 class TestAClusterOutOfReach:

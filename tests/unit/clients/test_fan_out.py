@@ -171,7 +171,7 @@ class TestSlicesWhileTheBrokerIsDown:
         acks, (seen, report) = Acks(), reports()
         conf = {**self.DOWN, "queue.buffering.max.messages": 8, "delivery.timeout.ms": 100}
         with Producer(conf, chain=Chain([Slice(max_bytes=1_000), acks])) as producer:
-            producer._room_timeout_s = 60
+            producer._hw_room_timeout_s = 60
             producer.produce("orders", b"." * 3_000, partition=0, callback=report)
             with pytest.raises(KafkaException):
                 producer.produce("orders", b"." * 6_000, partition=0, callback=report)

@@ -22,6 +22,7 @@ from confluent_kafka.serialization import StringDeserializer, StringSerializer
 
 import headerware
 from headerware.clients import instrumentation
+from headerware.clients.offsets import held_back
 from headerware.core.chain import Chain
 from headerware.interceptors import Trail
 from tests.unit.clients.conftest import take
@@ -195,7 +196,20 @@ class TestUninstrument:
             assert confluent_kafka.Producer is Other
         assert confluent_kafka.Producer is cimpl.Producer  # patch had kept the name of the class of C
 
+    def test_leaves_our_serializing_clients_their_chain(self) -> None:
+        headerware.instrument()
+        still_open = confluent_kafka.SerializingProducer(BOTH)
+        headerware.uninstrument()
+        client: Any = headerware.SerializingProducer(BOTH)
+        assert client.stats()["trail"] is not None
+        client.close()
+        del client, still_open
+        gc.collect()
+        headerware.uninstrument()
+
     def test_gives_classes_their_bases_back(self) -> None:
+        gc.collect()  # an open client keeps the bases of its class
+        headerware.uninstrument()
         classes = [Early, Heir, EarlyConsumer, Proxy, confluent_kafka.SerializingProducer]
         before = [each.__bases__ for each in classes]
         headerware.instrument()
@@ -223,7 +237,7 @@ class TestUninstrument:
         headerware.uninstrument()
         with pytest.raises(KafkaException, match="interceptors"):
             Late(BOTH)
-        assert not Late(UNREACHABLE)._chained  # type: ignore[attr-defined]
+        assert not Late(UNREACHABLE)._hw_chained  # type: ignore[attr-defined]
 
     def test_leaves_no_chain_to_asyncio_classes_that_were_derived_meanwhile(self) -> None:
         headerware.instrument()
@@ -294,7 +308,7 @@ class TestClasses:
 
     def test_that_are_no_clients_yet_answer_as_before(self) -> None:
         proxy: Any = Proxy(None)
-        assert not proxy._chained
+        assert not proxy._hw_chained
         with pytest.raises(RuntimeError):
             proxy.poll(0)
 
@@ -320,11 +334,11 @@ class TestConfigurations:
         client: Any = ImportedProducer(UNREACHABLE)
         assert client.chain.names == ("trail",)
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
-        assert not ImportedProducer(UNREACHABLE)._chained  # type: ignore[attr-defined]
+        assert not ImportedProducer(UNREACHABLE)._hw_chained  # type: ignore[attr-defined]
         client.close()
 
     def test_go_without_a_chain_as_they_did(self) -> None:
-        assert not ImportedProducer(UNREACHABLE)._chained  # type: ignore[attr-defined]
+        assert not ImportedProducer(UNREACHABLE)._hw_chained  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("_instrumented")
@@ -401,7 +415,7 @@ class TestRecords:
 
         message = asyncio.run(asyncio.wait_for(exchange(), 60))
         assert message.value() == b"value"
-        assert dict(message.headers())["hw.trail"].count(b"by=orders") == 2
+        assert dict(message.headers() or ())["hw.trail"].count(b"by=orders") == 2
         assert len(wire_headers(connection, topic)) == 1
 
     @pytest.mark.skipif(not hasattr(aio, "AsyncSerializingProducer"), reason="this confluent-kafka has none")
@@ -420,7 +434,7 @@ class TestRecords:
 
         message = asyncio.run(asyncio.wait_for(exchange(), 60))
         assert message.value() == "value"
-        assert dict(message.headers())["hw.trail"].count(b"by=orders") == 2
+        assert dict(message.headers() or ())["hw.trail"].count(b"by=orders") == 2
 
     def test_that_are_refused_are_events(
         self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
@@ -434,3 +448,159 @@ class TestRecords:
         assert message.error() is not None
         assert message.value() is None
         consumer.close()
+
+
+# What our clients called their own before their names began with _hw_.
+OWN_NAMES = (
+    "_session",
+    "_deliveries",
+    "_reports",
+    "_sessions",
+    "_finish",
+    "_live",
+    "_next_chain",
+    "_chained",
+    "_in_use",
+    "_inbox",
+    "_offsets",
+    "_lanes",
+    "_paused",
+    "_serving",
+    "_default",
+    "_core",
+    "_lane",
+    "_results",
+    "_running",
+    "_closing",
+    "_tasks",
+)
+OWN_METHODS = (
+    "_open",
+    "_bind",
+    "_context",
+    "_publish",
+    "_answer",
+    "_tick",
+    "_take",
+    "_fetch",
+    "_flush",
+    "_close",
+    "_enqueue",
+    "_recover",
+    "_chain_for",
+    "_fan_out",
+)
+OURS = ("chain", "stats", "run", "stop", "messages", "local", "processing", "reload", "committable")
+
+
+def with_own_names(base: Any) -> Any:
+    """Return a class derived from a client, with names of its own that mean something else."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the application's own method was called")
+
+    class Own(base):  # type: ignore[misc]
+        def __init__(self, *args: Any, **keywords: Any) -> None:
+            self.__dict__.update(dict.fromkeys(self.names, "before"))
+            super().__init__(*args, **keywords)
+            assert {vars(self)[name] for name in self.names} == {"before"}
+            self.__dict__.update(dict.fromkeys(self.names, "after"))
+
+        names = (*OWN_NAMES, *OURS)
+
+    for name in OWN_METHODS:
+        setattr(Own, name, refuse)
+    return Own
+
+
+class TestNamesOfTheApplication:
+    """A subclass need not know which names our clients have."""
+
+    @pytest.mark.parametrize(
+        "client",
+        [
+            headerware.SerializingProducer,
+            headerware.DeserializingConsumer,
+            headerware.AsyncSerializingProducer,
+            headerware.AsyncDeserializingConsumer,
+            *([headerware.ShareConsumer] if hasattr(cimpl, "ShareConsumer") else []),
+        ],
+    )
+    def test_do_not_look_like_private_ones_of_ours(self, client: Any) -> None:
+        own = [each for each in client.__mro__ if each.__module__.startswith("headerware.")]
+        private = {name for each in own for name in vars(each) if name.startswith("_") and name[1] != "_"}
+        assert {name for name in private if not name.lower().startswith("_hw_")} <= {
+            "_is_protocol",
+            "_abc_impl",
+        }
+
+    def test_are_all_that_an_instance_has(self) -> None:
+        for client in (headerware.Producer(BOTH), headerware.Consumer({**BOTH, "group.id": "g"})):
+            assert all(name.startswith("_hw_") for name in vars(client))
+            client.close()
+        for waiting in (
+            headerware.AsyncSerializingProducer(UNREACHABLE),
+            headerware.AsyncDeserializingConsumer({**UNREACHABLE, "group.id": "g"}),
+        ):
+            assert all(name.startswith("_hw_") for name in vars(waiting))
+
+        async def main() -> None:
+            for client in (
+                headerware.AsyncProducer(BOTH),
+                headerware.AsyncConsumer({**BOTH, "group.id": "g"}),
+            ):
+                assert all(name.startswith("_hw_") for name in vars(client))
+                await client.close()
+
+        asyncio.run(main())
+
+    def test_of_producers_and_consumers_are_its_own(
+        self, connection: dict[str, Any], topic: str, application: Application
+    ) -> None:
+        early = with_own_names(ImportedProducer), with_own_names(ImportedConsumer)
+        headerware.instrument()
+        try:
+            late = with_own_names(confluent_kafka.Producer), with_own_names(confluent_kafka.Consumer)
+            for number, (producer_type, consumer_type) in enumerate((early, late)):
+                producer = producer_type({**connection, **CHAIN})
+                producer.produce(topic, b"%d" % number, partition=0)
+                assert producer.flush(20) == 0
+                assert dict.fromkeys(producer.names, "after").items() <= vars(producer).items()
+                conf = {"group.id": f"{topic}-{number}", "auto.offset.reset": "earliest"}
+                consumer = consumer_type({**connection, **conf, **CHAIN})
+                consumer.assign([TopicPartition(topic, 0)])
+                *_, last = take(consumer, number + 1)
+                assert dict(last.headers() or ())["hw.trail"]
+                consumer.seek(TopicPartition(topic, 0, 0))
+                assert len(consumer.consume(1, 20)) == 1
+                assert consumer.commit(asynchronous=False)[0].offset == 1
+                consumer.pause([TopicPartition(topic, 0)])
+                consumer.resume([TopicPartition(topic, 0)])
+                metadata = consumer.consumer_group_metadata()
+                assert held_back(metadata, [TopicPartition(topic, 0, 1)])[0].offset == 1
+                consumer.unsubscribe()
+                consumer.close()
+                producer.close()
+                assert dict.fromkeys(consumer.names, "after").items() <= vars(consumer).items()
+                assert repr(consumer).startswith("<Own Chain(trail)")
+        finally:
+            headerware.uninstrument()
+
+    def test_of_asyncio_clients_are_its_own(self, connection: dict[str, Any], topic: str) -> None:
+        async def main() -> None:
+            producer = with_own_names(aio.AIOProducer)({**connection, **CHAIN})
+            assert (await (await producer.produce(topic, b"a", partition=0))).error() is None
+            await producer.flush()
+            await producer.close()
+            conf = {"group.id": topic, "auto.offset.reset": "earliest"}
+            consumer = with_own_names(aio.AIOConsumer)({**connection, **conf, **CHAIN})
+            await consumer.assign([TopicPartition(topic, 0)])
+            message = await consumer.poll(20)
+            assert dict(message.headers() or ())["hw.trail"]
+            await consumer.close()
+
+        headerware.instrument()
+        try:
+            asyncio.run(main())
+        finally:
+            headerware.uninstrument()

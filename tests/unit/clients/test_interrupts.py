@@ -283,11 +283,11 @@ class TestWhatWasGivenWhenAnInterruptCame:
         consumer = make_consumer(Pass(), topic=topic)
         while not consumer.consume(1, 0.2):
             pass
-        taken_in = consumer._take_batch
-        consumer._take_batch = batch  # type: ignore[method-assign]
+        taken_in = consumer._hw_take_batch
+        consumer._hw_take_batch = batch  # type: ignore[method-assign]
         with pytest.raises(Interrupt):
             consumer.consume(9, 10)
-        del consumer._take_batch
+        del consumer._hw_take_batch
         return consumer
 
     def test_is_committed_once_it_has_been_given_again(
@@ -314,7 +314,7 @@ class TestWhatWasGivenWhenAnInterruptCame:
         before, sys.unraisablehook = sys.unraisablehook, noted
         try:
             _thread.start_new_thread(interrupted.poll, (0.0,))
-            while not failed and interrupted._fetching_thread:
+            while not failed and interrupted._hw_fetching_thread:
                 time.sleep(0.01)
         finally:
             sys.unraisablehook = before

@@ -206,13 +206,13 @@ class TestLanes:
         runs = threading.Thread(target=consumer.run, args=(handle,), kwargs={"lanes": 2, "max_pending": 4})
         runs.start()
         deadline = time.monotonic() + 20
-        while not consumer._paused:
+        while not consumer._hw_paused:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         go_on.set()
         runs.join(20)
         assert seen.values == [b"%d" % number for number in range(30)]
-        assert consumer._paused == set()
+        assert consumer._hw_paused == set()
 
     def test_processes_whole_messages_of_slices_and_commits_behind_them(
         self, topic: str, make_producer: Callable[..., Producer], make_consumer: Callable[..., Consumer]
@@ -354,7 +354,7 @@ class TestFailures:
     ) -> None:
         fill(b"xbad", b"xb")
         consumer = make_consumer(RefusesBad(), topic=topic)
-        session: Any = consumer._session
+        session: Any = consumer._hw_session
         letters: list[Record] = []
         failures = iter([1, 1])
         publish = session.context.publish
@@ -722,7 +722,7 @@ class TestStop:
         raised = threading.Event()
 
         def on_statistics(_: str) -> None:
-            if consumer._lanes is not None and consumer._lanes._closing and not raised.is_set():
+            if consumer._hw_lanes is not None and consumer._hw_lanes._closing and not raised.is_set():
                 raised.set()
                 raise ValueError("a callback's")
 

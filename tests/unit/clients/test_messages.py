@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 from headerware.clients import Consumer
 from headerware.core.errors import HeaderError
 from headerware.testing.embedded import _librdkafka
+from tests.unit.clients.test_lanes import Seen, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,3 +99,19 @@ class TestUnreadableHeaders:
         put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
         consumer = make_consumer(Noop(), topic=topic)
         self.check(consumer, topic, outcomes(consumer, lambda: [consumer.poll(0.3)], 3))
+
+    def test_have_a_dead_letter_that_says_where_they_are(
+        self,
+        connection: dict[str, Any],
+        make_consumer: Callable[..., Consumer],
+        put_values: Callable[..., None],
+        topic: str,
+    ) -> None:
+        put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
+        consumer = make_consumer(Noop(), topic=topic)
+        seen = Seen(consumer, 2)
+        consumer.run(seen, on_failure="dead_letter")
+        assert seen.values == [b"a", b"c"]
+        (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
+        assert (letter.key(), letter.value()) == (f"{topic}[0]@1".encode(), None)
+        assert b"no UTF-8" in (dict(letter.headers() or ())["__connect.errors.exception.message"] or b"")

@@ -381,7 +381,7 @@ class TestMetadata:
 
 
 class HoldsBack:
-    def committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+    def _hw_committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         return [TopicPartition(each.topic, each.partition, each.offset - 1) for each in positions]
 
 

@@ -362,7 +362,7 @@ class TestACommitOfARefusedRecord:
         polled(consumer, 5)
         consumer.commit(asynchronous=False)
         deadline = time.monotonic() + DEADLINE_S
-        while consumer._refused_offsets:
+        while consumer._hw_refused_offsets:
             assert time.monotonic() < deadline
             assert consumer.poll(0.05) is None
         assert committed(consumer, topic)[0] == 5

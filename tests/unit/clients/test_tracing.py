@@ -245,6 +245,45 @@ class TestACommit:
         assert attributes_of(settled)["error.type"] == raised.value.args[0].name()
         assert attributes_of(settled)["messaging.operation.type"] == "settle"
 
+    def test_that_repeats_one_at_close_is_no_span(
+        self,
+        topic: str,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+        exporter: InMemorySpanExporter,
+    ) -> None:
+        producer = make_producer()
+        for _ in range(2):
+            producer.produce(topic, b"v", partition=0)
+        producer.flush(DEADLINE_S)
+        consumer = make_consumer(Trace(), topic=topic)
+        for _ in range(2):
+            message = polled(consumer)
+            with consumer.processing(message):
+                consumer.commit(message, asynchronous=False)
+        consumer.close()
+        settled, processed = named(exporter, f"commit {topic}"), named(exporter, f"process {topic}")
+        parents = [span.parent.span_id for span in settled if span.parent is not None]
+        assert len(settled) == 2
+        assert parents == [span_id(span) for span in processed]
+
+    def test_at_close_is_one(
+        self,
+        topic: str,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+        exporter: InMemorySpanExporter,
+    ) -> None:
+        producer = make_producer()
+        for _ in range(2):
+            producer.produce(topic, b"v", partition=0)
+        producer.flush(DEADLINE_S)
+        consumer = make_consumer(Trace(), topic=topic)
+        consumer.commit(polled(consumer), asynchronous=False)
+        polled(consumer)
+        consumer.close()
+        assert [span.parent for span in named(exporter, f"commit {topic}")] == [None, None]
+
     def test_of_nothing_is_no_span(
         self, topic: str, make_consumer: Callable[..., Consumer], exporter: InMemorySpanExporter
     ) -> None:

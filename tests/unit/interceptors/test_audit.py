@@ -305,7 +305,7 @@ class TestConsumers:
         (record,) = session.consume([wire])
         session.operation(Operation(name="receive", began_ns=0, ended_ns=1, records=[record]))
         told = record if keeps_local else wire
-        session._tell_stopped("consume", told, "processing", outcome, KeyError())
+        session.stopped(told, outcome, KeyError())
         session.close()
         found = [(count.outcome, count.given, count.cause, count.records) for count in world.counts]
         assert found == [("consumed", False, None, 1), (outcome, True, "KeyError", 1)]
@@ -467,6 +467,41 @@ class TestClients:
             ("producer", "delivered"): (3, ((0, 2),)),
             ("consumer", "consumed"): (3, ((0, 2),)),
         }
+
+    def test_tell_what_run_gave_up(
+        self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str], world: World
+    ) -> None:
+        topic = unique_topic("orders")
+        embedded_cluster.create_topic(topic, partitions=1)
+        conf = {"bootstrap.servers": embedded_cluster.bootstrap_servers, "log_level": 0}
+        with Producer(conf, chain=Chain()) as producer:
+            for value in (b"good", b"bad", b"last"):
+                producer.produce(topic, value, partition=0)
+
+        class Posts:
+            """Takes the reports of a real consumer, so that they need not be read back."""
+
+            name = "audit"
+
+            def open(self, context: Context) -> Any:
+                return Audit().open(Context(side=context.side, group_id=context.group_id, post=world.post))
+
+        def handle(message: Any) -> None:
+            if message.value() == b"bad":
+                raise KeyError
+            if message.value() == b"last":
+                consumer.stop()
+
+        group = {"group.id": topic, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
+        own = {**conf, **group, "enable.auto.commit": False, "headerware.processing": "explicit"}
+        with Consumer(own, chain=Chain([Posts()])) as consumer:
+            consumer.subscribe([topic])
+            consumer.run(handle, on_failure="skip")
+        found = [(count.outcome, count.given, count.cause, count.offsets) for count in world.counts]
+        assert found == [
+            ("consumed", False, None, ((0, 2),)),
+            ("skipped", True, "KeyError", ((1, 1),)),
+        ]
 
     def take(self, consumer: Any, count: int) -> list[Any]:
         found: list[Any] = []

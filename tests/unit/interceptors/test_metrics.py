@@ -206,7 +206,7 @@ class TestConventions:
     def test_what_run_gives_up_is_stopped(self, seen: Seen, outcome: str) -> None:
         record = Record("orders", b"1", partition=0, offset=7)
         with Chain([Metrics()]).open(Context(side="consumer")) as session:
-            session._tell_stopped("consume", record, "processing", outcome, KeyError())
+            session.stopped(record, outcome, KeyError())
         assert seen.values("headerware.records.stopped", "interceptor.name", "outcome", "error.type") == {
             ("processing", outcome, "KeyError"): 1
         }
