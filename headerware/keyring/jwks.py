@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,9 +19,6 @@ from headerware.core.errors import KeyringError
 from headerware.core.extras import install_command
 from headerware.keyring.asymmetric import SCHEMES
 from headerware.keyring.keyring import SIGN_USE, Algorithm, Key, Keyring
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _UNKNOWN: Final = datetime.fromtimestamp(0, UTC)
 """Stands for when a key was made, which a JWKS does not say."""
@@ -112,11 +109,10 @@ def _key(at: int, members: dict[str, Any]) -> Key:
 
 
 def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
-    jose = _joserfc()
-    chosen = {name: members.get(name) for name in ("kty", "crv", *form.members) if name in members}
+    chosen = {name: members[name] for name in ("kty", "crv", *form.members) if name in members}
+    importing = _class_of(form).import_key
     try:
-        found = jose.JWKRegistry.import_key(chosen).public_key
-        return SCHEMES[form.algorithm].dump_public(found)
+        return SCHEMES[form.algorithm].dump_public(importing(chosen).public_key)
     except Exception:  # noqa: BLE001 - whatever the library raises; its text may quote a member
         raise ValueError(
             f"its key number {at} is no {form.kty} key: {', '.join(form.members)} do not fit"
@@ -124,19 +120,24 @@ def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
 
 
 def _members(key: Key) -> dict[str, Any]:
-    jose, alg = _joserfc(), _ALGS[key.algorithm]
-    scheme = SCHEMES[key.algorithm]
-    classes = {"OKP": jose.OKPKey, "EC": jose.ECKey, "RSA": jose.RSAKey}
-    loaded = classes[_FORMS[alg].kty].import_key(scheme.load_public(key.public_half or b""))
-    written: dict[str, Any] = loaded.as_dict(private=False)
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - heavy
+
+    alg = _ALGS[key.algorithm]
+    pem = (
+        SCHEMES[key.algorithm]
+        .load_public(key.public_half or b"")
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    written: dict[str, Any] = _class_of(_FORMS[alg]).import_key(pem).as_dict(private=False)
     return {"kid": f"{key.id}:{key.version}", "alg": alg, "use": "sig", **written}
 
 
-def _joserfc() -> ModuleType:
+def _class_of(form: _Form) -> Any:
+    """Return joserfc's class for a type of key."""
     try:
         from joserfc import jwk  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        if error.name != "joserfc":
+        if (error.name or "").partition(".")[0] != "joserfc":
             raise
         raise KeyringError(f"a JWKS takes joserfc: run {install_command('jose')}") from error
-    return jwk
+    return {"OKP": jwk.OKPKey, "EC": jwk.ECKey, "RSA": jwk.RSAKey}[form.kty]
