@@ -449,7 +449,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         if user is None:
             user = core.default
         if core.is_plain and not self._hw_lane.busy:
-            wire = None if headers is None else _wire_headers(headers)
+            headers = wire = None if headers is None else _wire_headers(headers)  # they may come only once
             report = _Delivery(self._hw_reports, future, user, wire)
             try:
                 _c_produce(core, topic, value, key, partition, report, None, timestamp, wire)
