@@ -11,7 +11,6 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
@@ -25,12 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.ops.topic_reader import Progress
-    from headerware.ops.verify import Offsets, Report
+    from headerware.ops.verify import Offsets, Report, Signer
 
-_PIPE_WIDTH: Final = 400
-"""In a pipe nothing is cut off."""
 _SHOWN: Final = 20
-"""Rows of a table for people; --json has all."""
+"""Lines of a kind for people; --json has all."""
 
 
 @click.command()
@@ -132,8 +129,6 @@ class _Bar(ProgressBar):
 
 def _print(report: Report) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
     found = [
         (report.verified, "verified", "green"),
         (report.refused, "refused", "bold red"),
@@ -143,8 +138,8 @@ def _print(report: Report) -> None:
     for count, word, style in found:
         text.append(", ").append(f"{count:,} {word}", style if count else "dim")
     console.print(text)
-    if report.signers:
-        console.print(_signers(report))
+    for signer in report.signers[:_SHOWN]:
+        console.print(_signer_text(signer))
     _print_rest(console, len(report.signers), "signer")
     if report.signers_left_out:
         console.print(f"{counted(report.signers_left_out, 'record')} of further signers verify", style="dim")
@@ -177,26 +172,20 @@ def _print_rest(console: Console, count: int, noun: str) -> None:
         console.print(f"and {counted(count - _SHOWN, f'further {noun}')} (--json has all)", style="dim")
 
 
-def _signers(report: Report) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("key", "producer"):
-        table.add_column(name, no_wrap=True)
-    for name in ("records", "uncovered", "sequences", "gaps", "missing", "repeated"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("offsets", no_wrap=True)
-    for signer in report.signers[:_SHOWN]:
-        table.add_row(
-            Text(f"{printable(signer.key_id)} {signer.key_version}"),
-            signer.producer,
-            f"{signer.records:,}",
-            f"{signer.uncovered:,}",
-            f"{signer.first_sequence}..{signer.last_sequence}",
-            "?" if signer.gaps is None else f"{signer.gaps:,}",
-            "?" if signer.missing is None else f"{signer.missing:,}",
-            Text(f"{signer.repeated:,}", "yellow" if signer.repeated else ""),
-            Text(_places(signer.partitions)),
-        )
-    return table
+def _signer_text(signer: Signer) -> Text:
+    name = f"{printable(signer.key_id)} version {signer.key_version}"
+    said = f", producer {signer.producer}: {counted(signer.records, 'record')}"
+    said += f", sequences {signer.first_sequence} to {signer.last_sequence}"
+    text = Text.assemble((name, "bold"), said)
+    if signer.gaps is None:
+        text.append(", too far apart to look for gaps", "yellow")
+    elif signer.gaps:
+        text.append(f", {signer.missing:,} missing in {counted(signer.gaps, 'gap')}", "yellow")
+    if signer.repeated:
+        text.append(f", {signer.repeated:,} repeated", "yellow")
+    if signer.uncovered:
+        text.append(f", {signer.uncovered:,} with later headers", "yellow")
+    return text.append(f"  {_places(signer.partitions)}", "dim")
 
 
 def _places(partitions: Mapping[int, Offsets]) -> str:

@@ -68,7 +68,8 @@ class TestVerify:
         result = self.run(topic)
         assert result.exit_code == 0, result.output
         assert f"{topic}: 20 records, 20 verified, 0 refused, 0 unsigned" in result.stdout
-        assert "orders-2026 1" in result.stdout
+        assert "orders-2026 version 1, producer " in result.stdout
+        assert ": 20 records, sequences 0 to 19  [0]" in result.stdout
         assert "[0] 0..9, [1] 0..9" in result.stdout
         assert result.stderr == ""
 
@@ -91,6 +92,10 @@ class TestVerify:
         assert not [c for c in result.stdout if not (c.isprintable() or c == "\n")]
         found = json.loads(self.run(topic, "--json").stdout)
         assert (found["ok"], found["result"]["refused"], found["result"]["unsigned"]) == (False, 1, 1)
+
+    def test_gaps_are_told(self, topic: str) -> None:
+        result = self.run(topic, "--partition", "0")
+        assert "10 records, sequences 0 to 18, 9 missing in 9 gaps  [0] 0..9" in result.stdout
 
     def test_part_of_a_topic(self, topic: str) -> None:
         self.produce(topic, b"unsigned", partition=1)
