@@ -11,6 +11,7 @@ import logging
 import math
 import os
 from collections import OrderedDict
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from glob import escape
 from hashlib import sha256
@@ -83,6 +84,8 @@ MAX_PRODUCERS: Final = 1024
 _MAX_TEXT_BYTES: Final = 255
 _MAX_SKEW_MS: Final = 3_600_000
 _MAX_SHOWN: Final = 60
+_MIN_BATCH: Final = 2
+"""A record alone has a signature of its own."""
 _FRAMING_BYTES: Final = 10
 """The most that the record format spends on a header's two lengths."""
 
@@ -236,8 +239,10 @@ class SignStep:
         "_has_client",
         "_now_ms",
         "_options",
+        "_prepared_for",
         "_producer",
         "_proof_of",
+        "_rest",
         "_sequences",
         "_unbound",
         "_verification",
@@ -264,12 +269,13 @@ class SignStep:
         self._unbound = 0
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
-        self._proof_of: tuple[Keyring | None, int] = (None, 0)
+        self._proof_of: tuple[Keyring | None, int] = (None, HMAC_BYTES)
         awaited = _fixed_or(options.cluster, context.awaited_cluster_id)
         self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=awaited)
-        self.on_send: Callable[[Record], Record]
-        self.on_send_batch: Callable[[Sequence[Record]], list[Record | SignatureError]] | None
-        self.on_send, self.on_send_batch = self._sending_hooks(awaited)
+        self._rest = rest_of_signed_bytes()
+        self._prepared_for: Callable[[str, int], _Prepared] = self._preparing(awaited)
+        self.on_send: Callable[[Record], Record] = self._sending_hook()
+        self.on_send_batch = self._send_batch if options.batch_records > 1 else None
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
         self.settle: Callable[[Record], Record] | None = (
             self._verification.settle if self._verification.settles else None
@@ -291,17 +297,15 @@ class SignStep:
 
     def _proof_bytes(self) -> int:
         """Return the most that follows the stamp."""
-        keyring, size = self._proof_of
-        if (now := self._file.current(self._now_ms())) is not keyring:
-            try:
-                key = now.signing_key(self._options.key_id or "")
-            except KeyringError:  # nothing is signed
-                size = HMAC_BYTES
-            else:
+        known, size = self._proof_of
+        with suppress(KeyringError):  # nothing is signed then
+            keyring = self._file.current(self._now_ms())
+            if keyring is not known:
+                key = keyring.signing_key(self._options.key_id or "")
                 size = signature_bytes(key)
                 if key.secret is None and self._options.batch_records > 1:
                     size += PLACE_BYTES + path_bytes(self._options.batch_records)
-            self._proof_of = now, size
+                self._proof_of = keyring, size
         return size
 
     def stats(self) -> dict[str, int]:
@@ -318,28 +322,10 @@ class SignStep:
         """Draw another producer id, as after a fork, so that no sequence is used twice."""
         self._producer = os.urandom(8)
 
-    def _sending_hooks(
-        self, cluster_of: Callable[[], str | None]
-    ) -> tuple[
-        Callable[[Record], Record],
-        Callable[[Sequence[Record]], list[Record | SignatureError]] | None,
-    ]:
-        # Functions with everything bound, because they run once a record.
-        now_ms, current = self._now_ms, self._file.current
-        rest, stamped, sequences = rest_of_signed_bytes(), encode_stamp, self._sequences
-        new, to_text, most = tuple.__new__, encode_text, self._options.batch_records
-        # The three change together, so that a thread with old ones cannot put a retired key among the new.
-        signing = self._signing(now_ms())
-
-        def prepared_for(topic: str, now: int) -> _Prepared:
-            nonlocal signing
-            keyring, cluster, prepared = signing
-            if current(now) is not keyring or (cluster is None and cluster_of() is not None):
-                keyring, cluster, prepared = signing = self._signing(now)
-            found = prepared[topic]
-            if now > found.until_ms:
-                self._prepare(keyring, cluster, topic, now)  # raises the error with its reason
-            return found
+    def _sending_hook(self) -> Callable[[Record], Record]:
+        # One function with everything bound, because it runs once a record.
+        now_ms, prepared_for, rest = self._now_ms, self._prepared_for, self._rest
+        stamped, sequences, new, to_text = encode_stamp, self._sequences, tuple.__new__, encode_text
 
         def on_send(record: Record) -> Record:
             now = now_ms()
@@ -352,53 +338,72 @@ class SignStep:
             text = to_text(statement + stamp + signature)
             return record.with_headers(new(Headers, (*headers, (SIGNATURE_HEADER, text))))
 
-        def alone(record: Record) -> Record | SignatureError:
+        return on_send
+
+    def _send_batch(self, records: Sequence[Record]) -> list[Record | SignatureError]:
+        """Sign records of one topic, which share signatures if the key's algorithm has two halves."""
+        now, most = self._now_ms(), self._options.batch_records
+        prepared = self._prepared_for(records[0].topic, now)
+        if prepared.batches is None:
+            return list(map(self._send_alone, records))
+        outcomes: list[Record | SignatureError] = []
+        for first in range(0, len(records), most):
+            chunk = records[first : first + most]
+            outcomes += self._send_together(chunk, prepared.batches, now, bound=prepared.bound)
+        return outcomes
+
+    def _send_together(
+        self, records: Sequence[Record], batches: _Batches, now_ms: int, *, bound: bool
+    ) -> list[Record | SignatureError]:
+        statement, leaf_beginning, sign = batches
+        rest, new, to_text = self._rest, tuple.__new__, encode_text
+        outcomes: list[Record | SignatureError] = list(records)
+        places, begun, leaves = [], [], []
+        for at, record in enumerate(records):
+            stamp = encode_stamp(now_ms, self._producer, next(self._sequences))
             try:
-                return on_send(record)
+                signed = rest(leaf_beginning + stamp, record.key, record.value, record.headers)
             except SignatureError as error:
-                return error
-
-        def on_send_batch(records: Sequence[Record]) -> list[Record | SignatureError]:
-            now = now_ms()
-            prepared = prepared_for(records[0].topic, now)  # they are of one topic
-            if prepared.batches is None:
-                return list(map(alone, records))
-            outcomes: list[Record | SignatureError] = []
-            for first in range(0, len(records), most):
-                chunk = records[first : first + most]
-                outcomes += signed_together(chunk, prepared.batches, now, bound=prepared.bound)
+                outcomes[at] = error
+            else:
+                leaves.append(sha256(signed).digest())
+                places.append(at)
+                begun.append(statement + stamp)
+        if len(places) < _MIN_BATCH:
+            for at in places:
+                outcomes[at] = self._send_alone(records[at])
             return outcomes
+        if not bound:
+            self._count_unbound(len(places))
+        for at, head, proof in zip(places, begun, sign(leaves), strict=True):
+            record = records[at]
+            headers = new(Headers, (*record.headers, (SIGNATURE_HEADER, to_text(head + proof))))
+            outcomes[at] = record.with_headers(headers)
+        return outcomes
 
-        def signed_together(
-            records: Sequence[Record], batches: _Batches, now: int, *, bound: bool
-        ) -> list[Record | SignatureError]:
-            statement, leaf, sign = batches
-            outcomes: list[Record | SignatureError] = list(records)
-            places, begun, leaves = [], [], []
-            for at, record in enumerate(records):
-                stamp = stamped(now, self._producer, next(sequences))
-                try:
-                    signed = rest(leaf + stamp, record.key, record.value, record.headers)
-                except SignatureError as error:
-                    outcomes[at] = error
-                else:
-                    leaves.append(sha256(signed).digest())
-                    places.append(at)
-                    begun.append(statement + stamp)
-            if len(leaves) > 1:
-                if not bound:
-                    self._count_unbound(len(leaves))
-                for at, head, proof in zip(places, begun, sign(leaves), strict=True):
-                    record = records[at]
-                    text = to_text(head + proof)
-                    outcomes[at] = record.with_headers(
-                        new(Headers, (*record.headers, (SIGNATURE_HEADER, text)))
-                    )
-            elif places:
-                outcomes[places[0]] = alone(records[places[0]])
-            return outcomes
+    def _send_alone(self, record: Record) -> Record | SignatureError:
+        try:
+            return self.on_send(record)
+        except SignatureError as error:
+            return error
 
-        return on_send, on_send_batch if most > 1 else None
+    def _preparing(self, cluster_of: Callable[[], str | None]) -> Callable[[str, int], _Prepared]:
+        """Return a function that has what a topic's records are signed with, at a time."""
+        current = self._file.current
+        # The three change together, so that a thread with old ones cannot put a retired key among the new.
+        signing = self._signing(self._now_ms())
+
+        def prepared_for(topic: str, now_ms: int) -> _Prepared:
+            nonlocal signing
+            keyring, cluster, prepared = signing
+            if current(now_ms) is not keyring or (cluster is None and cluster_of() is not None):
+                keyring, cluster, prepared = signing = self._signing(now_ms)
+            found = prepared[topic]
+            if now_ms > found.until_ms:
+                self._prepare(keyring, cluster, topic, now_ms)  # raises the error with its reason
+            return found
+
+        return prepared_for
 
     def _count_unbound(self, records: int) -> None:
         if not self._unbound and self._has_client:
