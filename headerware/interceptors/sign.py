@@ -41,7 +41,6 @@ from headerware.keyring.merkle import (
 )
 from headerware.keyring.signature import (
     BATCH,
-    HMAC_BYTES,
     SIGNATURE_HEADER,
     STAMP_BYTES,
     STATEMENT_FIXED_BYTES,
@@ -84,6 +83,8 @@ MAX_PRODUCERS: Final = 1024
 _MAX_TEXT_BYTES: Final = 255
 _MAX_SKEW_MS: Final = 3_600_000
 _MAX_SHOWN: Final = 60
+_USUAL_BYTES: Final = 64
+"""Room for the signature of most algorithms: a keyring may change between a slice and its signature."""
 _MIN_BATCH: Final = 2
 """A record alone has a signature of its own."""
 _FRAMING_BYTES: Final = 10
@@ -269,7 +270,7 @@ class SignStep:
         self._unbound = 0
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
-        self._proof_of: tuple[Keyring | None, int] = (None, HMAC_BYTES)
+        self._proof_of: tuple[Keyring | None, int] = (None, _USUAL_BYTES)
         awaited = _fixed_or(options.cluster, context.awaited_cluster_id)
         self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=awaited)
         self._rest = rest_of_signed_bytes()
@@ -302,7 +303,7 @@ class SignStep:
             keyring = self._file.current(self._now_ms())
             if keyring is not known:
                 key = keyring.signing_key(self._options.key_id or "")
-                size = signature_bytes(key)
+                size = max(_USUAL_BYTES, signature_bytes(key))
                 if key.secret is None and self._options.batch_records > 1:
                     size += PLACE_BYTES + path_bytes(self._options.batch_records)
                 self._proof_of = keyring, size

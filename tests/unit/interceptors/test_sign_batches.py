@@ -101,7 +101,7 @@ class TestOptions:
         if step.on_send_batch is not None:
             signed += together(step, list(map(plain, range(64))))
         largest = max(len(record.headers.last("hw.sig") or b"") for record in signed)
-        assert largest <= step.overhead_bytes(plain(0)) <= largest + 16 + 4 * 255 // 3 + 4
+        assert largest <= step.overhead_bytes(plain(0)) <= largest + 16 + 4 * (32 + 255) // 3 + 4
 
 
 class TestBatches:
