@@ -134,6 +134,10 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             that the group can read.
         keyring_max_stale_ms: how long the last good keyring is used while the file is missing or broken,
             in milliseconds; then nothing is signed or verified until it is good again.
+        keyring_root: path of a keyring file with the public half of an offline root. The keyring must then
+            be a snapshot that the root has signed, newer than those before and not expired.
+        keyring_counter: with ``keyring_root``, a file in which to remember the counter of the newest
+            snapshot, so that no older one is taken after a restart either.
         replay_window: how many records to remember for each producer, to refuse copies of them at other
             positions; 0 is off.
 
@@ -160,6 +164,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accept_origins: tuple[str, ...] = ()
     keyring_permissions: Permissions = "owner"
     keyring_max_stale_ms: Annotated[int, msgspec.Meta(ge=0)] = MAX_STALE_MS
+    keyring_root: Annotated[str | None, PATH] = None
+    keyring_counter: Annotated[str | None, PATH] = None
     replay_window: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
@@ -174,6 +180,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name in self.covered:
             if name.casefold() == SIGNATURE_HEADER:
                 raise ConfigError(f"a signature does not cover {name!r}, which holds it", path="covered")
+        if self.keyring_counter is not None and self.keyring_root is None:
+            raise ConfigError("only snapshots have counters: set keyring_root, too", path="keyring_counter")
         if self.key_id is not None and (problem := key_id_problem(self.key_id)):
             raise ConfigError(problem, path="key_id")
         if not 1 <= self.batch_records <= MAX_RECORDS:
@@ -194,6 +202,8 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             permissions=self.keyring_permissions,
             max_stale_ms=self.keyring_max_stale_ms,
             now_ms=now_ms,
+            root=self.keyring_root,
+            counter_file=None if context.dry_run else self.keyring_counter,
         )
         if context.side == "producer":
             if self.key_id is None:

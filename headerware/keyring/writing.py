@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.atomic_files import replace_file
 from headerware.core.errors import KeyringError
-from headerware.keyring.file import FORBIDDEN, Permissions, naming_file, read_keyring
+from headerware.core.plain_files import read_plain
+from headerware.keyring.file import FORBIDDEN, MAX_BYTES, Permissions, naming_file, read_keyring
 from headerware.keyring.keyring import Keyring, encode_keyring
+from headerware.keyring.snapshot import encode_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from headerware.keyring.snapshot import Snapshot
 
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
@@ -64,6 +68,25 @@ def write_public_keyring(
         if target.exists() and read_keyring(target, permissions="owner").is_secret:
             raise KeyringError(f"{target} is a keyring with secrets, and is not overwritten")
         _replace(target, keyring, "owner", encode)
+
+
+def write_snapshot(
+    path: str | os.PathLike[str], make: Callable[[bytes | None], Snapshot], *, is_secret: bool
+) -> Snapshot:
+    """Make a snapshot of what is there, or None, and write it under the file's lock; return it.
+
+    Everyone may read it unless it holds secrets.
+    """
+    target = Path(os.fspath(path))
+    with _write_errors(target), _locked(target):
+        made = make(read_plain(target, MAX_BYTES, follow=False)[0] if target.exists() else None)
+        replace_file(
+            target,
+            encode_snapshot(made),
+            mode=_SECRET_MODE if is_secret else _PUBLIC_MODE,
+            prepare=lambda descriptor: _keep_owner(descriptor, target),
+        )
+    return made
 
 
 @contextlib.contextmanager
