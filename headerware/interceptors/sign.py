@@ -286,7 +286,9 @@ class SignStep:
         self._rest = rest_of_signed_bytes()
         self._prepared_for: Callable[[str, int], _Prepared] = self._preparing(awaited)
         self.on_send: Callable[[Record], Record] = self._sending_hook()
-        self.on_send_batch = self._send_batch if options.batch_records > 1 else None
+        self.on_send_batch: Callable[[Sequence[Record]], list[Record | SignatureError]] | None = (
+            self._send_batch if options.batch_records > 1 else None
+        )
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
         self.settle: Callable[[Record], Record] | None = (
             self._verification.settle if self._verification.settles else None
