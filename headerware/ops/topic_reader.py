@@ -178,10 +178,10 @@ class TopicReader:
     def to_end(self, *, max_records: int = 500, each_batch: bool = False) -> Iterator[list[Message]]:
         """Yield what there is from the start to the end, in batches, and finish.
 
-        ``each_batch`` grants ``timeout_s`` to each batch, for topics of any size.
+        With ``each_batch`` the caller may take his time: ``timeout_s`` is for one batch, not for all.
 
         Raises:
-            HeaderwareError: it takes longer than ``timeout_s`` in all, or to the next batch.
+            HeaderwareError: it takes longer than ``timeout_s``.
             confluent_kafka.KafkaException: a partition cannot be read.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
