@@ -10,7 +10,7 @@ import re
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 import msgspec
@@ -27,6 +27,8 @@ from headerware.keyring import (
     Keyring,
     Permissions,
     Snapshot,
+    encode_jwks,
+    encode_keyring,
     key_id_problem,
     public_part,
     read_keyring,
@@ -38,6 +40,7 @@ from headerware.keyring import (
     with_rotation,
 )
 from headerware.keyring.file import MAX_BYTES
+from headerware.keyring.jwks import jwks_problem
 from headerware.keyring.keyring import Moment
 
 if TYPE_CHECKING:
@@ -122,10 +125,11 @@ def keys() -> None:
 @_key_id
 @click.option(
     "--algorithm",
-    type=click.Choice(["hmac-sha256", "ed25519", "aes-256"]),
+    type=click.Choice(get_args(Algorithm)),
     default="hmac-sha256",
     show_default=True,
-    help="HMAC is fast, and who verifies can also sign; Ed25519 has a public half; AES-256 wraps data keys.",
+    help="HMAC is fast, and who verifies can also sign; Ed25519, ECDSA and RSA-PSS have a public half for "
+    "those who verify; AES-256 wraps data keys.",
 )
 @click.option(
     "--topic",
@@ -279,25 +283,30 @@ def delete(
     "--out",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The public keyring to write; an older one there is replaced.",
+    help="The file to write; an older one there is replaced.",
 )
-def export_public(path: Path, permissions: Permissions, out: Path, *, as_json: bool) -> None:
-    """Write the public halves of Ed25519 keys.
+@click.option(
+    "--jwks", is_flag=True, help="Write a JWKS (RFC 7517), for those who verify without Headerware."
+)
+def export_public(path: Path, permissions: Permissions, out: Path, *, jwks: bool, as_json: bool) -> None:
+    """Write the public halves of keys.
 
     They are for those who only verify.
     """
     from headerware.keyring.writing import write_public_keyring  # noqa: PLC0415 - needs a POSIX system
 
-    public, left_out = public_part(read_keyring(path, permissions=permissions))
+    public, without = public_part(read_keyring(path, permissions=permissions))
+    left_out = [(key, f"{key.algorithm} keys have no public half") for key in without]
+    if jwks:
+        left_out += [(key, problem) for key in public.keys if (problem := jwks_problem(key))]
+        public = Keyring(keys=tuple(key for key in public.keys if jwks_problem(key) is None))
     if not public.keys:
-        raise KeyringError(f"{path} has no Ed25519 key, and HMAC keys have no public half to export")
-    write_public_keyring(out, public)
+        found = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
+        raise KeyringError(f"{path} has no key to export: {found}")
+    write_public_keyring(out, public, encode=encode_jwks if jwks else encode_keyring)
     lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
-    lines += [
-        f"left out {key.id!r} version {key.version}: {key.algorithm} keys have no public half"
-        for key in left_out
-    ]
-    _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key in left_out])
+    lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]
+    _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key, _ in left_out])
 
 
 @keys.command("sign-snapshot")

@@ -1,6 +1,7 @@
 """Keyrings: keys that sign, verify and wrap, their files, their rotation, revocation and deletion."""
 
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
+from headerware.keyring.jwks import encode_jwks
 from headerware.keyring.keyring import (
     Algorithm,
     Key,
@@ -28,6 +29,7 @@ __all__ = [
     "Snapshot",
     "Status",
     "decode_keyring",
+    "encode_jwks",
     "encode_keyring",
     "encode_snapshot",
     "key_id_problem",

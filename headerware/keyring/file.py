@@ -46,6 +46,7 @@ def read_keyring(
     *,
     permissions: Permissions = "owner",
     root: str | os.PathLike[str] | None = None,
+    jwks: bool = True,
 ) -> Keyring:
     """Read a keyring file once, to administer it.
 
@@ -55,6 +56,7 @@ def read_keyring(
             can read; ``kubernetes`` also takes symbolic links and files that the group can read, as mounted
             secrets are. A file with nothing but public halves may be readable by everyone.
         root: the public half of the root that signed the file, if it is a snapshot; None if it is a keyring.
+        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
 
     Raises:
         KeyringError: the file is missing, open to others, another user's, or not a keyring; or a snapshot
@@ -64,7 +66,9 @@ def read_keyring(
     checks = None
     if root is not None:
         checks = SnapshotChecks(_read(os.fspath(root), "owner", any_owner=any_owner).keyring)
-    return _read(os.fspath(path), permissions, checks, wall_clock_ms(), any_owner=any_owner).keyring
+    return _read(
+        os.fspath(path), permissions, checks, wall_clock_ms(), any_owner=any_owner, jwks=jwks
+    ).keyring
 
 
 class KeyringFile:
@@ -259,6 +263,7 @@ def _read(
     now_ms: int = 0,
     *,
     any_owner: bool = False,
+    jwks: bool = True,
 ) -> _Found:
     try:
         text, status, linked = _contents(path)
@@ -272,7 +277,7 @@ def _read(
         )
     source, expires_ms = f"keyring {path}", math.inf
     if checks is None:
-        keyring = decode_keyring(text, source=source)
+        keyring = decode_keyring(text, source=source, jwks=jwks)
     else:
         snapshot, keyring = checks.accept(text, now_ms, source=source)
         expires_ms = snapshot.expires_ms

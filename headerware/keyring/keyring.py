@@ -19,8 +19,9 @@ import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.keyring.asymmetric import SCHEMES
 
-Algorithm = Literal["hmac-sha256", "ed25519", "aes-256"]
+Algorithm = Literal["hmac-sha256", "ed25519", "ecdsa-p256", "rsa-pss-sha256", "aes-256"]
 Status = Literal["active", "retired", "revoked", "deleted"]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -31,7 +32,6 @@ HMAC_SECRET_MIN_BYTES: Final = 32
 _HMAC_SECRET_MAX_BYTES: Final = 1024
 _SECRET_MIN_DISTINCT: Final = 8
 """At least so many of 32 random bytes differ; a secret with fewer is a placeholder."""
-_ED25519_BYTES: Final = 32
 AES_BYTES: Final = 32
 _KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
@@ -73,8 +73,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         revoked: when it was revoked, or None.
         deleted: when its material was deleted, or None.
         secret: HMAC's key, 32 to 1024 bytes, or AES's, 32 bytes.
-        private: Ed25519's private half, 32 bytes.
-        public: Ed25519's public half, 32 bytes.
+        private: the private half, for an algorithm that has two.
+        public: the public half; it is enough for those who verify.
         revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still verify
             although the key is revoked.
         reason: why it was revoked, for people.
@@ -124,6 +124,13 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     def is_secret(self) -> bool:
         """Whether it holds material that only its owner may read."""
         return self.secret is not None or self.private is not None
+
+    @property
+    def public_half(self) -> bytes | None:
+        """The public half, of the private one if that is here; None if the algorithm has none."""
+        if self.private is None:
+            return self.public
+        return SCHEMES[self.algorithm].public_half(self.private)
 
     def verifies_at(self, topic: str, partition: int | None, offset: int | None) -> bool:
         """Return whether the key, even if revoked, may verify a record at a position."""
@@ -279,18 +286,24 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return f"it has {', '.join(map(repr, names))}" if names else "it is empty"
 
 
-def decode_keyring(text: bytes, *, source: str = "keyring") -> Keyring:
+def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -> Keyring:
     """Read a keyring from JSON, as spec/keyring.md lays it out.
 
     Args:
         text: the JSON.
         source: its name in errors, such as its path.
+        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
 
     Raises:
         KeyringError: it is not JSON, or not a keyring.
     """
     try:
-        _require_version(msgspec.json.decode(text, type=_Head))
+        head = msgspec.json.decode(text, type=_Head)
+        if jwks and head.is_jwks:
+            from headerware.keyring.jwks import decode_jwks  # noqa: PLC0415 - it builds on this module
+
+            return decode_jwks(text)
+        _require_version(head)
         return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
@@ -307,8 +320,14 @@ def encode_keyring(keyring: Keyring) -> bytes:
 class _Head(msgspec.Struct):
     """The fields of every version's layout, so that another version is refused for what it is."""
 
-    format: Any
-    version: Any
+    format: Any = msgspec.UNSET
+    version: Any = msgspec.UNSET
+    keys: Any = msgspec.UNSET
+
+    @property
+    def is_jwks(self) -> bool:
+        """Whether it has what a JWKS has, and nothing of ours."""
+        return self.format is self.version is msgspec.UNSET and self.keys is not msgspec.UNSET
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -322,6 +341,8 @@ def _require_version(head: _Head) -> None:
         raise ValueError("it is a snapshot of one, which is used with the public half of its root")
     if head.format != FORMAT:
         raise ValueError(f'its format is not "{FORMAT}"')
+    if head.version is msgspec.UNSET:
+        raise ValueError(f"it has no version, expected {VERSION}")
     if type(head.version) is not int:
         raise ValueError(f"its version is of type {type(head.version).__name__}, expected {VERSION}")
     if head.version < VERSION:
@@ -408,35 +429,18 @@ def _wrong_aes(key: Key) -> str | None:
     return None
 
 
-def _wrong_ed25519(key: Key) -> str | None:
+def _wrong_halves(key: Key) -> str | None:
     if key.secret is not None:
         return "it has a private and a public half, no secret"
     if key.private is None and key.public is None:
         return "its private and public half are both missing"
-    for name, half in (("private", key.private), ("public", key.public)):
-        if half is not None and len(half) != _ED25519_BYTES:
-            return f"its {name} half has {_ED25519_BYTES} bytes, not {len(half)}"
-    if key.private is not None and len(set(key.private)) < _SECRET_MIN_DISTINCT:
-        return "its private half is a few bytes over and over, which can be guessed: generate one"
-    if key.public is not None and _is_of_small_order(key.public):
-        return "its public half is of small order, so that anyone could sign for it"
-    return None
+    return SCHEMES[key.algorithm].problem(key.private, key.public)
 
 
 _WRONG: Final[Mapping[Algorithm, Callable[[Key], str | None]]] = {
     "hmac-sha256": _wrong_hmac,
-    "ed25519": _wrong_ed25519,
+    "ed25519": _wrong_halves,
+    "ecdsa-p256": _wrong_halves,
+    "rsa-pss-sha256": _wrong_halves,
     "aes-256": _wrong_aes,
 }
-
-_P: Final = 2**255 - 19
-_ORDER_8: Final = int.from_bytes(
-    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little"
-)
-_SMALL_ORDER: Final = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
-"""The y coordinates of the eight points of edwards25519 whose order divides 8 (RFC 8032, section 5.1)."""
-
-
-def _is_of_small_order(public: bytes) -> bool:
-    # The sign of x is left out and y is taken modulo p, so that no other encoding of such a point passes.
-    return (int.from_bytes(public, "little") & (2**255 - 1)) % _P in _SMALL_ORDER

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headerware.core.errors import KeyringError
+from headerware.keyring.asymmetric import SCHEMES
 from headerware.keyring.keyring import (
     AES_BYTES,
     HMAC_SECRET_MIN_BYTES,
@@ -22,7 +23,6 @@ from headerware.keyring.keyring import (
     Key,
     Keyring,
 )
-from headerware.keyring.signature import public_half
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,8 @@ def with_new_key(
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
-        algorithm: ``hmac-sha256`` or ``ed25519`` to sign, ``aes-256`` to wrap data keys.
+        algorithm: ``hmac-sha256``, ``ed25519``, ``ecdsa-p256`` or ``rsa-pss-sha256`` to sign, ``aes-256`` to
+            wrap data keys.
         topics: globs of the topics that it may sign for; empty is every topic.
         use: its purposes; without any, what the algorithm is for: ``sign`` or ``wrap``.
         not_before: the first moment at which it may sign or wrap, with a time zone, or None.
@@ -208,11 +209,15 @@ def with_deletion(
 def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
     """Return a keyring of public halves that everyone may read, and the keys that it leaves out.
 
-    It has the public halves of Ed25519 keys, with their status. HMAC and AES keys have no public half:
-    whoever can verify or read with one can sign or write with it.
+    It has the keys that have a public half, with their status. HMAC and AES keys have none: whoever can
+    verify or read with one can sign or write with it.
     """
-    public = tuple(_public_key(key) for key in keyring.keys if key.algorithm == "ed25519")
-    left_out = tuple(key for key in keyring.keys if key.algorithm != "ed25519")
+    public = tuple(
+        _changed(key, private=None, public=key.public_half)
+        for key in keyring.keys
+        if key.algorithm in SCHEMES
+    )
+    left_out = tuple(key for key in keyring.keys if key.algorithm not in SCHEMES)
     return Keyring(keys=public), left_out
 
 
@@ -232,13 +237,9 @@ def _material(algorithm: Algorithm) -> dict[str, Any]:
         return {"secret": secrets.token_bytes(HMAC_SECRET_MIN_BYTES)}
     if algorithm == "aes-256":
         return {"secret": secrets.token_bytes(AES_BYTES)}
-    private = secrets.token_bytes(32)
-    return {"private": private, "public": public_half(private)}
-
-
-def _public_key(key: Key) -> Key:
-    public = key.public if key.private is None else public_half(key.private)
-    return _changed(key, private=None, public=public)
+    scheme = SCHEMES[algorithm]
+    private = scheme.generate()
+    return {"private": private, "public": scheme.public_half(private)}
 
 
 def _changed(key: Key, **changes: Any) -> Key:

@@ -44,17 +44,22 @@ def edit_keyring(
         target = target.resolve() if permissions == "kubernetes" else target
         with _locked(target):
             fresh = create and not target.exists() and not target.is_symlink()
-            before = Keyring() if fresh else read_keyring(target, permissions=permissions)
+            before = Keyring() if fresh else read_keyring(target, permissions=permissions, jwks=False)
             with naming_file(target):
                 after = change(before)
-            _replace(target, after, permissions)
+            _replace(target, after, permissions, encode_keyring)
     return after
 
 
-def write_public_keyring(path: str | os.PathLike[str], keyring: Keyring) -> None:
+def write_public_keyring(
+    path: str | os.PathLike[str],
+    keyring: Keyring,
+    *,
+    encode: Callable[[Keyring], bytes] = encode_keyring,
+) -> None:
     """Write a keyring of public halves, readable by everyone; refuse one that holds secrets.
 
-    An older public keyring is replaced, but a file with secrets never.
+    An older public keyring is replaced, but a file with secrets never. ``encode`` makes the file's content.
     """
     target = Path(os.fspath(path))
     if keyring.is_secret:
@@ -62,7 +67,7 @@ def write_public_keyring(path: str | os.PathLike[str], keyring: Keyring) -> None
     with _write_errors(target), _locked(target):
         if target.exists() and read_keyring(target, permissions="owner").is_secret:
             raise KeyringError(f"{target} is a keyring with secrets, and is not overwritten")
-        _replace(target, keyring, "owner")
+        _replace(target, keyring, "owner", encode)
 
 
 def write_snapshot(
@@ -105,10 +110,12 @@ def _locked(target: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _replace(target: Path, keyring: Keyring, permissions: Permissions) -> None:
+def _replace(
+    target: Path, keyring: Keyring, permissions: Permissions, encode: Callable[[Keyring], bytes]
+) -> None:
     replace_file(
         target,
-        encode_keyring(keyring),
+        encode(keyring),
         mode=_mode(target, keyring, permissions),
         prepare=lambda descriptor: _keep_owner(descriptor, target),
     )
